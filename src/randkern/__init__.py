@@ -1,0 +1,29 @@
+"""Kernel machines from random features, on scikit-learn's conventions.
+
+Public names load on first use (PEP 562), so that ``import randkern`` stays
+cheap.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0.dev0"
+
+_PUBLIC: dict[str, str] = {}
+_MODULES = ("datasets", "exceptions")
+
+__all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
