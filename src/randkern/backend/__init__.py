@@ -1,1 +1,12 @@
+"""Array primitives: the only room that knows how arrays are computed on.
 
+:mod:`~randkern.backend.cpu` holds the compiled versions (Numba, NumPy's BLAS),
+:mod:`~randkern.backend.reference` the same functions in plain NumPy, which are
+the oracle of the tests, :mod:`~randkern.backend.counter` the counter-based random
+matrices, and :mod:`~randkern.backend.trig` cosine and sine for compiled loops.
+
+Nothing is imported here: Numba takes some 0.4 s to load, so that a module imports
+the backend it needs where it needs it (``from randkern.backend import cpu``).
+"""
+
+__all__ = ["counter", "cpu", "reference", "trig"]
