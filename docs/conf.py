@@ -1,0 +1,123 @@
+"""Configuration of the documentation; `make docs` builds it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Examples run one after the other; keep each to the cores it finds.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import randkern
+
+HERE = Path(__file__).parent
+
+project = "randkern"
+author = "the randkern developers"
+copyright = "2026, the randkern developers"
+version = release = randkern.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py"]
+templates_path = ["_templates"]
+default_role = "code"
+nitpicky = False  # no inventory of NumPy or scikit-learn is fetched
+
+myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's sections carry the types
+numpydoc_show_class_members = False  # the class template lists them
+numpydoc_class_members_toctree = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"randkern {version}"
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_static_path: list[str] = []
+
+sphinx_gallery_conf = {
+    "examples_dirs": [str(HERE.parent / "examples")],
+    "gallery_dirs": ["auto_examples"],
+    "filename_pattern": r"plot_.*\.py$",
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "write_computation_times": False,
+    "download_all_examples": False,
+    "plot_gallery": True,
+}
+# Matplotlib's own, of its non-interactive backend: nothing to see on paper.
+warnings.filterwarnings("ignore", message=".*is non-interactive.*")
+
+# The rooms of the package, in the order in which a reader meets them.
+SECTIONS = {
+    "kernels": "Kernels",
+    "features": "Features",
+    "sizing": "How many features?",
+    "models": "Models",
+    "skeletons": "Skeletons",
+    "optics": "Optics",
+    "datasets": "Data sets",
+    "blocks": "Rows",
+    "exceptions": "Errors and warnings",
+}
+
+
+def public_objects() -> dict[str, list[str]]:
+    """Section title -> dotted names, from ``randkern.__all__``."""
+    sections: dict[str, list[str]] = {title: [] for title in SECTIONS.values()}
+    for name in randkern.__all__:
+        value = getattr(randkern, name)
+        if isinstance(value, ModuleType):
+            names = [f"randkern.{name}.{member}" for member in value.__all__]
+            room = name
+        elif hasattr(value, "__module__"):
+            names = [f"randkern.{name}"]
+            room = value.__module__.split(".")[1]
+        else:
+            continue
+        sections.setdefault(SECTIONS.get(room, "Others"), []).extend(names)
+    return {title: names for title, names in sections.items() if names}
+
+
+def write_api_page() -> None:
+    """Write ``generated/api.rst``: the API pages follow the public names."""
+    lines = ["API", "===", "", ".. currentmodule:: randkern", ""]
+    for title, names in public_objects().items():
+        lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: ."]
+        lines += ["", *(f"   ~{name}" for name in names), ""]
+    folder = HERE / "generated"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "api.rst").write_text("\n".join(lines), encoding="utf-8")
+
+
+def skip_foreign_members(
+    app: Any, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leave out what a class inherits from scikit-learn or Python."""
+    if what != "class" or isinstance(member, property):
+        return None
+    home = getattr(member, "__module__", None) or ""
+    return None if home.startswith("randkern") else True
+
+
+write_api_page()
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-skip-member", skip_foreign_members)

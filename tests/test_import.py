@@ -1,0 +1,68 @@
+"""``import randkern`` is quick, loads nothing heavy, and lists what it offers."""
+
+import subprocess
+import sys
+
+import pytest
+
+import randkern
+
+# The first four are extras; the others are needed by the first call, not by
+# the import.
+HEAVY = (
+    *("torch", "triton", "dask", "matplotlib"),
+    *("numba", "sklearn", "scipy", "pandas", "polars", "skops", "typer", "rich"),
+)
+
+
+def run_python(code: str) -> str:
+    """Standard output of ``code`` in a fresh interpreter."""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_import_loads_nothing_heavy():
+    loaded = run_python(
+        "import sys; before = set(sys.modules); import randkern; "
+        f"print(*({set(HEAVY)!r} & (set(sys.modules) - before)))"
+    )
+    assert not loaded, f"import randkern loads {loaded}"
+
+
+def test_import_takes_under_300_ms():
+    code = (
+        "from time import perf_counter; start = perf_counter(); import randkern; "
+        "print(perf_counter() - start)"
+    )
+    # The best of five: a busy machine only ever makes an import slower.
+    best = min(float(run_python(code)) for _ in range(5))
+    assert best < 0.3, f"import randkern takes {best:.3f} s at best"
+
+
+def test_dir_is_the_public_api():
+    assert set(dir(randkern)) >= set(randkern.__all__)
+    assert sorted(set(randkern.__all__)) == sorted(randkern.__all__)
+
+
+@pytest.mark.parametrize("name", randkern.__all__)
+def test_public_name_resolves(name):
+    value = getattr(randkern, name)
+    assert value is not None
+    if name != "__version__":
+        assert value.__doc__, f"randkern.{name} has no docstring"
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        randkern.no_such_name  # noqa: B018
+
+
+def test_version_is_the_installed_one():
+    code = (
+        "from importlib.metadata import version; import randkern; "
+        "print(version('randkern') == randkern.__version__)"
+    )
+    assert run_python(code) == "True"

@@ -1,0 +1,218 @@
+"""The house rules that a parser can check.
+
+The floors are read from the table in ``docs/architecture.md``, so that the
+drawing and the code cannot drift apart: a new room is one new row there.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import randkern
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(randkern.__file__).resolve().parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+EVERY_FILE = pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+# The array work of a framework lives behind the backend's verbs.
+FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
+# Extras may be absent: only these rooms import them at the top of a file.
+EXTRAS = {
+    *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
+    *("PIL", "skops", "typer", "rich", "clarabel", "lightonml"),
+}
+EXTRAS_OF_ROOM = {"cli": {"typer", "rich"}, "plots": {"matplotlib"}}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def read_floors() -> dict[str, tuple[int, set[str]]]:
+    """Room -> (floor, the rooms of the same floor that it may import)."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    floors = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) >= 3 and cells[0].isdigit():
+            beside = set(re.findall(r"`(\w+)`", cells[2]))
+            for room in re.findall(r"`(\w+)`", cells[1]):
+                floors[room] = (int(cells[0]), beside)
+    return floors
+
+
+FLOORS = read_floors()
+
+
+def room_of(path: Path) -> str:
+    """The top-level module or package of the file: ``kernels``, ``plan``, ..."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute dotted name) of every import, inside functions too."""
+    package = ("randkern", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            prefix = (*base, *((node.module or "").split(".") if node.module else ()))
+            for alias in node.names:
+                yield node.lineno, ".".join((*prefix, alias.name))
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def test_architecture_lists_every_room():
+    rooms = {room_of(path) for path in FILES} - {"__init__", "__main__"}
+    assert FLOORS, "docs/architecture.md has no table of floors"
+    assert rooms <= set(FLOORS), (
+        f"no floor for {sorted(rooms - set(FLOORS))}: add the room to the table "
+        "in docs/architecture.md and say there why it stands where it does"
+    )
+
+
+@EVERY_FILE
+def test_imports_only_from_lower_floors(path):
+    room = room_of(path)
+    if room in {"__init__", "__main__"}:
+        return  # the public names resolve lazily, above every floor
+    floor, beside = FLOORS[room]
+    wrong = []
+    for line, name in imported_modules(path):
+        parts = name.split(".")
+        if parts[0] != "randkern" or len(parts) == 1:
+            continue
+        other = parts[1]
+        if other == room or other == "__version__":
+            continue
+        other_floor = FLOORS.get(other, (None,))[0]
+        if other_floor is None:
+            wrong.append(f"line {line}: {name} goes through the package's own front")
+        elif other_floor >= floor and other not in beside:
+            wrong.append(f"line {line}: {other} is on floor {other_floor}")
+    assert not wrong, f"{room} is on floor {floor}; {'; '.join(wrong)}"
+
+
+@EVERY_FILE
+def test_frameworks_stay_in_the_backend(path):
+    if room_of(path) in {"backend", "bench", "experiments"}:
+        return
+    found = {
+        f"line {line}: {name}"
+        for line, name in imported_modules(path)
+        if name.split(".")[0] in FRAMEWORKS
+    }
+    assert not found, f"only backend/ knows Numba and PyTorch; {sorted(found)}"
+
+
+@EVERY_FILE
+def test_extras_are_imported_on_use(path):
+    inside = {
+        id(node)
+        for scope in ast.walk(TREES[path])
+        if isinstance(scope, Function) or is_type_checking(scope)
+        for node in ast.walk(scope)
+    }
+    at_top = {
+        name.split(".")[0]
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in inside
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+    }
+    allowed = EXTRAS_OF_ROOM.get(room_of(path), set())
+    if path.parent.name == "backend" and path.stem in {"torch", "triton", "gpu"}:
+        allowed = {"torch", "triton"}
+    assert not at_top & EXTRAS - allowed, "an extra may be absent: import it on use"
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+@EVERY_FILE
+def test_file_length(path):
+    count = len(path.read_text(encoding="utf-8").splitlines())
+    assert count < MAX_FILE_LINES, f"{path.name} has {count} lines: split it"
+
+
+@EVERY_FILE
+def test_function_length(path):
+    """Docstrings are long by design and are not counted; everything else is."""
+    long = []
+    for node in functions(TREES[path]):
+        count = (node.end_lineno or node.lineno) - node.lineno + 1
+        if ast.get_docstring(node, clean=False) is not None:
+            text = node.body[0]
+            count -= (text.end_lineno or text.lineno) - text.lineno + 1
+        if count >= MAX_FUNCTION_LINES:
+            long.append(f"{node.name} (line {node.lineno}): {count}")
+    assert not long, f"functions of {MAX_FUNCTION_LINES} lines and more: {long}"
+
+
+@EVERY_FILE
+def test_name_says_the_content(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    vague = {"utils", "util", "helpers", "common", "misc"}
+    assert not vague & {part.strip("_") for part in parts}
+
+
+@EVERY_FILE
+def test_no_bare_except(path):
+    lines = [
+        node.lineno
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not lines, f"bare except in lines {lines}"
+
+
+@EVERY_FILE
+def test_no_print_outside_the_command_line(path):
+    if room_of(path) == "cli":
+        return
+    lines = [
+        node.lineno
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not lines, f"print in lines {lines}"
+
+
+@EVERY_FILE
+def test_no_mutable_defaults(path):
+    mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    found = []
+    for node in functions(TREES[path]):
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            made = (
+                isinstance(default, ast.Call)
+                and isinstance(default.func, ast.Name)
+                and default.func.id in {"list", "dict", "set"}
+            )
+            if made or isinstance(default, mutable):
+                found.append(f"{node.name} (line {node.lineno})")
+    assert not found, f"mutable defaults: {found}"
+
+
+@EVERY_FILE
+def test_no_global_statement(path):
+    lines = [n.lineno for n in ast.walk(TREES[path]) if isinstance(n, ast.Global)]
+    assert not lines, f"global statement in lines {lines}"
