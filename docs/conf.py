@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -33,7 +34,7 @@ extensions = [
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py"]
 templates_path = ["_templates"]
-default_role = "code"
+default_role = "py:obj"  # a link where there is a page, else plain code
 nitpicky = False  # no inventory of NumPy or scikit-learn is fetched
 
 myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
@@ -116,8 +117,26 @@ def skip_foreign_members(
     return None if home.startswith("randkern") else True
 
 
+def escape_formulas(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep reStructuredText from reading markup into plain formulas.
+
+    Docstrings write |Ux| for a modulus and refer to fitted attributes such as
+    kernel_ in running text; neither is a substitution or a hyperlink here.
+    """
+    for index, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...", "..")):
+            continue
+        parts = re.split(r"(`[^`]*`+)", line)
+        for i in range(0, len(parts), 2):  # outside backticks
+            parts[i] = parts[i].replace("|", r"\|")
+        lines[index] = "".join(parts)
+
+
 write_api_page()
 
 
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", escape_formulas)
     app.connect("autodoc-skip-member", skip_foreign_members)
