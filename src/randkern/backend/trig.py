@@ -32,12 +32,15 @@ from numba.extending import intrinsic, overload
 __all__ = [
     "FAST_LIMIT_F32",
     "FAST_LIMIT_F64",
+    "bits_to_float",
     "cos_sin",
     "cos_sin_f32",
     "cos_sin_f32_wide",
     "cos_sin_f64",
     "cos_sin_f64_wide",
+    "cos_sin_half_turn_f32",
     "cos_sin_wide",
+    "float_to_bits",
     "is_fast",
 ]
 
@@ -51,6 +54,7 @@ _ROUND_F64 = np.float64(1.5 * 2**52)
 
 # pi = 3.140625 (8 bits) + 11 bits + 24 bits: |k| < 2^12 keeps k * PI1 and
 # k * PI2 exact in float32.
+_PI_F32 = np.float32(math.pi)
 _INVERSE_PI_F32 = np.float32(1.0 / math.pi)
 _PI1_F32 = np.float32(3.140625)
 _PI2_F32 = np.float32(0.000967502593994140625)
@@ -123,6 +127,39 @@ _inline = njit(forceinline=True, fastmath={"contract"})
 
 
 @_inline
+def _cos_sin_reduced_f32(r: np.float32) -> tuple[np.float32, np.float32]:
+    z = r * r
+    sine = (((_S3_F32 * z + _S2_F32) * z + _S1_F32) * z + _S0_F32) * z
+    sine = sine * r + r
+    cosine = ((_C4_F32 * z + _C3_F32) * z + _C2_F32) * z + _C1_F32
+    cosine = (cosine * z + _C0_F32) * z + _ONE_F32
+    return cosine, sine
+
+
+@_inline
+def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
+    """Return (cos pi v, sin pi v) for |v| <= 1/2; the sine to full relative precision.
+
+    Parameters
+    ----------
+    v : float32
+        Fraction of a half turn.
+
+    Returns
+    -------
+    cosine, sine : float32
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.trig import cos_sin_half_turn_f32
+    >>> round(cos_sin_half_turn_f32(np.float32(0.25))[1], 5)
+    0.70711
+    """
+    return _cos_sin_reduced_f32(v * _PI_F32)
+
+
+@_inline
 def cos_sin_f32(x: np.float32) -> tuple[np.float32, np.float32]:
     """Return (cos x, sin x) in float32, absolute error at most 2^-22.
 
@@ -148,11 +185,7 @@ def cos_sin_f32(x: np.float32) -> tuple[np.float32, np.float32]:
     shifted = x * _INVERSE_PI_F32 + _ROUND_F32
     k = shifted - _ROUND_F32
     r = ((x - k * _PI1_F32) - k * _PI2_F32) - k * _PI3_F32
-    z = r * r
-    sine = (((_S3_F32 * z + _S2_F32) * z + _S1_F32) * z + _S0_F32) * z
-    sine = sine * r + r
-    cosine = ((_C4_F32 * z + _C3_F32) * z + _C2_F32) * z + _C1_F32
-    cosine = (cosine * z + _C0_F32) * z + _ONE_F32
+    cosine, sine = _cos_sin_reduced_f32(r)
     # The lowest bit of the shifted quotient is the parity of k, and flips both.
     flip = float_to_bits(shifted) << 31
     cosine = bits_to_float(np.int32(float_to_bits(cosine) ^ flip))
