@@ -1,1 +1,15 @@
+"""Loaders: bundled, image and table data sets as arrays ready for the models.
 
+`load_dataset` takes a name or a table file and returns a `Dataset`;
+`read_idx` reads one IDX file of any type and rank; `fetch_openml` downloads.
+Nothing that a data file holds is ever executed, and damaged, truncated or
+mislabelled files raise `randkern.exceptions.DataFileError`, which names the
+file, what was expected, what was found, and what to try.
+"""
+
+from randkern.datasets.idx import read_idx
+from randkern.datasets.openml import fetch_openml
+from randkern.datasets.record import Dataset
+from randkern.datasets.registry import DATASET_NAMES, load_dataset
+
+__all__ = ["DATASET_NAMES", "Dataset", "fetch_openml", "load_dataset", "read_idx"]

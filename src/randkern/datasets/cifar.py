@@ -1,0 +1,178 @@
+"""CIFAR-10 in whichever of its forms is there."""
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from randkern.datasets.cifar_pickle import read_pickled_batch
+from randkern.datasets.image_folder import read_image_folder
+from randkern.datasets.record import Dataset, sample_note, unit_pixels
+from randkern.exceptions import DataFileError
+
+CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+IMAGE_SHAPE = (32, 32, 3)
+RECORDS_A_BATCH = 10_000
+FULL_COUNTS = (50_000, 10_000)
+_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+_BINARY_FILES = tuple(f"{batch}.bin" for batch in _BATCHES)
+_RECORD_BYTES = 1 + 3 * 32 * 32
+_ARCHIVES = ("cifar10.zip", "cifar-10.zip")
+
+# Of the files inside the published cifar-10-python.tar.gz.
+_PICKLE_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+
+LOOKED_FOR = (
+    "cifar-10-batches-bin/data_batch_1.bin, cifar-10-batches-py/data_batch_1, a folder "
+    "train/airplane, or cifar10.zip (of such folders)"
+)
+
+_Splits = dict[str, tuple[np.ndarray, np.ndarray]]
+_BatchReader = Callable[[Path], tuple[np.ndarray, np.ndarray]]
+
+
+def load_cifar10(place: Path) -> Dataset | None:
+    """Load CIFAR-10 from a folder or a zip archive, if it is there.
+
+    Looks, in this order, for the binary version, the python version, image
+    folders and a zip archive of image folders; the batches may lie in
+    ``place`` or in the sub-folder of their published name.
+
+    Parameters
+    ----------
+    place : Path
+        A folder, or a zip archive of ``train/CLASS/*.jpg`` and
+        ``test/CLASS/*.jpg`` (or PNG).
+
+    Returns
+    -------
+    Dataset or None
+        X float32 of shape (n, 3072) in [0, 1] in (height, width, channel)
+        order, y int64; None where no form of CIFAR-10 is there. Batches keep
+        their order; image folders are ordered by file name, then class.
+
+    Raises
+    ------
+    DataFileError
+        Missing or damaged batches, a wrong number of records, labels out of
+        0..9, unreadable images.
+
+    Warns
+    -----
+    UserWarning
+        Where a batch of the python version has not the published checksum.
+    """
+    for folder in (place, place / "cifar-10-batches-bin"):
+        if any((folder / name).is_file() for name in _BINARY_FILES):
+            splits = _read_batches(folder, _BINARY_FILES, _read_binary_batch)
+            return _as_dataset(splits, f"binary version in {folder.resolve().name}")
+    for folder in (place, place / "cifar-10-batches-py"):
+        if any((folder / name).is_file() for name in _BATCHES):
+            splits = _read_batches(folder, _BATCHES, _read_python_batch)
+            return _as_dataset(splits, f"python version in {folder.resolve().name}")
+    archives = (place, *(place / name for name in _ARCHIVES))
+    for source in archives:
+        if source.is_file() or (source / "train" / CLASSES[0]).is_dir():
+            splits = read_image_folder(source, classes=CLASSES, image_shape=IMAGE_SHAPE)
+            return _as_dataset(splits, f"image files in {source.resolve().name}")
+    return None
+
+
+def _as_dataset(splits: _Splits, source: str) -> Dataset:
+    (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
+    counts = (len(y_train), len(y_test))
+    note = sample_note(counts, FULL_COUNTS)
+    return Dataset(
+        name=f"cifar10 {note}" if note else "cifar10",
+        X_train=X_train,
+        y_train=y_train,
+        X_test=X_test,
+        y_test=y_test,
+        target_names=CLASSES,
+        image_shape=IMAGE_SHAPE,
+        description=(
+            f"CIFAR-10{', ' if note else ''}{note}, {source}: n = {counts[0]:,} train "
+            f"+ {counts[1]:,} test, d = {X_train.shape[1]:,}"
+        ),
+    )
+
+
+def _read_batches(
+    folder: Path, names: tuple[str, ...], read_batch: _BatchReader
+) -> _Splits:
+    """Read the five training batches and the test batch into two arrays."""
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise DataFileError(
+            f"{folder} lacks {', '.join(missing)} of {', '.join(names)}; unpack the "
+            f"whole archive there"
+        )
+    splits = {}
+    for split, files in (("train", names[:-1]), ("test", names[-1:])):
+        n = RECORDS_A_BATCH * len(files)
+        X = np.empty((n, *IMAGE_SHAPE), dtype=np.float32)
+        y = np.empty(n, dtype=np.int64)
+        for index, name in enumerate(files):
+            planes, labels = read_batch(folder / name)
+            _check_batch(folder / name, labels)
+            rows = slice(index * RECORDS_A_BATCH, (index + 1) * RECORDS_A_BATCH)
+            images = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            unit_pixels(images, out=X[rows])
+            y[rows] = labels
+        splits[split] = (X.reshape(n, -1), y)
+    return splits
+
+
+def _check_batch(path: Path, labels: np.ndarray) -> None:
+    if len(labels) != RECORDS_A_BATCH:
+        raise DataFileError(
+            f"{path}: {len(labels):,} records, expected {RECORDS_A_BATCH:,}; the file "
+            f"is damaged or not of CIFAR-10: get it again"
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels > 9))
+    if wrong.size:
+        raise DataFileError(
+            f"{path}: {wrong.size:,} labels out of 0..9, the first {labels[wrong[0]]} "
+            f"in record {wrong[0]:,}; the file is damaged or not of CIFAR-10: get it "
+            f"again"
+        )
+
+
+def _read_binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read records of one label byte and 3,072 pixel bytes."""
+    size, expected = path.stat().st_size, RECORDS_A_BATCH * _RECORD_BYTES
+    if size != expected:
+        whole, rest = divmod(size, _RECORD_BYTES)
+        raise DataFileError(
+            f"{path}: {size:,} bytes ({whole:,} records of {_RECORD_BYTES:,} and "
+            f"{rest:,} bytes more), expected {expected:,} ({RECORDS_A_BATCH:,} "
+            f"records); the file is damaged or not of CIFAR-10: get it again"
+        )
+    records = np.fromfile(path, dtype=np.uint8).reshape(-1, _RECORD_BYTES)
+    return records[:, 1:], records[:, 0].astype(np.int64)
+
+
+def _read_python_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    content = path.read_bytes()
+    batch = read_pickled_batch(path, content)
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if md5 != _PICKLE_MD5[path.name]:
+        warnings.warn(
+            f"{path} has MD5 {md5}, expected {_PICKLE_MD5[path.name]}: the file is not "
+            f"the published one; results may not be comparable",
+            UserWarning,
+            stacklevel=2,
+        )
+    return batch

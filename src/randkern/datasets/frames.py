@@ -1,0 +1,231 @@
+"""From a data frame to a `Dataset`: target, task, and types of columns."""
+
+import difflib
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from randkern.datasets.files import import_extra
+from randkern.datasets.record import Dataset, Task
+from randkern.exceptions import DataFileError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TASKS = ("classification", "regression")
+_MANY_FRACTIONAL = 20
+_MANY_WHOLE = 100
+
+
+def dataset_from_frame(
+    frame: "pd.DataFrame",
+    target: str | None,
+    *,
+    name: str,
+    source: str,
+    task: str | None = None,
+) -> Dataset:
+    """Split the target off a table and bring its columns to types that models know.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame of shape (n, d + 1)
+    target : str
+        Name of the column to predict.
+    name, source : str
+        The `Dataset`'s name, and what errors call the table.
+    task : {"classification", "regression"}, optional
+        By default `infer_task` of the target.
+
+    Returns
+    -------
+    Dataset
+        Without a test split.
+
+    Raises
+    ------
+    DataFileError
+        No rows, missing target values (with their count), one class only,
+        columns that are neither numbers nor categories.
+    ValueError
+        ``target`` missing or unknown, or ``task`` that does not suit it.
+    """
+    if task is not None and task not in _TASKS:
+        raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
+    columns = [str(column) for column in frame.columns]
+    _check_target_name(target, columns, source)
+    if not len(frame):
+        raise DataFileError(f"{source}: the table has no rows")
+    if len(columns) == 1:
+        raise DataFileError(
+            f"{source}: {target!r} is the only column, so there are no features; check "
+            f"the separator"
+        )
+    y = _target_values(frame[target], source)
+    found = cast(Task, task or infer_task(y))
+    y = _checked_for_task(y, found, str(target), source, given=task is not None)
+    X = _typed_features(frame.drop(columns=[target]), source)
+    n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
+    classes = np.unique(y) if found == "classification" else None
+    detail = "" if classes is None else f" with {len(classes)} classes"
+    return Dataset(
+        name=name,
+        X_train=X,
+        y_train=y,
+        task=found,
+        feature_names=tuple(X.columns),
+        target_names=None if classes is None else tuple(map(str, classes)),
+        description=(
+            f"{name}: n = {len(X):,}, d = {X.shape[1]:,} "
+            f"({n_categorical} categorical), {found} of {target!r}{detail}"
+        ),
+    )
+
+
+def infer_task(y: np.ndarray) -> Task:
+    """Guess the task from the values of a target.
+
+    Text and booleans are classes. Numbers are regression where they have many
+    distinct values, otherwise classes: many is more than 20 (or half of the
+    rows, if that is fewer) for values with fractions, and more than 100 for
+    whole numbers, which are more often codes of classes.
+
+    Examples
+    --------
+    >>> infer_task(np.linspace(0, 1, 50)), infer_task(np.arange(50) % 3)
+    ('regression', 'classification')
+    """
+    if y.dtype.kind not in "iuf":
+        return "classification"
+    n_distinct = len(np.unique(y))
+    if y.dtype.kind == "f" and np.any(y != np.floor(y)):
+        many = n_distinct > min(_MANY_FRACTIONAL, len(y) / 2)
+    else:
+        many = n_distinct > _MANY_WHOLE
+    return "regression" if many else "classification"
+
+
+def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
+    shown = ", ".join(map(repr, columns[:50]))
+    if len(columns) > 50:
+        shown += f", and {len(columns) - 50:,} more"
+    if target is None:
+        raise ValueError(
+            f"{source}: which column is to be predicted? Give target=, one of {shown}"
+        )
+    if target not in columns:
+        close = difflib.get_close_matches(target, columns, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        if len(columns) == 1 and any(mark in columns[0] for mark in ";\t|"):
+            hint = "; the fields are not separated by commas: save the table with them"
+        raise ValueError(
+            f"{source}: no column {target!r}{hint}; the columns are {shown}"
+        )
+
+
+def _target_values(column: "pd.Series", source: str) -> np.ndarray:
+    n_missing = int(column.isna().sum())
+    if n_missing:
+        raise DataFileError(
+            f"{source}: {n_missing:,} of {len(column):,} rows have no value of the "
+            f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
+            f"remove those rows, or rename a class that is called so"
+        )
+    types = import_extra("pandas.api.types", "Reading a table")
+    column = _without_decimals(column)
+    if types.is_bool_dtype(column.dtype):
+        return column.to_numpy(dtype=bool)
+    if types.is_float_dtype(column.dtype):
+        return column.to_numpy(dtype=np.float64)
+    if types.is_integer_dtype(column.dtype):
+        return column.to_numpy(dtype=np.int64)
+    if isinstance(column.dtype, types.CategoricalDtype):
+        return np.asarray(column)
+    if types.is_string_dtype(column.dtype) or types.is_object_dtype(column.dtype):
+        # One type, so that classes can be sorted.
+        return column.astype(str).to_numpy(dtype=object)
+    raise DataFileError(
+        f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
+        f"numbers, text, booleans or categories"
+    )
+
+
+def _checked_for_task(
+    y: np.ndarray, task: Task, target: str, source: str, *, given: bool
+) -> np.ndarray:
+    """Check that the values suit the task; return them as it wants them."""
+    if task == "regression":
+        if y.dtype.kind not in "iuf":
+            raise ValueError(
+                f"{source}: task='regression', but the target {target!r} holds "
+                f"{y.dtype} values such as {y[0]!r}; use task='classification'"
+            )
+        n_infinite = int(np.count_nonzero(~np.isfinite(y)))
+        if n_infinite:
+            raise DataFileError(
+                f"{source}: {n_infinite:,} values of the target {target!r} are "
+                f"infinite; remove those rows"
+            )
+        return y.astype(np.float64)
+    if len(np.unique(y)) < 2:
+        advice = "" if given else ", or give task='regression' if it is a quantity"
+        raise DataFileError(
+            f"{source}: one class only: {target!r} is {y[0]!r} in all {len(y):,} rows; "
+            f"choose another target{advice}"
+        )
+    return y
+
+
+def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
+    """Keep numbers, booleans and categories; make text categories; refuse the rest."""
+    pandas = import_extra("pandas", "Reading a table")
+    columns: dict[str, Any] = {}
+    refused = []
+    for name in frame.columns:
+        column = _typed_feature(frame[name])
+        if column is None:
+            refused.append(f"{name!r} ({frame[name].dtype})")
+        else:
+            columns[str(name)] = column
+    if refused:
+        raise DataFileError(
+            f"{source}: columns that are neither numbers nor categories: "
+            f"{', '.join(refused)}; convert or drop them"
+        )
+    return pandas.DataFrame(columns)
+
+
+def _typed_feature(column: "pd.Series") -> "pd.Series | None":
+    types = import_extra("pandas.api.types", "Reading a table")
+    column = _without_decimals(column)
+    dtype = column.dtype
+    if isinstance(dtype, types.CategoricalDtype):
+        return column
+    if types.is_bool_dtype(dtype) and not column.isna().any():
+        return column.astype(bool)
+    if types.is_bool_dtype(dtype):
+        return column.astype("category")
+    if types.is_complex_dtype(dtype):
+        return None
+    if types.is_numeric_dtype(dtype):
+        if isinstance(dtype, np.dtype):
+            return column
+        # Nullable extension types: plain NumPy, with NaN for missing values.
+        whole = types.is_integer_dtype(dtype) and not column.isna().any()
+        return column.astype(np.int64 if whole else np.float64)
+    if types.is_string_dtype(dtype) or types.is_object_dtype(dtype):
+        try:
+            return column.astype("category")
+        except TypeError:  # Lists and dicts, which cannot be hashed.
+            return None
+    return None
+
+
+def _without_decimals(column: "pd.Series") -> "pd.Series":
+    """Turn a column of ``decimal.Decimal``, as Parquet gives it, into float64."""
+    types = import_extra("pandas.api.types", "Reading a table")
+    is_decimal = (
+        types.is_object_dtype(column.dtype)
+        and types.infer_dtype(column, skipna=True) == "decimal"
+    )
+    return column.astype(np.float64) if is_decimal else column

@@ -1,0 +1,192 @@
+"""Images in class folders, in a directory or inside a zip archive."""
+
+import io
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from randkern.datasets.files import guess_content, import_extra
+from randkern.datasets.record import unit_pixels
+from randkern.exceptions import DataFileError
+
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+_SPLITS = ("train", "test")
+_MODES = ("RGB", "L", "P")
+_CHUNK = 256  # Images a task: long enough that threads seldom meet.
+_MAX_BYTES = 1 << 20  # Of one file: no 32 x 32 image comes near.
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
+
+
+class Member(NamedTuple):
+    """One image file, read when it is decoded."""
+
+    file: str
+    class_name: str
+    split: str
+    location: str
+    n_bytes: int
+    read: Callable[[], bytes]
+
+
+def read_image_folder(
+    source: Path, *, classes: Sequence[str], image_shape: tuple[int, int, int]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
+
+    Parameters
+    ----------
+    source : Path
+        A directory or a zip archive; the two folders may lie deeper, as in
+        ``cifar10/train``. Nothing is unpacked to disk. Hidden files,
+        ``__MACOSX``, paths that climb (``..``) and files that are not images
+        by suffix are passed over.
+    classes : sequence of str
+        The class folders' names, in the order of their labels.
+    image_shape : tuple of int
+        (height, width, 3), the same for every image.
+
+    Returns
+    -------
+    dict
+        ``"train"`` and ``"test"``, each (X, y): X float32 of shape (n, h*w*3)
+        in [0, 1], y int64. In order of file name, then class, so that a run of
+        rows holds every class.
+
+    Raises
+    ------
+    DataFileError
+        Naming the member: unreadable or truncated image, other size or mode,
+        unknown class folder, the same image twice; or a split without images.
+    ImportError
+        Where Pillow is not installed.
+    """
+    import_extra("PIL.Image", "Decoding JPEG and PNG images")
+    with _listed(source) as members:
+        _check_members(source, members, classes)
+        decoded = {}
+        for split in _SPLITS:
+            chosen = [member for member in members if member.split == split]
+            chosen.sort(key=lambda member: (member.file, member.class_name))
+            X = _decode_all(chosen, image_shape)
+            names = [member.class_name for member in chosen]
+            y = np.array([classes.index(name) for name in names], dtype=np.int64)
+            decoded[split] = (X, y)
+        return decoded
+
+
+@contextmanager
+def _listed(source: Path) -> Iterator[list[Member]]:
+    """List the images of a directory or of an archive that stays open meanwhile."""
+    if source.is_dir():
+        paths = [p for split in _SPLITS for p in (source / split).glob("*/*")]
+        yield [
+            Member(*place, str(path), path.stat().st_size, path.read_bytes)
+            for path in paths
+            if path.is_file() and (place := _place(str(path.relative_to(source))))
+        ]
+        return
+    try:
+        archive = zipfile.ZipFile(source)
+    except _ARCHIVE_ERRORS as error:
+        with source.open("rb") as stream:
+            seen = guess_content(stream.read(32))
+        raise DataFileError(
+            f"{source}: not a readable zip archive ({error}){seen}; copy or download "
+            f"it again (`unzip -t` checks it)"
+        ) from error
+    with archive:
+        yield [
+            Member(
+                *place,
+                f"{source}, member {info.filename}",
+                info.file_size,
+                partial(archive.read, info),
+            )
+            for info in archive.infolist()
+            if not info.is_dir() and (place := _place(info.filename))
+        ]
+
+
+def _place(name: str) -> tuple[str, str, str] | None:
+    """Return (file, class, split) of an image's path, or None to pass it over."""
+    path = PurePosixPath(name.replace(os.sep, "/"))
+    parts = path.parts
+    odd = any(part.startswith((".", "/", "__MACOSX")) for part in parts)
+    if odd or "\\" in str(path) or path.suffix.lower() not in _SUFFIXES:
+        return None
+    if len(parts) < 3 or parts[-3] not in _SPLITS:
+        return None
+    return parts[-1], parts[-2], parts[-3]
+
+
+def _check_members(source: Path, members: list[Member], classes: Sequence[str]) -> None:
+    for split in _SPLITS:
+        if not any(member.split == split for member in members):
+            raise DataFileError(
+                f"{source}: no images under {split}/, expected "
+                f"{split}/CLASS/*.jpg or *.png with CLASS among {', '.join(classes)}"
+            )
+    for member in members:
+        if member.class_name not in classes:
+            raise DataFileError(
+                f"{member.location}: unknown class folder {member.class_name!r}, "
+                f"expected one of {', '.join(classes)}"
+            )
+    count = Counter(member[:3] for member in members)
+    (file, class_name, split), times = count.most_common(1)[0]
+    if times > 1:
+        raise DataFileError(
+            f"{source}: {split}/{class_name}/{file} is there {times} times; keep one "
+            f"copy of the data set in it"
+        )
+
+
+def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.ndarray:
+    X = np.empty((len(members), *image_shape), dtype=np.float32)
+
+    def decode_chunk(start: int) -> None:
+        rows = slice(start, start + _CHUNK)
+        pixels = np.stack([_decode(m, image_shape) for m in members[rows]])
+        unit_pixels(pixels, out=X[rows])
+
+    # Threads: Pillow and zlib release the interpreter lock while they decode.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as executor:
+        for _ in executor.map(decode_chunk, range(0, len(members), _CHUNK)):
+            pass
+    return X.reshape(len(members), -1)
+
+
+def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
+    """Decode one image to uint8 of ``image_shape``, its size checked beforehand."""
+    from PIL import Image
+
+    height, width, _ = image_shape
+    try:
+        if member.n_bytes > _MAX_BYTES:
+            raise ValueError(f"{member.n_bytes:,} bytes, too many for such an image")
+        content = io.BytesIO(member.read())
+        with Image.open(content, formats=("JPEG", "PNG")) as image:
+            if image.size != (width, height) or image.mode not in _MODES:
+                raise ValueError(
+                    f"{image.width} x {image.height} pixels, mode {image.mode}, "
+                    f"expected {width} x {height}, mode RGB"
+                )
+            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    except (
+        *_ARCHIVE_ERRORS,
+        *(ValueError, SyntaxError, RuntimeError, NotImplementedError),
+        Image.DecompressionBombError,
+    ) as error:
+        raise DataFileError(
+            f"{member.location}: unreadable image ({error}); get the data set again, "
+            f"or remove this file"
+        ) from error

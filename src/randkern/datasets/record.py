@@ -1,0 +1,105 @@
+"""The record that every loader returns, and the scaling of pixels."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Task: TypeAlias = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set with its split, where its source has one.
+
+    Attributes
+    ----------
+    name : str
+        The name asked for; where an image set is not complete, followed by how
+        much of it there is, as in ``"fashion-mnist sample (3,000 of 60,000)"``.
+    X_train : ndarray or pandas.DataFrame of shape (n_train, d)
+        Images: float32 in [0, 1], one image a row, pixels in (height, width,
+        channel) order. Tables: a data frame whose columns are numeric, boolean
+        or categorical; missing features stay missing (NaN).
+    y_train : ndarray of shape (n_train,)
+        Images: int64 class numbers. Tables: the labels as they stand in the
+        file, or for regression float64.
+    X_test, y_test : as above, or None
+        None where the source has no split; scikit-learn's ``train_test_split``
+        makes one.
+    task : {"classification", "regression"}
+    feature_names : tuple of str, or None for images without named pixels
+    target_names : tuple of str, or None
+        Classification: the class names, in the order of the sorted labels.
+    image_shape : tuple of int, or None
+        (height, width, channels), channels being 1 for grey images.
+    description : str
+        One line: the source, n and d.
+
+    Examples
+    --------
+    >>> from randkern.datasets import load_dataset
+    >>> iris = load_dataset("iris")
+    >>> iris.X_train.shape, iris.task, iris.target_names
+    ((150, 4), 'classification', ('setosa', 'versicolor', 'virginica'))
+    """
+
+    name: str
+    X_train: "np.ndarray | pd.DataFrame" = field(repr=False)
+    y_train: np.ndarray = field(repr=False)
+    X_test: "np.ndarray | pd.DataFrame | None" = field(default=None, repr=False)
+    y_test: np.ndarray | None = field(default=None, repr=False)
+    task: Task = "classification"
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)
+    target_names: tuple[str, ...] | None = field(default=None, repr=False)
+    image_shape: tuple[int, int, int] | None = None
+    description: str = ""
+
+
+def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Map uint8 pixels to float32 in [0, 1], by division by 255.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8
+    out : ndarray of float32 of the same shape, optional
+
+    Returns
+    -------
+    ndarray of float32
+        ``out`` where it was given. Division, not multiplication by 1/255, so
+        that every value is the float32 nearest to p / 255 and 255 maps to 1.
+
+    Examples
+    --------
+    >>> unit_pixels(np.array([0, 51, 255], dtype=np.uint8)).tolist()
+    [0.0, 0.20000000298023224, 1.0]
+    """
+    if out is None:
+        out = np.empty(pixels.shape, dtype=np.float32)
+    return np.divide(pixels, np.float32(255), out=out)
+
+
+def sample_note(counts: tuple[int, int], full: tuple[int, int]) -> str:
+    """Say how much of a set is there, or "" where it is complete.
+
+    Parameters
+    ----------
+    counts, full : tuple of int
+        Rows found and rows of the complete set, each (train, test).
+
+    Examples
+    --------
+    >>> sample_note((3_000, 615), (60_000, 10_000))
+    'sample (3,000 of 60,000)'
+    >>> sample_note((60_000, 615), (60_000, 10_000))
+    'sample (615 of 10,000 test)'
+    """
+    if counts == full:
+        return ""
+    if counts[0] != full[0]:
+        return f"sample ({counts[0]:,} of {full[0]:,})"
+    return f"sample ({counts[1]:,} of {full[1]:,} test)"

@@ -1,0 +1,166 @@
+"""From a name or a path to a loaded data set."""
+
+import difflib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from randkern.datasets import cifar, mnist
+from randkern.datasets.bundled import BUNDLED_NAMES, load_bundled
+from randkern.datasets.openml import fetch_openml
+from randkern.datasets.record import Dataset
+from randkern.datasets.tables import TABLE_SUFFIXES, load_table
+
+_DATA_VARIABLE = "RANDKERN_DATA"
+_OPENML_PREFIX = "openml:"
+_SAMPLE = "fashion-mnist-sample"
+
+
+def _load_mnist_family(place: Path, *, family: str) -> Dataset | None:
+    if any(mnist.find_file(place, stem) for stem in mnist.STEMS):
+        return mnist.load_mnist(place, family)
+    return None
+
+
+# Each returns None where its files are not in the folder that it is given.
+_FILE_LOADERS: dict[str, Callable[[Path], Dataset | None]] = {
+    "mnist": partial(_load_mnist_family, family="mnist"),
+    "fashion-mnist": partial(_load_mnist_family, family="fashion-mnist"),
+    _SAMPLE: partial(_load_mnist_family, family="fashion-mnist"),
+    "cifar10": cifar.load_cifar10,
+}
+_LOOKED_FOR = {
+    **{name: f"{mnist.TRAIN_IMAGES}[.gz]" for name in _FILE_LOADERS},
+    "cifar10": cifar.LOOKED_FOR,
+}
+
+DATASET_NAMES = (*BUNDLED_NAMES, *_FILE_LOADERS)
+
+
+def load_dataset(
+    name_or_path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    target: str | None = None,
+    task: str | None = None,
+) -> Dataset:
+    """Load a data set by name, or a table from a file.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        One of
+
+        - ``"digits"``, ``"breast-cancer"``, ``"diabetes"``, ``"wine"``,
+          ``"iris"``: bundled with scikit-learn, need nothing else;
+        - ``"mnist"``, ``"fashion-mnist"``: the four IDX files, plain or gzip
+          (``"fashion-mnist-sample"``: the same in a folder of that name);
+        - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
+          files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
+          ``cifar10.zip``: whichever is there;
+        - a ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` or ``.parquet`` file,
+          with ``target``;
+        - ``"openml:NAME"``: downloaded, see `fetch_openml`.
+    data_dir : str or Path, optional
+        Where the files are: in this folder, or in its sub-folder ``NAME``. For
+        cifar10 it may be the zip archive itself; for openml it is the cache;
+        a relative table path is sought below it too. By default the
+        environment variable ``RANDKERN_DATA``.
+    target : str, optional
+        For tables, the column to predict.
+    task : {"classification", "regression"}, optional
+        For tables. By default inferred from the target: text and booleans are
+        classes; numbers are regression where they have many distinct values
+        (more than 20, or than half of the rows, for values with fractions;
+        more than 100 for whole numbers), classes otherwise.
+
+    Returns
+    -------
+    Dataset
+        Images are float32 in [0, 1], flattened in (height, width, channel)
+        order, their labels int64. The split is the source's own; bundled sets
+        and tables have none (``X_test`` is None).
+
+    Raises
+    ------
+    ValueError
+        Unknown name (the message lists them), no ``data_dir`` where one is
+        needed, ``target`` or ``task`` that do not apply.
+    FileNotFoundError
+        Where the files are not found: says where it looked, and for what.
+    randkern.exceptions.DataFileError
+        Damaged, truncated or mislabelled files.
+    ImportError
+        Where reading needs pandas, pyarrow or Pillow, which are not installed.
+    ConnectionError
+        Where openml.org cannot be reached.
+
+    Examples
+    --------
+    >>> from randkern.datasets import load_dataset
+    >>> digits = load_dataset("digits")
+    >>> digits.X_train.shape, digits.X_train.dtype, digits.image_shape
+    ((1797, 64), dtype('float32'), (8, 8, 1))
+    >>> print(load_dataset("diabetes").description)
+    diabetes, bundled with scikit-learn: n = 442, d = 10, regression
+    """
+    text = os.fspath(name_or_path)
+    place = Path(data_dir) if data_dir is not None else _place_from_environment()
+    if text.startswith(_OPENML_PREFIX):
+        name = text.removeprefix(_OPENML_PREFIX)
+        return fetch_openml(name, target=target, task=task, data_home=data_dir)
+    if text.lower().endswith(TABLE_SUFFIXES):
+        return load_table(_find_table(Path(text), place), target=target, task=task)
+    if text not in DATASET_NAMES:
+        close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(
+            f"unknown data set {text!r}{hint}; expected one of "
+            f"{', '.join(DATASET_NAMES)}, openml:NAME, or a file that ends in "
+            f"{', '.join(TABLE_SUFFIXES)}"
+        )
+    if target is not None:
+        raise ValueError(
+            f"target={target!r} applies to tables, but {text!r} has its own target; "
+            f"leave it out"
+        )
+    data = load_bundled(text) if text in BUNDLED_NAMES else _load_files(text, place)
+    if task not in (None, data.task):
+        raise ValueError(
+            f"task={task!r}, but {text!r} is a {data.task}; leave task out"
+        )
+    return data
+
+
+def _place_from_environment() -> Path | None:
+    value = os.environ.get(_DATA_VARIABLE)
+    return Path(value) if value else None
+
+
+def _find_table(path: Path, place: Path | None) -> Path:
+    """Return the path as given, or below the data folder where only that exists."""
+    if place is not None and not path.exists() and (place / path).exists():
+        return place / path
+    return path
+
+
+def _load_files(name: str, place: Path | None) -> Dataset:
+    if place is None:
+        raise ValueError(
+            f"{name!r} is not bundled: give data_dir=, the folder that holds its files "
+            f"({_LOOKED_FOR[name]}), or set the environment variable {_DATA_VARIABLE}"
+        )
+    if not place.exists():
+        raise FileNotFoundError(f"the data folder {place} does not exist")
+    for folder in (place, place / name):
+        data = _FILE_LOADERS[name](folder)
+        if data is not None:
+            return data
+    hint = ""
+    if name == "fashion-mnist" and (place / _SAMPLE).is_dir():
+        hint = f"; there is a sample of it: load it as {_SAMPLE!r}"
+    raise FileNotFoundError(
+        f"no files of {name!r} in {place} or {place / name}: looked for "
+        f"{_LOOKED_FOR[name]}{hint}"
+    )
