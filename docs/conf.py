@@ -81,17 +81,20 @@ SECTIONS = {
 def public_objects() -> dict[str, list[str]]:
     """Section title -> dotted names, from ``randkern.__all__``."""
     sections: dict[str, list[str]] = {title: [] for title in SECTIONS.values()}
-    for name in randkern.__all__:
-        value = getattr(randkern, name)
-        if isinstance(value, ModuleType):
-            names = [f"randkern.{name}.{member}" for member in value.__all__]
-            room = name
-        elif hasattr(value, "__module__"):
-            names = [f"randkern.{name}"]
-            room = value.__module__.split(".")[1]
-        else:
-            continue
-        sections.setdefault(SECTIONS.get(room, "Others"), []).extend(names)
+    values = {name: getattr(randkern, name) for name in randkern.__all__}
+    modules = {n: v for n, v in values.items() if isinstance(v, ModuleType)}
+    documented = {
+        id(v): (f"randkern.{n}", v.__module__.split(".")[1])
+        for n, v in values.items()
+        if hasattr(v, "__module__")
+    }
+    for room, module in modules.items():
+        for member in module.__all__:
+            # The short name wins where a module repeats what the package has.
+            entry = (f"randkern.{room}.{member}", room)
+            documented.setdefault(id(getattr(module, member)), entry)
+    for dotted, room in sorted(documented.values()):
+        sections.setdefault(SECTIONS.get(room, "Others"), []).append(dotted)
     return {title: names for title, names in sections.items() if names}
 
 
