@@ -90,6 +90,8 @@ def public_objects() -> dict[str, list[str]]:
     }
     for room, module in modules.items():
         for member in module.__all__:
+            if not hasattr(getattr(module, member), "__module__"):
+                continue  # a constant has no page
             # The short name wins where a module repeats what the package has.
             entry = (f"randkern.{room}.{member}", room)
             documented.setdefault(id(getattr(module, member)), entry)
@@ -100,7 +102,7 @@ def public_objects() -> dict[str, list[str]]:
 
 def write_api_page() -> None:
     """Write ``generated/api.rst``: the API pages follow the public names."""
-    lines = ["API", "===", "", ".. currentmodule:: randkern", ""]
+    lines = ["API", "===", ""]
     for title, names in public_objects().items():
         lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: ."]
         lines += ["", *(f"   ~{name}" for name in names), ""]
