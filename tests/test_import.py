@@ -1,5 +1,6 @@
 """``import randkern`` is quick, loads nothing heavy, and lists what it offers."""
 
+import inspect
 import subprocess
 import sys
 
@@ -66,3 +67,31 @@ def test_version_is_the_installed_one():
         "print(version('randkern') == randkern.__version__)"
     )
     assert run_python(code) == "True"
+
+
+PUBLIC_CLASSES = [
+    value
+    for value in (getattr(randkern, name) for name in randkern.__all__)
+    if inspect.isclass(value)
+]
+
+
+@pytest.mark.parametrize("cls", PUBLIC_CLASSES, ids=lambda cls: cls.__name__)
+def test_public_methods_have_docstrings(cls):
+    undocumented = [
+        name
+        for name, member in inspect.getmembers(cls, callable)
+        if not name.startswith("_")
+        and getattr(member, "__module__", "").startswith("randkern")
+        and not inspect.getdoc(member)
+    ]
+    assert not undocumented
+
+
+@pytest.mark.parametrize("name", sorted(set(randkern.__all__) - {"__version__"}))
+def test_public_docstring_has_an_example(name):
+    value = getattr(randkern, name)
+    bases = {base for cls in PUBLIC_CLASSES for base in cls.__mro__[1:]}
+    if inspect.ismodule(value) or value in bases:
+        return  # a base class is shown by what derives from it
+    assert ">>>" in value.__doc__, f"the docstring of randkern.{name} shows no example"

@@ -153,11 +153,16 @@ def test_file_length(path):
 
 @EVERY_FILE
 def test_function_length(path):
-    """Docstrings are long by design and are not counted; everything else is."""
+    """Docstrings are long by design and are not counted; nor are signatures in cli.
+
+    A command's signature is the table of its options, with their help texts.
+    """
     long = []
     for node in functions(TREES[path]):
-        count = (node.end_lineno or node.lineno) - node.lineno + 1
-        if ast.get_docstring(node, clean=False) is not None:
+        documented = ast.get_docstring(node, clean=False) is not None
+        first = node.body[0].lineno if room_of(path) == "cli" else node.lineno
+        count = (node.end_lineno or first) - first + 1
+        if documented:
             text = node.body[0]
             count -= (text.end_lineno or text.lineno) - text.lineno + 1
         if count >= MAX_FUNCTION_LINES:
