@@ -9,8 +9,31 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-_PUBLIC: dict[str, str] = {}
-_MODULES = ("datasets", "exceptions")
+_PUBLIC: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "Categorical",
+            "Cauchy",
+            "Gaussian",
+            "Kernel",
+            "Laplacian",
+            "Linear",
+            "Matern",
+            "Optical",
+            "Product",
+            "RationalQuadratic",
+            "Scaled",
+            "Sum",
+        ),
+        ".kernels",
+    ),
+    "RandomFeatures": ".features",
+    **dict.fromkeys(
+        ("effective_dimension", "hoeffding_n_components", "suggest_n_components"),
+        ".sizing",
+    ),
+}
+_MODULES = ("datasets", "exceptions", "kernels")
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 

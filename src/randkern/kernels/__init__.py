@@ -1,1 +1,28 @@
+"""Kernels: exact values, and the plan of a draw of their random features."""
 
+from randkern.kernels._base import Kernel
+from randkern.kernels.algebra import Product, Scaled, Sum
+from randkern.kernels.discrete import Categorical, Linear
+from randkern.kernels.optical import Optical
+from randkern.kernels.stationary import (
+    Cauchy,
+    Gaussian,
+    Laplacian,
+    Matern,
+    RationalQuadratic,
+)
+
+__all__ = [
+    "Categorical",
+    "Cauchy",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Matern",
+    "Optical",
+    "Product",
+    "RationalQuadratic",
+    "Scaled",
+    "Sum",
+]

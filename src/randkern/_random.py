@@ -1,0 +1,78 @@
+"""Named, independent streams of random numbers.
+
+Every random draw of the library comes from a :class:`Stream`: a 64-bit key
+reached from ``random_state`` by a path of names. Streams with different paths
+are independent, and the numbers of a stream do not depend on what was drawn
+from any other, so that adding a draw somewhere changes nothing elsewhere.
+
+A key seeds either a sequential generator (:meth:`Stream.generator`) or the
+counter-based matrix entries of :func:`randkern.backend.counter.random_matrix`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Stream", "root_stream"]
+
+_KEY_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A source of random numbers named by a 64-bit key."""
+
+    key: int
+
+    def child(self, *path: str | int) -> Stream:
+        """Return the stream at `path` below this one (a keyed BLAKE2b hash)."""
+        digest = hashlib.blake2b(
+            "/".join(f"{type(part).__name__}:{part}" for part in path).encode(),
+            digest_size=_KEY_BYTES,
+            key=self.key.to_bytes(_KEY_BYTES, "little"),
+        )
+        return Stream(int.from_bytes(digest.digest(), "little"))
+
+    def generator(self) -> np.random.Generator:
+        """Return a sequential generator, always at the start of the stream."""
+        return np.random.Generator(np.random.Philox(key=self.key))
+
+
+def root_stream(random_state: Any) -> Stream:
+    """Return the stream that `random_state` names.
+
+    Parameters
+    ----------
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator
+        None takes fresh entropy from the operating system; an integer names
+        the same stream for ever; a generator is advanced by one draw.
+    """
+    if random_state is None:
+        return Stream(int(np.random.SeedSequence().generate_state(1, np.uint64)[0]))
+    if isinstance(random_state, Stream):
+        return random_state
+    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+        draw = (
+            random_state.randint
+            if isinstance(random_state, np.random.RandomState)
+            else random_state.integers
+        )
+        return root_stream(int(draw(2**31 - 1)))
+    if isinstance(random_state, (int, np.integer)) and not isinstance(
+        random_state, bool
+    ):
+        if random_state < 0:
+            raise ValueError(
+                f"random_state must be a non-negative integer, got {random_state}."
+            )
+        state = np.random.SeedSequence(int(random_state)).generate_state(1, np.uint64)
+        return Stream(int(state[0]))
+    raise ValueError(
+        "random_state must be None, a non-negative integer, a "
+        "numpy.random.RandomState or a numpy.random.Generator, got "
+        f"{random_state!r}."
+    )

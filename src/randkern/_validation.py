@@ -1,0 +1,203 @@
+"""Checks of what users hand in, done once at the public boundary.
+
+Inside the library rows are a C-ordered float array or a CSR matrix. Tables
+with text or categorical columns become arrays of numbers here: equal
+categories get equal codes, so that a kernel that only asks whether two
+categories are equal sees what it would see in the table.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+__all__ = [
+    "Rows",
+    "TableEncoder",
+    "check_choice",
+    "check_kernel_rows",
+    "check_positive",
+    "column_names",
+    "validate_rows",
+]
+
+FLOATS = (np.float64, np.float32)
+Rows = Any  # a 2-D float ndarray or a scipy.sparse CSR matrix
+
+
+def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return `value` as a finite float above zero (or at it, with `zero`)."""
+    bound = "non-negative" if zero else "positive"
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not isinstance(value, numbers.Real)
+        or not np.isfinite(value)
+        or value < 0
+        or (value == 0 and not zero)
+    ):
+        raise ValueError(f"{name} must be a {bound} finite number, got {value!r}.")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+    return value
+
+
+def is_table(X: Any) -> bool:
+    """Tell whether `X` is a dataframe (pandas or polars)."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the column names of a dataframe whose names are all text."""
+    if not is_table(X):
+        return None
+    names = list(X.columns)
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def _is_numeric(column: Any) -> bool:
+    """Tell whether a dataframe's column holds numbers or booleans."""
+    dtype = column.dtype
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(dtype)
+
+
+def _as_objects(column: Any) -> np.ndarray:
+    """Return a column of categories as objects, every missing value as None."""
+    values = np.asarray(column.to_numpy(), dtype=object)
+    missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
+    if not missing.size:
+        missing = np.asarray(column.isna()) if hasattr(column, "isna") else missing
+    if missing.any():
+        values = values.copy()
+        values[missing] = None
+    return values
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Numbers for a dataframe: text and categorical columns become codes.
+
+    Codes are 0, 1, ... in sorted order, -2 for a missing category and -1 for
+    a category that was not there when the encoder was made.
+    """
+
+    encoded: tuple[int, ...]
+    encoder: OrdinalEncoder | None
+
+    @classmethod
+    def of(cls, X: Any) -> TableEncoder:
+        """Learn the categories of the columns of `X` that are not numbers."""
+        encoded = tuple(
+            j for j, name in enumerate(X.columns) if not _is_numeric(X[name])
+        )
+        for j in encoded:
+            name = list(X.columns)[j]
+            if "date" in str(X[name].dtype).lower():
+                raise ValueError(
+                    f"column {name!r} holds dates ({X[name].dtype}); convert it "
+                    "to numbers, or drop it."
+                )
+        if not encoded:
+            return cls((), None)
+        encoder = OrdinalEncoder(
+            handle_unknown="use_encoded_value",
+            unknown_value=-1,
+            encoded_missing_value=-2,
+        ).fit(cls._objects(X, encoded))
+        return cls(encoded, encoder)
+
+    @staticmethod
+    def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
+        names = list(X.columns)
+        return np.column_stack([_as_objects(X[names[j]]) for j in columns])
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the rows of `X` as a float64 array of the same width."""
+        out = np.empty(X.shape)
+        for j, name in enumerate(X.columns):
+            if j in self.encoded:
+                continue
+            if not _is_numeric(X[name]):
+                raise ValueError(
+                    f"column {name!r} is {X[name].dtype} here, but held numbers "
+                    "when the model was fitted."
+                )
+            out[:, j] = np.asarray(X[name].to_numpy(), dtype=float)
+        if self.encoder is not None:
+            codes = self.encoder.transform(self._objects(X, self.encoded))
+            out[:, list(self.encoded)] = codes
+        return out
+
+
+def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
+    """Return the rows of `X` as a float array or CSR, checked for `estimator`.
+
+    Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
+    and keeps the encoder of a table's categories as ``table_encoder_``.
+    """
+    if is_table(X):
+        if reset:
+            encoder = TableEncoder.of(X)
+            estimator.table_encoder_ = encoder if encoder.encoded else None
+        encoder = getattr(estimator, "table_encoder_", None)
+        if encoder is not None:
+            validate_data(estimator, X, reset=reset, skip_check_array=True)
+            return check_array(
+                encoder.transform(X), estimator=estimator, input_name="X"
+            )
+    elif reset:
+        estimator.table_encoder_ = None
+    elif getattr(estimator, "table_encoder_", None) is not None:
+        raise ValueError(
+            f"{type(estimator).__name__} was fitted on a dataframe with text "
+            f"columns; expected a dataframe, got {type(X).__name__}."
+        )
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
+    )
+
+
+def check_kernel_rows(X: Any, Y: Any = None) -> tuple[Rows, Rows | None]:
+    """Return the arguments of a kernel as float arrays or CSR of one dtype."""
+    if is_table(X):
+        encoder = TableEncoder.of(X)
+        if Y is not None:
+            if not is_table(Y):
+                raise ValueError(
+                    f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
+                )
+            # Categories that X lacks share a code that no row of X has.
+            Y = encoder.transform(Y)
+        X = encoder.transform(X)
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
+    X = check_array(X, order="C", input_name="X", **options)
+    if Y is None:
+        return X, None
+    Y = check_array(Y, order="C", input_name="Y", **options)
+    if X.shape[1] != Y.shape[1]:
+        raise ValueError(
+            f"X has {X.shape[1]} columns but Y has {Y.shape[1]}: a kernel compares "
+            "rows of the same width."
+        )
+    dtype = np.result_type(X.dtype, Y.dtype)
+    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False)
+
+
+def densify(X: Rows) -> np.ndarray:
+    """Return rows as a dense array."""
+    return X.toarray() if sp.issparse(X) else X

@@ -1,0 +1,126 @@
+"""Lengthscales: numbers, vectors, and the two rules that read them off data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._random import Stream
+from randkern._validation import Rows, densify
+from randkern.blocks import row_blocks
+from randkern.exceptions import UnresolvedKernelError
+
+__all__ = ["check_lengthscale", "median_distance", "standard_deviation"]
+
+RULES = ("scale", "median")
+_MEDIAN_ROWS = 1000
+_BLOCK = 4096
+
+
+def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
+    """Return a lengthscale as a positive float or a vector of `width` of them."""
+    if isinstance(value, str):
+        if value in RULES:
+            raise UnresolvedKernelError(
+                f"{owner} takes its lengthscale from data: call "
+                "kernel.resolve(X) first (models do it in fit)."
+            )
+        raise ValueError(
+            f"lengthscale must be a positive number, a vector of them, or one of "
+            f"{list(RULES)}, got {value!r}."
+        )
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if array.ndim > 1 or not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise ValueError(
+            "lengthscale must be a positive finite number or a vector of them, got "
+            f"{value!r}."
+        )
+    if array.ndim == 0:
+        return float(array)
+    if array.shape != (width,):
+        raise ValueError(
+            f"lengthscale has {array.size} entries, but {owner} reads {width} columns."
+        )
+    return array
+
+
+def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
+    """Return the standard deviation of all entries of X, rows weighted.
+
+    As in scikit-learn's ``gamma="scale"`` the entries are pooled over columns.
+    Two passes in float64, on entries divided by their largest magnitude, so
+    that no scale overflows or vanishes.
+    """
+    n, d = X.shape
+    values = X.data if sp.issparse(X) else X
+    largest = float(max(-values.min(), values.max(), 0.0)) if values.size else 0.0
+    if largest == 0.0 or _is_constant(X, values):
+        return 0.0
+    weight = np.ones(n) if sample_weight is None else sample_weight
+    total = weight.sum() * d
+    mean = _weighted_sum(X, weight) / largest / total
+    squares = 0.0
+    for rows in row_blocks(n, _BLOCK):
+        if sp.issparse(X):
+            block = X[rows].astype(np.float64)
+            zeros = d - np.diff(block.indptr)
+            block.data = (block.data / largest - mean) ** 2
+            row_sums = np.asarray(block.sum(axis=1)).ravel() + zeros * mean**2
+        else:
+            block = X[rows].astype(np.float64) / largest - mean
+            row_sums = np.einsum("ij,ij->i", block, block)
+        squares += float(weight[rows] @ row_sums)
+    return largest * float(np.sqrt(squares / total))
+
+
+def _is_constant(X: Rows, values: np.ndarray) -> bool:
+    has_zeros = sp.issparse(X) and values.size < X.shape[0] * X.shape[1]
+    return not has_zeros and bool(values.min() == values.max())
+
+
+def _weighted_sum(X: Rows, weight: np.ndarray) -> float:
+    total = 0.0
+    for rows in row_blocks(X.shape[0], _BLOCK):
+        sums = np.asarray(X[rows].astype(np.float64).sum(axis=1)).ravel()
+        total += float(weight[rows] @ sums)
+    return total
+
+
+def median_distance(
+    X: Rows,
+    sample_weight: np.ndarray | None,
+    stream: Stream,
+    metric: Literal["euclidean", "manhattan"],
+) -> float:
+    """Return the weighted median distance between rows of a seeded sample.
+
+    A pair counts with the product of its rows' weights. Pairs of equal rows
+    are left out; 1 if there are no others.
+    """
+    from sklearn.metrics import pairwise_distances
+
+    n = X.shape[0]
+    if n > _MEDIAN_ROWS:
+        chosen = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
+        chosen.sort()
+        X = X[chosen]
+        sample_weight = None if sample_weight is None else sample_weight[chosen]
+    dense = densify(X).astype(np.float64)
+    first, second = np.triu_indices(dense.shape[0], 1)
+    distances = pairwise_distances(dense, metric=metric)[first, second]
+    apart = distances > 0
+    distances = distances[apart]
+    if distances.size == 0:
+        return 1.0
+    if sample_weight is None:
+        return float(np.median(distances))
+    weights = (sample_weight[first] * sample_weight[second])[apart]
+    order = np.argsort(distances)
+    cumulative = np.cumsum(weights[order])
+    middle = np.searchsorted(cumulative, cumulative[-1] / 2)
+    return float(distances[order][middle])

@@ -1,0 +1,162 @@
+"""The dot product, and equality of categories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._random import Stream
+from randkern._validation import Rows, densify
+from randkern.exceptions import UnresolvedKernelError
+from randkern.kernels._base import Leaf
+from randkern.projections import InputMap, Law
+
+__all__ = ["Categorical", "Linear"]
+
+
+class Linear(Leaf):
+    """The linear kernel x·y.
+
+    Given at least d columns its features are the d columns themselves; given
+    fewer, an orthogonal projection scaled by √(d/D). As a factor of a product
+    it contributes ω·x with ω uniform on the sphere of radius √d.
+
+    Parameters
+    ----------
+    columns : None, slice, or list of column numbers or names
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Linear()([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[11.]])
+    """
+
+    role = "signed"
+
+    def __init__(self, *, columns: Any = None):
+        self.columns = columns
+
+    def law(self) -> Law:
+        return Law("sphere")
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, 1.0, 0.0)
+
+    def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
+        # E[(ω·x)²(ω·y)²] for ω uniform on the sphere of radius √d.
+        d = len(self._selected(X.shape[1]))
+        norms = np.outer(self._diag(X), self._diag(Y))
+        return d / (d + 2) * (norms + 2 * self._gram(X, Y) ** 2)
+
+    def _diag_selected(self, X: Rows) -> np.ndarray:
+        if sp.issparse(X):
+            X = X.astype(np.float64)
+            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        products = X @ Y.T
+        return products.toarray() if sp.issparse(products) else products
+
+
+class Categorical(Leaf):
+    """The share of columns on which two rows agree, mean_j 1[x_j = y_j].
+
+    On one column this is 1[x = y], the categorical base space of Daniely,
+    Frostig, Gupta and Singer 2017, "Random features for compositional
+    kernels", with features e^{2πi ω x/n}, ω uniform on {1, ..., n}; with
+    several columns each draw picks one of them. For the kernel that asks for
+    agreement on all columns at once, multiply one-column kernels.
+
+    Values are compared for equality, whatever they are; a dataframe may hold
+    text. A value that was not there at `fit` agrees with no value that was.
+
+    Parameters
+    ----------
+    columns : None, slice, or list of column numbers or names
+    categories : "auto" or list of arrays
+        The sorted values of each column; ``"auto"`` takes them from the data
+        in `resolve`. Exact values do not need them.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Categorical()([[0, 1]], [[0, 1], [0, 2], [3, 3]])
+    array([[1. , 0.5, 0. ]])
+    """
+
+    role = "phase"
+
+    def __init__(self, *, columns: Any = None, categories: Any = "auto"):
+        self.columns = columns
+        self.categories = categories
+
+    def _resolve_leaf(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        if isinstance(self.categories, str):
+            X = densify(self._select(X))
+            self.categories = tuple(np.unique(column) for column in X.T)
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        if isinstance(self.categories, str):
+            if self.categories != "auto":
+                raise ValueError(
+                    f"categories must be 'auto' or a list of arrays, got "
+                    f"{self.categories!r}."
+                )
+            return
+        width = len(self._selected(n_features))
+        if len(self.categories) != width or any(
+            np.size(values) == 0 or np.any(np.diff(values) <= 0)
+            for values in self.categories
+        ):
+            raise ValueError(
+                f"categories must hold one strictly increasing array for each of the "
+                f"{width} columns."
+            )
+
+    def _sorted_categories(self) -> tuple[np.ndarray, ...]:
+        if isinstance(self.categories, str):
+            raise UnresolvedKernelError(
+                "Categorical takes its categories from data: call kernel.resolve(X) "
+                "first (models do it in fit)."
+            )
+        return tuple(np.asarray(values) for values in self.categories)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of roots of unity a column: one for unseen values."""
+        return tuple(len(values) + 1 for values in self._sorted_categories())
+
+    def law(self) -> Law:
+        return Law("roots")
+
+    def inputs(self, n_features: int) -> InputMap:
+        plain = self._input_map(n_features, 1.0, 0.0)
+        return InputMap(
+            plain.n_columns, plain.columns, categories=self._sorted_categories()
+        )
+
+    def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
+        # E[e^{2πi ω 2(x − y)/n}] is 1 where n divides 2(x − y), else 0.
+        inputs = self.inputs(X.shape[1])
+        x_codes, y_codes = inputs.apply(X), inputs.apply(Y)
+        total = np.zeros((X.shape[0], Y.shape[0]))
+        for j, n in enumerate(self.sizes()):
+            difference = x_codes[:, j, None] - y_codes[None, :, j]
+            total += (2 * difference) % n == 0
+        return total / len(self.sizes())
+
+    def _diag_selected(self, X: Rows) -> np.ndarray:
+        return np.ones(X.shape[0])
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        X, Y = densify(X), densify(Y)
+        total = np.zeros((X.shape[0], Y.shape[0]))
+        for j in range(X.shape[1]):
+            total += X[:, j, None] == Y[None, :, j]
+        return total / X.shape[1]

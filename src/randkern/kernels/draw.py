@@ -1,0 +1,256 @@
+"""From a kernel to the plan of its random features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
+from randkern.kernels.discrete import Categorical, Linear
+from randkern.plan import Factor, Group, Plan
+from randkern.projections import Identity, Roots, make_projection
+
+__all__ = ["allot", "draw_plan", "mean_diagonals", "variance"]
+
+Fourier = Literal["pair", "offset"]
+
+
+def mean_diagonals(
+    terms: list[Term], X: Rows, sample_weight: np.ndarray | None
+) -> np.ndarray:
+    """Return the (weighted) mean of k(x, x) over the rows of X, a term each."""
+    diagonals = [term.diag(X) for term in terms]
+    for diagonal in diagonals:
+        check_finite_diagonal(diagonal, X.dtype)
+    return np.array([np.average(d, weights=sample_weight) for d in diagonals])
+
+
+def allot(
+    terms: list[Term],
+    n_components: int,
+    n_features: int,
+    diagonals: np.ndarray,
+) -> list[int]:
+    """Share out columns in proportion to `diagonals`, by largest remainder.
+
+    Every term gets at least one column, and a dot product of d columns no
+    more than d: what it leaves goes to the others.
+    """
+    n_terms = len(terms)
+    if n_components < n_terms:
+        raise ValueError(
+            f"n_components={n_components} is fewer than the {n_terms} terms of the "
+            f"kernel; use at least {n_terms}."
+        )
+    caps = np.array(
+        [_exact_width(term, n_features) or n_components for term in terms]
+    )
+    if caps.sum() < n_components:
+        raise ValueError(
+            f"the linear kernel of {n_features} columns has exactly {caps.sum()} "
+            f"features, got n_components={n_components}; use at most {caps.sum()}."
+        )
+    shares = np.asarray(diagonals, dtype=float)
+    shares = shares / shares.max() if shares.max() > 0 else np.ones(n_terms)
+    widths = np.ones(n_terms, dtype=int)
+    open_terms = np.ones(n_terms, dtype=bool)
+    # Terms that their cap or the minimum binds are settled first.
+    while True:
+        left = n_components - widths[~open_terms].sum()
+        total = shares[open_terms].sum()
+        part = shares / total if total > 0 else open_terms / open_terms.sum()
+        ideal = np.where(open_terms, left * part, widths)
+        over = open_terms & (ideal > caps)
+        under = open_terms & (ideal < 1)
+        bound = over if over.any() else under
+        if not bound.any():
+            break
+        widths[bound] = np.where(over, caps, 1)[bound]
+        open_terms &= ~bound
+        if not open_terms.any():
+            break
+    widths[open_terms] = np.floor(ideal[open_terms]).astype(int)
+    remainder = np.where(open_terms, ideal - widths, -1.0)
+    for index in np.argsort(-remainder, kind="stable"):
+        if widths.sum() == n_components:
+            break
+        widths[index] += widths[index] < caps[index]
+    return [int(width) for width in widths]
+
+
+def _exact_width(term: Term, n_features: int) -> int | None:
+    """Return the width of a dot product's exact features, None for other terms."""
+    if len(term.leaves) == 1 and isinstance(term.leaves[0], Linear):
+        return len(term.leaves[0]._selected(n_features))
+    return None
+
+
+def draw_plan(
+    kernel: Kernel,
+    n_components: int,
+    n_features: int,
+    diagonals: np.ndarray,
+    stream: Stream,
+    *,
+    projection: str = "auto",
+    fourier: Fourier = "pair",
+    centered: bool = False,
+) -> Plan:
+    """Return the plan of `n_components` features of a resolved kernel.
+
+    Parameters
+    ----------
+    diagonals : ndarray
+        The mean diagonal of every term, from :func:`mean_diagonals`.
+    """
+    terms = kernel.terms()
+    widths = allot(terms, n_components, n_features, diagonals)
+    groups: list[Group] = []
+    start = 0
+    any_centered = False
+    for index, (term, width) in enumerate(zip(terms, widths, strict=True)):
+        builder = _TermBuilder(
+            term, n_features, stream.child("term", index), projection, fourier
+        )
+        can_center = all(leaf.role == "modulus" for leaf in term.leaves)
+        any_centered |= can_center
+        groups += builder.groups(start, start + width, centered and can_center)
+        start += width
+    if centered and not any_centered:
+        raise ValueError(
+            f"centered=True subtracts the mean of optical features, but {kernel} has "
+            "no optical term; use centered=False."
+        )
+    return Plan(tuple(groups), n_features)
+
+
+class _TermBuilder:
+    """Builds the groups of one term of a kernel."""
+
+    def __init__(
+        self,
+        term: Term,
+        n_features: int,
+        stream: Stream,
+        projection: str,
+        fourier: Fourier,
+    ):
+        self.term = term
+        self.n_features = n_features
+        self.stream = stream
+        self.projection = projection
+        self.fourier = fourier
+
+    def groups(self, start: int, stop: int, centered: bool) -> list[Group]:
+        width = stop - start
+        exact = _exact_width(self.term, self.n_features)
+        if exact is not None:
+            return [self._linear(start, stop, exact)]
+        offsets = self.stream.child("offsets")
+        scale = self.term.weight
+        if any(leaf.role == "phase" for leaf in self.term.leaves):
+            n_draws = (width + 1) // 2 if self.fourier == "pair" else width
+            factors = self._factors(n_draws)
+            weight = math.sqrt(2 * scale / width)
+            return [Group(factors, start, stop, weight, self.fourier, offsets)]
+        if centered and width > 1:
+            factors = self._factors(width - 1)
+            weight = math.sqrt(scale / (width - 1))
+            mean = Group(factors, start, start + 1, math.sqrt(scale), "mean")
+            return [mean, Group(factors, start + 1, stop, weight, "centered")]
+        weight = math.sqrt(scale / width)
+        return [Group(self._factors(width), start, stop, weight, "amplitude")]
+
+    def _factors(self, n_draws: int) -> tuple[Factor, ...]:
+        return tuple(
+            self._factor(leaf, n_draws, self.stream.child("factor", index))
+            for index, leaf in enumerate(self.term.leaves)
+        )
+
+    def _factor(self, leaf: Leaf, n_draws: int, stream: Stream) -> Factor:
+        inputs = leaf.inputs(self.n_features)
+        law = leaf.law()
+        projection: Any
+        if isinstance(leaf, Categorical):
+            projection = Roots(stream, n_draws, inputs.width, law, sizes=leaf.sizes())
+        else:
+            projection = make_projection(
+                self.projection, stream, n_draws, inputs.width, law, repr(leaf)
+            )
+        power = float(getattr(leaf, "degree", 1.0))
+        return Factor(leaf.role, projection, inputs, power)
+
+    def _linear(self, start: int, stop: int, exact: int) -> Group:
+        """Return exact features, or an orthogonal projection to fewer columns."""
+        (leaf,) = self.term.leaves
+        width = stop - start
+        stream = self.stream.child("factor", 0)
+        inputs = leaf.inputs(self.n_features)
+        projection: Any
+        if width == exact:
+            projection = Identity(stream, width, inputs.width, leaf.law())
+        else:
+            projection = make_projection(
+                "orthogonal", stream, width, inputs.width, leaf.law(), repr(leaf)
+            )
+        weight = math.sqrt(self.term.weight / width)
+        factor = Factor("signed", projection, inputs)
+        return Group((factor,), start, stop, weight, "amplitude")
+
+
+def variance(
+    kernel: Kernel, X: Rows, Y: Rows, n_components: int, fourier: Fourier
+) -> np.ndarray:
+    """Return Var[φ(x)·φ(y)] of `n_components` independent draws, (n, m)."""
+    terms = kernel.terms()
+    diagonals = mean_diagonals(terms, X, None)
+    widths = allot(terms, n_components, X.shape[1], diagonals)
+    total = np.zeros((X.shape[0], Y.shape[0]))
+    for term, width in zip(terms, widths, strict=True):
+        total += _term_variance(term, X, Y, width, fourier)
+    return total
+
+
+def _term_variance(
+    term: Term, X: Rows, Y: Rows, width: int, fourier: Fourier
+) -> np.ndarray:
+    exact = _exact_width(term, X.shape[1])
+    if exact is not None:
+        return term.weight**2 * _linear_variance(term.leaves[0], X, Y, width, exact)
+    amplitude: Any = 1.0
+    double: Any = 1.0
+    value: Any = 1.0
+    for leaf in term.leaves:
+        amplitude = amplitude * leaf.squared_amplitude(X, Y)
+        double = double * leaf.doubled_phase(X, Y)
+        value = value * leaf._gram(X, Y)
+    square = value**2
+    if not any(leaf.role == "phase" for leaf in term.leaves):
+        return term.weight**2 * (amplitude - square) / width
+    pair = amplitude * (1 + double) - 2 * square  # of two columns, times D
+    offset = amplitude * (1 + double / 2) - square
+    if fourier == "offset":
+        return term.weight**2 * offset / width
+    odd = width % 2
+    return term.weight**2 * ((width - odd) * pair + odd * offset) / width**2
+
+
+def _linear_variance(
+    leaf: Leaf, X: Rows, Y: Rows, width: int, d: int
+) -> np.ndarray:
+    """Return the variance of (d/D)·x·Py, P a Haar random projector of rank D.
+
+    E[P_ij P_kl] = a δ_ij δ_kl + b (δ_ik δ_jl + δ_il δ_jk), with a and b from
+    E[(tr P)²] = D² and E[tr P²] = D.
+    """
+    dots = leaf._gram(X, Y)
+    if width == d:
+        return np.zeros_like(dots)
+    b = width * (d - width) / (d * (d**2 + d - 2))
+    a = (width**2 - 2 * b * d) / d**2
+    norms = np.outer(leaf._diag(X), leaf._diag(Y))
+    return (d / width) ** 2 * (a * dots**2 + b * (norms + dots**2)) - dots**2

@@ -1,0 +1,318 @@
+"""Kernels of the difference τ = x − y, and their spectral measures.
+
+In the convention K(τ) = E[e^{iω·τ}] (Rahimi & Recht 2007) the frequencies ω of
+each kernel follow the law in its docstring. In the convention e^{2πi w·τ} the
+same kernel has w = ω/(2π) and the features are cos(2πw·x), sin(2πw·x): the
+same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._random import Stream
+from randkern._validation import Rows, check_positive, densify
+from randkern.backend import cpu
+from randkern.kernels._base import Leaf
+from randkern.kernels._lengthscale import (
+    check_lengthscale,
+    median_distance,
+    standard_deviation,
+)
+from randkern.kernels._matern import matern_correlation
+from randkern.projections import InputMap, Law, Mixing
+
+__all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
+
+
+class Stationary(Leaf):
+    """A kernel of (x − y)/ℓ with ℓ a number or one a column (ARD)."""
+
+    role = "phase"
+    metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
+    lengthscale: Any
+
+    def _lengthscale(self, width: int) -> float | np.ndarray:
+        return check_lengthscale(self.lengthscale, width, self)
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        self._lengthscale(len(self._selected(n_features)))
+
+    def _resolve_leaf(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        if self.lengthscale is None:
+            raise ValueError(f"{self} has no lengthscale.")
+        if not isinstance(self.lengthscale, str):
+            return
+        X = self._select(X)
+        if self.lengthscale == "scale":
+            deviation = standard_deviation(X, sample_weight)
+            self.lengthscale = self._scale_rule(deviation, X)
+        elif self.lengthscale == "median":
+            self.lengthscale = median_distance(X, sample_weight, stream, self.metric)
+
+    def _scale_rule(self, deviation: float, X: Rows) -> float:
+        """Return the lengthscale of ``"scale"``: ℓ² = d·Var/2; 1 if constant."""
+        d = X.shape[1]
+        factor = d if self.metric == "manhattan" else math.sqrt(d / 2)
+        return deviation * factor or 1.0
+
+    def inputs(self, n_features: int) -> InputMap:
+        width = len(self._selected(n_features))
+        return self._input_map(n_features, 1.0 / self._lengthscale(width), 0.0)
+
+    def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
+        return self._gram(2 * X, 2 * Y)
+
+    def _diag_selected(self, X: Rows) -> np.ndarray:
+        return np.ones(X.shape[0])
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        scale = 1.0 / self._lengthscale(X.shape[1])
+        if self.metric == "euclidean":
+            values = self._profile(_squared_distances(X, Y, scale, same))
+        else:
+            X = densify(X) * scale
+            Y = densify(Y) * scale
+            values = self._profile(self._coordinates(X, Y))
+        if same:
+            np.fill_diagonal(values, 1.0)
+        return values
+
+    def _coordinates(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return what the profile takes, where it is not a squared distance."""
+        out = np.empty((X.shape[0], Y.shape[0]))
+        cpu.manhattan_distances(X, Y, out)
+        return out
+
+    @abstractmethod
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        """Return the kernel at squared (or L1) distances, which it may overwrite."""
+
+
+def _squared_distances(
+    X: Rows, Y: Rows, scale: float | np.ndarray, same: bool
+) -> np.ndarray:
+    """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
+
+    Dense rows are first shifted by the mean of Y, so that data far from the
+    origin does not cancel.
+    """
+    if sp.issparse(X) or sp.issparse(Y):
+        X = sp.csr_array(X).multiply(scale).tocsr()
+        Y = sp.csr_array(Y).multiply(scale).tocsr()
+        x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
+        products = (X @ Y.T).toarray()
+    else:
+        center = Y.mean(axis=0)
+        X = (X - center) * scale
+        Y = X if same else (Y - center) * scale
+        x_norms = np.einsum("ij,ij->i", X, X)
+        y_norms = np.einsum("ij,ij->i", Y, Y)
+        products = X @ Y.T
+    products *= -2
+    products += x_norms[:, None]
+    products += y_norms
+    return np.maximum(products, 0, out=products)
+
+
+class Gaussian(Stationary):
+    """The Gaussian kernel, exp(−‖x − y‖²/(2ℓ²)); ω ~ N(0, ℓ⁻²I).
+
+    Parameters
+    ----------
+    lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ. A vector divides each column by its own (ARD). ``"scale"``: ℓ² =
+        d·Var/2 with Var the variance of all entries, as scikit-learn's
+        ``gamma="scale"``; ``"median"``: the median distance of a sample.
+    columns : None, slice, or list of column numbers or names
+        The columns that the kernel reads; all by default.
+
+    References
+    ----------
+    Rahimi & Recht 2007, "Random features for large-scale kernel machines".
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Gaussian(lengthscale=2.0)([[0.0]], [[0.0], [2.0]]).round(3)
+    array([[1.   , 0.607]])
+    """
+
+    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def law(self) -> Law:
+        return Law("normal")
+
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        distances *= -0.5
+        return np.exp(distances, out=distances)
+
+
+class Laplacian(Stationary):
+    """The L1 Laplacian kernel, exp(−‖x − y‖₁/ℓ); ω_j ~ Cauchy(0, 1/ℓ).
+
+    The distance is the sum of absolute differences (several packages mean the
+    Euclidean distance by the same name: that is ``Matern(nu=0.5)`` here).
+
+    Parameters
+    ----------
+    lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ. ``"scale"``: ℓ = d·std, the size of a typical L1 distance;
+        ``"median"``: the median L1 distance of a sample.
+    columns : None, slice, or list of column numbers or names
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Laplacian(lengthscale=2.0)([[0.0, 0.0]], [[1.0, 1.0]]).round(3)
+    array([[0.368]])
+    """
+
+    metric = "manhattan"
+
+    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def law(self) -> Law:
+        return Law("cauchy")
+
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        np.negative(distances, out=distances)
+        return np.exp(distances, out=distances)
+
+
+class Cauchy(Stationary):
+    """The Cauchy kernel, Π_j 1/(1 + (x_j − y_j)²/ℓ_j²); ω_j ~ Laplace(0, 1/ℓ_j).
+
+    Parameters
+    ----------
+    lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ, by the rules of :class:`Gaussian`.
+    columns : None, slice, or list of column numbers or names
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Cauchy()([[0.0, 0.0]], [[1.0, 1.0]])
+    array([[0.25]])
+    """
+
+    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def law(self) -> Law:
+        return Law("laplace")
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        scale = 1.0 / self._lengthscale(X.shape[1])
+        out = np.empty((X.shape[0], Y.shape[0]))
+        cpu.cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
+        return out
+
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        return 1.0 / (1.0 + distances)
+
+
+class Matern(Stationary):
+    """The Matérn kernel of smoothness ν on the Euclidean distance r = ‖x − y‖/ℓ.
+
+    K = 2^{1−ν}/Γ(ν)·(√(2ν) r)^ν·K_ν(√(2ν) r), K_ν the modified Bessel function.
+    Frequencies are (1/ℓ)·z·√(2ν/χ²_{2ν}) with z ~ N(0, I): a multivariate t
+    with 2ν degrees of freedom, one χ² a frequency.
+
+    Parameters
+    ----------
+    nu : float
+        ν > 0; 0.5 is exp(−r), ``inf`` the Gaussian kernel.
+    lengthscale : float, array of shape (d,), "scale" or "median"
+    columns : None, slice, or list of column numbers or names
+
+    References
+    ----------
+    Rasmussen & Williams 2006, "Gaussian processes for machine learning",
+    eq. 4.14 and 4.15.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Matern(nu=0.5)([[0.0]], [[1.0]]).round(3)
+    array([[0.368]])
+    """
+
+    def __init__(
+        self, nu: float = 1.5, lengthscale: Any = 1.0, *, columns: Any = None
+    ):
+        self.nu = nu
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        if self.nu != math.inf:
+            check_positive("nu", self.nu)
+
+    def law(self) -> Law:
+        if self.nu == math.inf:
+            return Law("normal")
+        return Law("normal", Mixing("student", float(self.nu)))
+
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        return matern_correlation(distances, float(self.nu))
+
+
+class RationalQuadratic(Stationary):
+    """The rational quadratic kernel, (1 + ‖x − y‖²/(2αℓ²))^{−α}.
+
+    Frequencies are √g·z/ℓ with z ~ N(0, I) and one g ~ Gamma(α, 1/α) a
+    frequency.
+
+    Parameters
+    ----------
+    alpha : float
+        α > 0; large α approaches the Gaussian kernel.
+    lengthscale : float, array of shape (d,), "scale" or "median"
+    columns : None, slice, or list of column numbers or names
+
+    References
+    ----------
+    Rasmussen & Williams 2006, eq. 4.19.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.RationalQuadratic(alpha=0.5)([[0.0]], [[1.0]]).round(3)
+    array([[0.707]])
+    """
+
+    def __init__(
+        self, alpha: float = 1.0, lengthscale: Any = 1.0, *, columns: Any = None
+    ):
+        self.alpha = alpha
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        check_positive("alpha", self.alpha)
+
+    def law(self) -> Law:
+        return Law("normal", Mixing("gamma", float(self.alpha)))
+
+    def _profile(self, distances: np.ndarray) -> np.ndarray:
+        distances *= 0.5 / self.alpha
+        np.log1p(distances, out=distances)
+        distances *= -self.alpha
+        return np.exp(distances, out=distances)

@@ -1,0 +1,243 @@
+"""Features as data: the plan of a random feature map and its one evaluator.
+
+A plan says everything about a drawn feature map and holds none of its random
+numbers: groups of output columns, each the product of a few factors. With
+
+    A(x) = Π |uᵢ·x|^m · Π ωᵢ·x   (moduli and signed factors),
+    p(x) = Σ ωᵢ·x                (phases),
+
+draw i of a group is w·A(x)·[cos p(x), sin p(x)] (a pair), w·A(x)·cos(p(x) + bᵢ)
+(offset), or w·A(x) where no factor is a phase. Sums of kernels are several
+groups; products are several factors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import gamma
+
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.backend import cpu
+from randkern.backend.counter import random_matrix
+from randkern.blocks import row_blocks
+from randkern.projections import InputMap, Projection
+from randkern.projections._base import TILE_DRAWS, TILE_ROWS
+
+__all__ = ["Factor", "Group", "Plan", "evaluate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """One random projection of a draw, and what is made of it.
+
+    ``phase`` adds ω·x to the phase; ``modulus`` multiplies the amplitude by
+    |u·x|^power; ``signed`` multiplies it by ω·x.
+    """
+
+    role: Literal["phase", "modulus", "signed"]
+    projection: Projection
+    inputs: InputMap
+    power: float = 1.0
+
+    def mean_amplitude(self, X: Rows) -> np.ndarray | float:
+        """Return the mean over draws of what this factor multiplies in."""
+        if self.role == "signed":
+            return 0.0
+        norms = self.inputs.squared_norms(X)
+        # |u·x|² is ‖x‖² times a standard exponential variable.
+        return norms ** (self.power / 2) * gamma(1 + self.power / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Columns `start` to `stop` of a plan: independent draws of one product.
+
+    `output` is ``pair`` (two columns a draw; an odd width ends in one column
+    of offset form), ``offset``, ``amplitude``, ``centered`` (the amplitude
+    less its mean over draws) or ``mean`` (one column: that mean).
+    """
+
+    factors: tuple[Factor, ...]
+    start: int
+    stop: int
+    weight: float
+    output: Literal["pair", "offset", "amplitude", "centered", "mean"]
+    offsets: Stream | None = None
+
+    @property
+    def width(self) -> int:
+        return self.stop - self.start
+
+    def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
+        """Return the phases bᵢ ~ U[0, 2π) of draws `start` to `stop`."""
+        assert self.offsets is not None
+        key = self.offsets.key
+        uniform = random_matrix(key, "uniform", 0, 1, start, stop, np.float64)
+        return (2 * np.pi * uniform[0]).astype(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A drawn feature map: its groups of columns, in order."""
+
+    groups: tuple[Group, ...]
+    n_features_in: int
+
+    @property
+    def n_components(self) -> int:
+        """Number of output columns."""
+        return self.groups[-1].stop
+
+
+def evaluate(
+    plan: Plan,
+    X: Rows,
+    columns: slice = slice(None),
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return (or write to `out`) some columns of the features of a block of rows.
+
+    Parameters
+    ----------
+    plan : Plan
+    X : float ndarray or CSR matrix, shape (n, d)
+        Checked rows. The features have their dtype.
+    columns : slice
+        Which columns, of step one.
+    out : ndarray of shape (n, number of columns), optional
+        Columns must be contiguous; rows need not be.
+
+    Returns
+    -------
+    ndarray of shape (n, number of columns)
+    """
+    first, last, step = columns.indices(plan.n_components)
+    if step != 1:
+        raise ValueError(f"columns must be a slice of step 1, got {columns}.")
+    shape = (X.shape[0], max(0, last - first))
+    if out is None:
+        out = np.empty(shape, dtype=X.dtype)
+    elif out.shape != shape or out.dtype != X.dtype:
+        raise ValueError(
+            f"out must have shape {shape} and dtype {X.dtype}, got {out.shape} and "
+            f"{out.dtype}."
+        )
+    if shape[0] == 0:
+        return out
+    for group in plan.groups:
+        low, high = max(first, group.start), min(last, group.stop)
+        if low < high:
+            target = out[:, low - first : high - first]
+            _evaluate_group(group, X, low - group.start, high - group.start, target)
+    return out
+
+
+def _evaluate_group(
+    group: Group, X: Rows, low: int, high: int, out: np.ndarray
+) -> None:
+    """Write columns `low` to `high` of one group."""
+    if group.output == "mean":
+        out[:] = group.weight * _mean_amplitude(group, X)[:, None]
+    elif group.output == "pair":
+        _evaluate_pairs(group, X, low, high, out)
+    else:
+        _evaluate_draws(group, X, low, high, out)
+
+
+def _evaluate_pairs(
+    group: Group, X: Rows, low: int, high: int, out: np.ndarray
+) -> None:
+    """Write columns `low` to `high` of cosines and sines, interleaved."""
+    n_pairs = group.width // 2
+    if high > 2 * n_pairs:  # the odd column left over
+        _evaluate_offset(group, X, n_pairs, n_pairs + 1, out[:, -1:])
+        high, out = high - 1, out[:, :-1]
+    if low == high:
+        return
+    if low % 2 or high % 2:
+        # A range that splits a pair goes through a copy with whole pairs.
+        whole = (low - low % 2, high + high % 2)
+        copy = np.empty((X.shape[0], whole[1] - whole[0]), dtype=out.dtype)
+        _evaluate_pairs(group, X, *whole, copy)
+        out[:] = copy[:, low - whole[0] : high - whole[0]]
+        return
+    start, stop = low // 2, high // 2
+    if len(group.factors) == 1:
+        (factor,) = group.factors
+        factor.projection.pairs(X, factor.inputs, start, stop, group.weight, out)
+        return
+    for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
+        target = out[rows, 2 * draws.start : 2 * draws.stop]
+        cpu.cos_sin_pairs(phase, group.weight, target, amplitude)
+
+
+def _evaluate_offset(
+    group: Group, X: Rows, start: int, stop: int, out: np.ndarray
+) -> None:
+    """Write draws of the form weight·A(x)·cos(p(x) + b)."""
+    offsets = group.draw_offsets(start, stop, out.dtype)
+    if len(group.factors) == 1:
+        (factor,) = group.factors
+        factor.projection.cosines(
+            X, factor.inputs, start, stop, offsets, group.weight, out
+        )
+        return
+    for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
+        cpu.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
+
+
+def _evaluate_draws(
+    group: Group, X: Rows, low: int, high: int, out: np.ndarray
+) -> None:
+    """Write columns that are one draw each."""
+    if group.output == "offset":
+        _evaluate_offset(group, X, low, high, out)
+        return
+    if len(group.factors) == 1 and group.factors[0].role == "modulus":
+        (factor,) = group.factors
+        factor.projection.modulus(
+            X, factor.inputs, low, high, factor.power, group.weight, out
+        )
+    else:
+        for rows, draws, _, amplitude in _tiles(group, X, low, high):
+            np.multiply(amplitude, group.weight, out=out[rows, draws])
+    if group.output == "centered":
+        for rows in row_blocks(X.shape[0], TILE_ROWS):
+            mean = group.weight * _mean_amplitude(group, X[rows])
+            out[rows] -= mean[:, None].astype(out.dtype)
+
+
+def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
+    """Return E[A(x)] over draws, a vector over the rows of X in float64."""
+    factors = [factor.mean_amplitude(X) for factor in group.factors]
+    return math.prod(factors) * np.ones(X.shape[0])
+
+
+def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
+    """Yield (rows, draws, phase, amplitude) tiles of a product of factors.
+
+    Phase or amplitude is None where no factor makes one.
+    """
+    for rows in row_blocks(X.shape[0], TILE_ROWS):
+        inputs = [factor.inputs.apply(X[rows]) for factor in group.factors]
+        for draws in row_blocks(stop - start, TILE_DRAWS):
+            phase = amplitude = None
+            for factor, block in zip(group.factors, inputs, strict=True):
+                term = factor.projection.project(
+                    block, start + draws.start, start + draws.stop
+                )
+                if factor.role == "phase":
+                    term = np.asarray(term, dtype=X.dtype)
+                    phase = term if phase is None else phase + term
+                    continue
+                if factor.role == "modulus":
+                    real, imag = term
+                    cpu.modulus_power(real, imag, factor.power, 1.0, real)
+                    term = real
+                amplitude = term if amplitude is None else amplitude * term
+            yield rows, draws, phase, amplitude

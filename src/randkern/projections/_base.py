@@ -1,0 +1,247 @@
+"""What every projection shares: the law of its rows and how rows reach it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.backend import cpu
+from randkern.blocks import row_blocks
+
+__all__ = ["InputMap", "Law", "Mixing", "Projection"]
+
+# One tile of phases: 1024 rows by 4096 frequencies is 16 MB in float32, large
+# enough for the matrix product to run at its full speed.
+TILE_ROWS = 1024
+TILE_DRAWS = 4096
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """A random positive factor shared by the coordinates of one row.
+
+    ``student``: √(ν/g), g ~ Gamma(ν, 1), which turns a normal row into a
+    multivariate t with 2ν degrees of freedom (Matérn); ``gamma``: √(g/a), g ~
+    Gamma(a, 1) (rational quadratic).
+    """
+
+    name: Literal["student", "gamma"]
+    parameter: float
+
+    def draw(self, stream: Stream, n_rows: int) -> np.ndarray:
+        """Return the factors of rows 0, ..., n_rows - 1."""
+        gamma = stream.generator().standard_gamma(self.parameter, size=n_rows)
+        # A Gamma variable of tiny shape underflows to 0; keep its rows finite.
+        gamma = np.maximum(gamma, np.finfo(float).tiny) / self.parameter
+        return np.sqrt(gamma) if self.name == "gamma" else 1.0 / np.sqrt(gamma)
+
+
+@dataclass(frozen=True)
+class Law:
+    """The distribution of the rows of a random matrix.
+
+    ``normal``, ``complex_normal`` (real and imaginary parts N(0, 1/2)) and
+    ``sphere`` (uniform on the sphere of radius √d) are invariant under
+    rotations; ``cauchy`` and ``laplace`` are products over the coordinates;
+    ``roots`` draws a column and a root of unity (see :class:`Roots`).
+    """
+
+    entries: Literal[
+        "normal", "complex_normal", "sphere", "cauchy", "laplace", "roots"
+    ]
+    mixing: Mixing | None = None
+
+    @property
+    def is_complex(self) -> bool:
+        return self.entries == "complex_normal"
+
+    @property
+    def rotation_invariant(self) -> bool:
+        return self.entries in ("normal", "complex_normal", "sphere")
+
+
+@dataclass(frozen=True, eq=False)
+class InputMap:
+    """How a block of rows reaches a projection.
+
+    The columns `columns` (None: all) times `inverse_scale` (a number or one a
+    column), then one constant entry `bias` if it is not 0. With `categories`,
+    one sorted array of values a column, values become their positions
+    instead; a value that is not there becomes the number of categories.
+    """
+
+    n_columns: int
+    columns: tuple[int, ...] | None = None
+    inverse_scale: float | np.ndarray = 1.0
+    bias: float = 0.0
+    categories: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of columns that the projection sees."""
+        return self.n_columns + (self.bias != 0.0)
+
+    def select(self, X: Rows) -> Rows:
+        """Return the columns of `X` that this map reads."""
+        return X if self.columns is None else X[:, list(self.columns)]
+
+    def apply(self, X: Rows) -> Rows:
+        """Return a block of rows, selected, scaled, and with the bias entry."""
+        X = self.select(X)
+        if self.categories is not None:
+            return self._codes(X)
+        dtype = X.dtype
+        scale = np.asarray(self.inverse_scale, dtype=dtype)
+        if sp.issparse(X):
+            X = X.multiply(scale).tocsr() if np.any(scale != 1) else X
+            if self.bias:
+                entries = np.full((X.shape[0], 1), self.bias, dtype=dtype)
+                X = sp.hstack([X, sp.csr_array(entries)], format="csr")
+            return X
+        if not self.bias:
+            return X * scale if np.any(scale != 1) else X
+        out = np.empty((X.shape[0], self.width), dtype=dtype)
+        np.multiply(X, scale, out=out[:, :-1])
+        out[:, -1] = self.bias
+        return out
+
+    def squared_norms(self, X: Rows) -> np.ndarray:
+        """Return the squared norms of the rows of ``apply(X)`` in float64."""
+        X = self.apply(X)
+        if sp.issparse(X):
+            data = X.astype(np.float64)
+            return np.asarray(data.multiply(data).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+
+    def _codes(self, X: Rows) -> np.ndarray:
+        X = X.toarray() if sp.issparse(X) else X
+        codes = np.empty(X.shape, dtype=np.int64)
+        for j, values in enumerate(self.categories or ()):
+            column = X[:, j].astype(values.dtype)
+            position = np.minimum(np.searchsorted(values, column), len(values) - 1)
+            codes[:, j] = np.where(values[position] == column, position, len(values))
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class Projection(ABC):
+    """A random matrix, `n_draws` rows by `width` columns, named by a stream.
+
+    It holds no entries: what is kept of them lives in a cache that pickling
+    drops.
+    """
+
+    name: ClassVar[str]
+
+    stream: Stream
+    n_draws: int
+    width: int
+    law: Law
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @abstractmethod
+    def project(self, X: Rows, start: int, stop: int) -> Any:
+        """Return X Ωᵀ for rows `start` to `stop` of Ω.
+
+        `X` is a block from :meth:`InputMap.apply`. A complex law returns the
+        pair (real part, imaginary part).
+        """
+
+    @cached_property
+    def mixing_factors(self) -> np.ndarray:
+        """The mixing factor of every row (ones where the law has none)."""
+        if self.law.mixing is None:
+            return np.ones(self.n_draws)
+        return self.law.mixing.draw(self.stream.child("mixing"), self.n_draws)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k != "mixing_factors"}
+        return state | {"_cache": {}}
+
+    # What follows is the unfused path; a projection with a fused kernel
+    # (transform, scale, nonlinearity, one write) overrides these three.
+
+    def pairs(
+        self,
+        X: Rows,
+        inputs: InputMap,
+        start: int,
+        stop: int,
+        weight: float,
+        out: np.ndarray,
+    ) -> None:
+        """Write weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved, to `out`."""
+        for rows, draws, phase in self._tiles(X, inputs, start, stop):
+            columns = slice(2 * draws.start, 2 * draws.stop)
+            phase = np.asarray(phase, dtype=out.dtype)
+            cpu.cos_sin_pairs(phase, weight, out[rows, columns])
+
+    def cosines(
+        self,
+        X: Rows,
+        inputs: InputMap,
+        start: int,
+        stop: int,
+        offsets: np.ndarray,
+        weight: float,
+        out: np.ndarray,
+    ) -> None:
+        """Write weight·cos(ωᵢ·x + bᵢ) to `out`."""
+        for rows, draws, phase in self._tiles(X, inputs, start, stop):
+            phase = np.asarray(phase, dtype=out.dtype)
+            cpu.cosines(phase, offsets[draws], weight, out[rows, draws])
+
+    def modulus(
+        self,
+        X: Rows,
+        inputs: InputMap,
+        start: int,
+        stop: int,
+        power: float,
+        weight: float,
+        out: np.ndarray,
+    ) -> None:
+        """Write weight·|uᵢ·x|^power to `out` (complex laws)."""
+        for rows, draws, (real, imag) in self._tiles(X, inputs, start, stop):
+            cpu.modulus_power(real, imag, power, weight, out[rows, draws])
+
+    def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
+        """Yield (rows, draws counted from `start`, projected tile)."""
+        for rows in row_blocks(X.shape[0], TILE_ROWS):
+            block = inputs.apply(X[rows])
+            for draws in row_blocks(stop - start, TILE_DRAWS):
+                yield (
+                    rows,
+                    draws,
+                    self.project(block, start + draws.start, start + draws.stop),
+                )
+
+
+class Stored(Projection):
+    """A projection whose matrix is drawn once, kept, and multiplied."""
+
+    @abstractmethod
+    def draw(self) -> tuple[np.ndarray, ...]:
+        """Return the matrix, (n_draws, width), or its real and imaginary part."""
+
+    def matrices(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+        """Return what :meth:`draw` draws in `dtype`, kept from call to call."""
+        if dtype.char not in self._cache:
+            # One copy at a time is kept: a map is used with one dtype.
+            self._cache.clear()
+            self._cache[dtype.char] = tuple(
+                part.astype(dtype, copy=False) for part in self.draw()
+            )
+        return self._cache[dtype.char]
+
+    def project(self, X: Rows, start: int, stop: int) -> Any:
+        tiles = [X @ part[start:stop].T for part in self.matrices(X.dtype)]
+        return tuple(tiles) if self.law.is_complex else tiles[0]

@@ -1,0 +1,232 @@
+"""How many random features: before any are drawn."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from randkern._random import root_stream
+from randkern._validation import (
+    Rows,
+    check_choice,
+    check_kernel_rows,
+    check_positive,
+    column_names,
+)
+from randkern.kernels import Gaussian, Kernel
+from randkern.kernels.draw import variance
+
+__all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
+
+
+def suggest_n_components(
+    kernel: Kernel | None,
+    X: Any,
+    relative_error: float = 0.05,
+    *,
+    fourier: str = "pair",
+    max_rows: int = 1000,
+    random_state: Any = 0,
+) -> int:
+    """Return the number of features for a given error of the Gram matrix.
+
+    The error is the expected relative Frobenius error off the diagonal, for
+    independent draws,
+
+        ε(D) = √(Σ_{i≠j} Var[φ(x_i)·φ(x_j)] / Σ_{i≠j} K(x_i, x_j)²),
+
+    with the variance in closed form (:meth:`Kernel.feature_variance`); the
+    smallest D with ε(D) at most `relative_error` is returned. Orthogonal and
+    structured projections do better than this.
+
+    Parameters
+    ----------
+    kernel : Kernel or None
+        None is ``Gaussian(lengthscale="scale")``.
+    X : array, CSR matrix or dataframe of shape (n, d)
+    relative_error : float
+        ε > 0.
+    fourier : {"pair", "offset"}
+    max_rows : int
+        A larger X is represented by a sample of this many rows.
+    random_state : int, generator or None
+        Seeds that sample.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If X has fewer than two rows, or the kernel vanishes between all of
+        them (then no relative error can be promised).
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> X = np.random.default_rng(0).normal(size=(200, 4))
+    >>> rk.suggest_n_components(rk.Gaussian(2.0), X, relative_error=0.05)
+    328
+    """
+    check_positive("relative_error", relative_error)
+    check_choice("fourier", fourier, ("pair", "offset"))
+    kernel, X = _sampled(kernel, X, max_rows, random_state)
+    if X.shape[0] < 2:
+        raise ValueError(
+            f"the error between rows needs at least 2 rows, got {X.shape[0]}."
+        )
+    n_terms = len(kernel.terms())
+    exact = kernel._gram(X, None)
+    np.fill_diagonal(exact, 0.0)
+    scale = float(np.sum(exact**2))
+    if scale == 0:
+        raise ValueError(
+            "the kernel vanishes between all rows of X, so that no relative error "
+            "can be promised; use a larger lengthscale."
+        )
+
+    def error(n_components: int) -> float:
+        values = variance(kernel, X, X, n_components, fourier)
+        np.fill_diagonal(values, 0.0)
+        return math.sqrt(max(float(values.sum()), 0.0) / scale)
+
+    return _smallest(error, relative_error, n_terms)
+
+
+def _smallest(error: Any, target: float, at_least: int) -> int:
+    """Return the smallest D with error(D) <= target, for error about c/√D."""
+    high = max(at_least, 2)
+    try:
+        while (current := error(high)) > target:
+            if high > 2**53:
+                raise ValueError(
+                    f"no number of features reaches a relative error of {target}."
+                )
+            high = max(2 * high, math.ceil(high * (current / target) ** 2))
+    except ValueError:
+        # A dot product alone is exact at its d columns and allows no more.
+        if at_least == 1 and error(1) == 0:
+            return 1
+        raise
+    low = at_least - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if error(middle) <= target:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def hoeffding_n_components(
+    error: float,
+    failure_probability: float = 0.01,
+    *,
+    bound: float = 1.0,
+    fourier: str = "pair",
+) -> int:
+    """Return a number of features that is enough by Hoeffding's inequality.
+
+    For one pair of points and a feature scheme with |ψ| ≤ C, q complex draws
+    with
+
+        q ≥ 2 C⁴ log(2/δ)/ε²
+
+    give P(|φ(x)·φ(y) − K(x, y)| ≥ ε) ≤ δ. A pair is one complex draw and two
+    columns; single columns √2·cos(ω·x + b) are bounded by √2·C and need q ≥
+    8 C⁴ log(2/δ)/ε² of them.
+
+    Parameters
+    ----------
+    error : float
+        ε > 0, absolute.
+    failure_probability : float
+        δ in (0, 1).
+    bound : float
+        C; 1 for every stationary kernel.
+    fourier : {"pair", "offset"}
+
+    References
+    ----------
+    Daniely, Frostig, Gupta, Singer 2017, "Random features for compositional
+    kernels".
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.hoeffding_n_components(0.05, 0.01)
+    8478
+    """
+    check_positive("error", error)
+    check_positive("bound", bound)
+    check_choice("fourier", fourier, ("pair", "offset"))
+    if not 0 < failure_probability < 1:
+        raise ValueError(
+            f"failure_probability must be between 0 and 1, got {failure_probability}."
+        )
+    scale = bound**4 * math.log(2 / failure_probability) / error**2
+    if fourier == "offset":
+        return math.ceil(8 * scale)
+    return 2 * math.ceil(2 * scale)
+
+
+def effective_dimension(
+    kernel: Kernel | None,
+    X: Any,
+    alpha: float = 1.0,
+    *,
+    max_rows: int = 2000,
+    random_state: Any = 0,
+) -> float:
+    """Return tr K(K + αI)⁻¹, the degrees of freedom of exact kernel ridge.
+
+    Ridge on random features reaches the exact kernel's accuracy with a number
+    of features of this order (up to a logarithm and the leverage of the
+    draws).
+
+    Parameters
+    ----------
+    kernel : Kernel or None
+    X : array, CSR matrix or dataframe of shape (n, d)
+    alpha : float
+        α > 0, the ridge penalty of the fit on all n rows.
+    max_rows : int
+        With more rows the trace is estimated on a sample of this many, with
+        the eigenvalues scaled up by n/max_rows: a lower bound in effect, as a
+        sample of s rows has no more than s eigenvalues.
+    random_state : int, generator or None
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> X = np.random.default_rng(0).normal(size=(200, 4))
+    >>> round(rk.effective_dimension(rk.Gaussian(2.0), X, alpha=1.0), 1)
+    40.0
+    """
+    check_positive("alpha", alpha)
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    kernel, X = _sampled(kernel, X, max_rows, random_state)
+    gram = kernel._gram(X, None)
+    eigenvalues = scipy.linalg.eigh(gram, eigvals_only=True, overwrite_a=True)
+    eigenvalues = np.maximum(eigenvalues, 0.0) * (n_rows / X.shape[0])
+    return float(np.sum(eigenvalues / (eigenvalues + alpha)))
+
+
+def _sampled(
+    kernel: Kernel | None, X: Any, max_rows: int, random_state: Any
+) -> tuple[Kernel, Rows]:
+    """Return the kernel resolved on X, and a sample of its rows in float64."""
+    names = column_names(X)
+    X, _ = check_kernel_rows(X)
+    stream = root_stream(random_state)
+    kernel = Gaussian(lengthscale="scale") if kernel is None else kernel
+    kernel = kernel._resolve(X, None, stream, names)
+    if X.shape[0] > max_rows:
+        generator = stream.child("rows").generator()
+        chosen = np.sort(generator.choice(X.shape[0], max_rows, replace=False))
+        X = X[chosen]
+    return kernel, X.astype(np.float64)
