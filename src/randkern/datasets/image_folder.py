@@ -1,15 +1,13 @@
 """Images in class folders, in a directory or inside a zip archive."""
 
 import io
-import os
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +19,6 @@ from randkern.exceptions import DataFileError
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")
 _MODES = ("RGB", "L", "P")
-_CHUNK = 256  # Images a task: long enough that threads seldom meet.
 _MAX_BYTES = 1 << 20  # Of one file: no 32 x 32 image comes near.
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
@@ -91,7 +88,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
         yield [
             Member(*place, str(path), path.stat().st_size, path.read_bytes)
             for path in paths
-            if path.is_file() and (place := _place(str(path.relative_to(source))))
+            if path.is_file() and (place := _place(path.relative_to(source).as_posix()))
         ]
         return
     try:
@@ -118,10 +115,10 @@ def _listed(source: Path) -> Iterator[list[Member]]:
 
 def _place(name: str) -> tuple[str, str, str] | None:
     """Return (file, class, split) of an image's path, or None to pass it over."""
-    path = PurePosixPath(name.replace(os.sep, "/"))
-    parts = path.parts
-    odd = any(part.startswith((".", "/", "__MACOSX")) for part in parts)
-    if odd or "\\" in str(path) or path.suffix.lower() not in _SUFFIXES:
+    parts = name.split("/")
+    # A hidden part, "..", and the empty part that begins an absolute path.
+    odd = any(not part or part[0] == "." or part == "__MACOSX" for part in parts)
+    if odd or "\\" in name or not name.lower().endswith(_SUFFIXES):
         return None
     if len(parts) < 3 or parts[-3] not in _SPLITS:
         return None
@@ -151,18 +148,12 @@ def _check_members(source: Path, members: list[Member], classes: Sequence[str]) 
 
 
 def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.ndarray:
-    X = np.empty((len(members), *image_shape), dtype=np.float32)
-
-    def decode_chunk(start: int) -> None:
-        rows = slice(start, start + _CHUNK)
-        pixels = np.stack([_decode(m, image_shape) for m in members[rows]])
-        unit_pixels(pixels, out=X[rows])
-
-    # Threads: Pillow and zlib release the interpreter lock while they decode.
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as executor:
-        for _ in executor.map(decode_chunk, range(0, len(members), _CHUNK)):
-            pass
-    return X.reshape(len(members), -1)
+    # In one thread: most of the time of so small an image is Python code in
+    # Pillow and zipfile, which threads share, so that a pool of them gains nothing.
+    pixels = np.empty((len(members), *image_shape), dtype=np.uint8)
+    for row, member in enumerate(members):
+        pixels[row] = _decode(member, image_shape)
+    return unit_pixels(pixels.reshape(len(members), -1))
 
 
 def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:

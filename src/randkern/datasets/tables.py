@@ -130,18 +130,23 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     with open_data(path) as stream:
         head = stream.read(32)
     try:
-        frame = pandas.read_parquet(path, engine="pyarrow")
+        names = (
+            import_extra("pyarrow.parquet", "Reading a Parquet file")
+            .read_schema(path)
+            .names
+        )
+        twice = [name for name, n in Counter(names).items() if n > 1]
+        frame = None if twice else pandas.read_parquet(path, engine="pyarrow")
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         seen = "" if head.startswith(b"PAR1") else guess_content(head)
         raise DataFileError(
             f"{path}: not a readable Parquet file{seen}: {error}; copy or download it "
             f"again"
         ) from error
-    frame.columns = frame.columns.map(str)
-    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if twice:
+    if frame is None:
         raise DataFileError(
             f"{path}: column names there more than once: {', '.join(twice)}; rename "
             f"them before writing the file"
         )
+    frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)

@@ -1,0 +1,430 @@
+"""Names, bundled sets, tables, openml, and the real files where they are."""
+
+import gzip
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from sklearn import datasets as sklearn_datasets
+
+from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
+from randkern.datasets.frames import infer_task
+from randkern.exceptions import DataFileError
+
+pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+
+BUNDLED = {
+    "digits": (1797, 64, 10),
+    "breast-cancer": (569, 30, 2),
+    "diabetes": (442, 10, None),
+    "wine": (178, 13, 3),
+    "iris": (150, 4, 3),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    """Keep the caller's data folder out of these tests."""
+    monkeypatch.delenv("RANDKERN_DATA", raising=False)
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled(name):
+    n, d, n_classes = BUNDLED[name]
+    data = load_dataset(name)
+    assert data.name == name and data.X_train.shape == (n, d)
+    assert data.X_test is None and data.y_test is None
+    assert len(data.feature_names) == d
+    assert f"n = {n:,}" in data.description and f"d = {d}" in data.description
+    if n_classes is None:
+        assert data.task == "regression" and data.target_names is None
+        assert data.y_train.dtype == np.float64
+    else:
+        assert data.task == "classification" and len(data.target_names) == n_classes
+        assert data.y_train.dtype == np.int64
+        assert set(data.y_train) == set(range(n_classes))
+
+
+def test_digits_are_images():
+    data = load_dataset("digits")
+    assert data.X_train.dtype == np.float32 and data.image_shape == (8, 8, 1)
+    expected = sklearn_datasets.load_digits().data / 16
+    np.testing.assert_array_equal(data.X_train, expected)  # Sixteenths are exact.
+
+
+def test_dataset_is_frozen_and_prints_short():
+    data = load_dataset("iris")
+    with pytest.raises(AttributeError):
+        data.name = "other"
+    assert len(repr(data)) < 300 and isinstance(data, Dataset)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="did you mean 'mnist'") as caught:
+        load_dataset("MNIST")
+    assert all(name in str(caught.value) for name in DATASET_NAMES)
+    with pytest.raises(ValueError, match=r"ends in \.csv"):
+        load_dataset("table.xlsx", target="y")
+
+
+def test_target_and_task_that_do_not_apply():
+    with pytest.raises(ValueError, match="has its own target"):
+        load_dataset("iris", target="species")
+    with pytest.raises(ValueError, match="is a classification"):
+        load_dataset("iris", task="regression")
+    assert load_dataset("iris", task="classification").task == "classification"
+
+
+@pytest.mark.parametrize("name", sorted(set(DATASET_NAMES) - set(BUNDLED)))
+def test_files_not_found(name, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"give data_dir=.*RANDKERN_DATA"):
+        load_dataset(name)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load_dataset(name, data_dir=tmp_path / "no")
+    with pytest.raises(FileNotFoundError, match=f"no files of '{name}'.*looked for"):
+        load_dataset(name, data_dir=tmp_path)
+    monkeypatch.setenv("RANDKERN_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="looked for"):
+        load_dataset(name)
+    (tmp_path / "fashion-mnist-sample").mkdir()
+    if name == "fashion-mnist":
+        with pytest.raises(FileNotFoundError, match="load it as 'fashion-mnist-sample"):
+            load_dataset(name)
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    n = 60
+    return pandas.DataFrame(
+        {
+            "age": rng.integers(18, 90, n),
+            "income": rng.normal(size=n),
+            "city": rng.choice(["Bonn", "Köln", "a, b"], n),
+            "member": rng.random(n) < 0.5,
+            "price": rng.normal(size=n),
+            "kind": rng.choice(["x", "y", "z"], n),
+            "level": rng.integers(0, 3, n),
+        }
+    )
+
+
+def write_table(frame, path):
+    if path.suffix == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        frame.to_parquet(path)
+    else:
+        text = frame.to_csv(index=False, sep="\t" if ".tsv" in path.name else ",")
+        content = text.encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+SUFFIXES = [".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("target", "task", "n_classes"),
+    [
+        ("price", "regression", None),
+        ("kind", "classification", 3),
+        ("level", "classification", 3),
+        ("member", "classification", 2),
+    ],
+)
+def test_table(suffix, target, task, n_classes, frame, tmp_path):
+    path = write_table(frame, tmp_path / f"table{suffix}")
+    data = load_dataset(path, target=target)
+    assert data.task == task and data.X_test is None
+    features = [name for name in frame.columns if name != target]
+    assert list(data.X_train.columns) == list(data.feature_names) == features
+    np.testing.assert_array_equal(data.y_train, frame[target].to_numpy())
+    if n_classes:
+        assert data.target_names == tuple(map(str, sorted(set(frame[target]))))
+    types = {name: str(data.X_train[name].dtype) for name in features}
+    expected = {
+        "age": "int64",
+        "income": "float64",
+        "city": "category",
+        "member": "bool",
+        "price": "float64",
+        "kind": "category",
+        "level": "int64",
+    }
+    assert types == {name: expected[name] for name in features}
+    for name in features:
+        assert data.X_train[name].tolist() == pytest.approx(frame[name].tolist())
+    assert f"table{suffix}: n = 60, d = 6" in data.description
+
+
+def test_table_gzip_by_content(frame, tmp_path):
+    packed = write_table(frame, tmp_path / "a.csv.gz").rename(tmp_path / "b.csv")
+    assert len(load_dataset(str(packed), target="kind").y_train) == 60
+
+
+def test_table_below_the_data_folder(frame, tmp_path, monkeypatch):
+    write_table(frame, tmp_path / "t.csv")
+    assert load_dataset("t.csv", data_dir=tmp_path, target="kind").name == "t.csv"
+    monkeypatch.setenv("RANDKERN_DATA", str(tmp_path))
+    assert load_dataset("t.csv", target="kind").name == "t.csv"
+    with pytest.raises(FileNotFoundError, match=r"u\.csv does not exist"):
+        load_dataset("u.csv", target="kind")
+
+
+def test_table_task_override(frame, tmp_path):
+    path = write_table(frame, tmp_path / "t.csv")
+    data = load_dataset(path, target="level", task="regression")
+    assert data.task == "regression" and data.y_train.dtype == np.float64
+    assert load_dataset(path, target="price", task="classification").task
+    with pytest.raises(ValueError, match="task='regression', but the target 'kind'"):
+        load_dataset(path, target="kind", task="regression")
+    with pytest.raises(ValueError, match="task='ranking', expected one of"):
+        load_dataset(path, target="kind", task="ranking")
+
+
+def test_table_target_errors(frame, tmp_path):
+    path = write_table(frame, tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="Give target=") as caught:
+        load_dataset(path)
+    assert all(repr(name) in str(caught.value) for name in frame.columns)
+    with pytest.raises(ValueError, match=r"did you mean 'price'.*'age', 'income'"):
+        load_dataset(path, target="prize")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        ("\n\n", "empty"),
+        ("a,b,y\n", "no rows"),
+        ("a,b,y\n1,2,3\n1,2\n", "line 3 has 2 fields, expected 3"),
+        ("a,b,y\n1,2,3\n\n1,2,3,4\n", "line 4 has 4 fields, expected 3"),
+        ("a,b,y\n1,2,3,\n1,2,3,\n", "line 2 has 4 fields"),
+        ("a,a,b,b,y\n1,2,3,4,5\n", "more than once: a, b;"),
+        ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the target 'y'"),
+        ("a,y\n1,x\n2,x\n", "one class only: 'y' is 'x' in all 2 rows"),
+        ("y\n1\n2\n", "no features"),
+        ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
+        ('a,y\n1,"2\n2,3\n', "not a readable table|line 3|fields"),
+    ],
+)
+def test_csv_damage(content, message, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    with pytest.raises(DataFileError, match=message) as caught:
+        load_dataset(path, target="y")
+    assert "t.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,y\nKöln,1\n".encode("latin1"), "not UTF-8 text.*save the table as UTF-8"),
+        (b"PK\3\4\xff\xfe\xff", "zip archive"),
+        (gzip.compress(b"a,y\n1,2\n" * 100)[:-10], "gzip stream is damaged"),
+    ],
+)
+def test_csv_binary_damage(content, message, tmp_path):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DataFileError, match=message):
+        load_dataset(tmp_path / "t.csv", target="y")
+
+
+def test_csv_quirks(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("\ufeffa,b,y\r\n1,,u\r\n\r\n2,'q',v\r\n3,\"r, s\",v\r\n".encode())
+    data = load_dataset(path, target="y")
+    assert data.feature_names == ("a", "b") and data.y_train.tolist() == ["u", "v", "v"]
+    assert data.X_train["b"].isna().tolist() == [True, False, False]
+    assert data.X_train["b"][2] == "r, s"
+    path.write_text("a;b;y\n1;2;3\n")
+    with pytest.raises(ValueError, match="not separated by commas"):
+        load_dataset(path, target="y")
+    path.write_text(",a,y\n0,1,u\n1,2,v\n")
+    with pytest.warns(UserWarning, match="column 1 has no name"):
+        load_dataset(path, target="y")
+
+
+def test_csv_formulas_stay_text(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n=1+1,u\n__import__('os'),v\n")
+    values = load_dataset(path, target="y").X_train["a"]
+    assert values.tolist() == ["=1+1", "__import__('os')"]
+
+
+def test_parquet_damage(frame, tmp_path):
+    path = write_table(frame, tmp_path / "t.parquet")
+    content = path.read_bytes()
+    for damaged in (content[:-40], content[100:], b"", b"<html>404</html>"):
+        path.write_bytes(damaged)
+        with pytest.raises(DataFileError, match="not a readable Parquet file"):
+            load_dataset(path, target="kind")
+
+
+def test_parquet_types(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {
+        "nullable": pandas.array([1, None, 3], dtype="Int64"),
+        "exact": [Decimal("1.5"), Decimal("2.25"), None],
+        "small": np.array([1, 2, 3], dtype=np.int8),
+        "single": np.array([1, 2, 3], dtype=np.float32),
+        "group": pandas.Categorical(["u", "v", "u"], categories=["v", "u", "w"]),
+        "flag": pandas.array([True, None, False], dtype="boolean"),
+        "y": pandas.array([0, 1, 1], dtype="Int64"),
+    }
+    path = tmp_path / "t.parquet"
+    pandas.DataFrame(table).to_parquet(path)
+    data = load_dataset(path, target="y")
+    types = data.X_train.dtypes.astype(str).to_dict()
+    assert types == {
+        "nullable": "float64",
+        "exact": "float64",
+        "small": "int8",
+        "single": "float32",
+        "group": "category",
+        "flag": "category",
+    }
+    assert data.y_train.dtype == np.int64
+    assert list(data.X_train["group"].cat.categories) == ["v", "u", "w"]
+    odd = {"lists": [[1], [2]], "when": pandas.to_datetime(["2020", "2021"])}
+    pandas.DataFrame({**odd, "y": [0, 1]}).to_parquet(path)
+    with pytest.raises(DataFileError, match=r"'lists'.*'when'.*convert or drop"):
+        load_dataset(path, target="y")
+    with pytest.raises(DataFileError, match="target 'when' is of type datetime"):
+        load_dataset(path, target="when")
+    columns = [pyarrow.array([1, 2])] * 3
+    parquet.write_table(pyarrow.table(columns, names=["a", "a", "y"]), path)
+    with pytest.raises(DataFileError, match="more than once: a;"):
+        load_dataset(path, target="y")
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        (np.linspace(0, 1, 100), "regression"),
+        (np.array([0.5, 1.5, 2.5, 3.5]), "regression"),
+        (np.tile([0.5, 1.5], 50), "classification"),
+        (np.tile([0.0, 1.0], 50), "classification"),
+        (np.arange(150), "regression"),
+        (np.arange(150.0), "regression"),
+        (np.arange(1000) % 26, "classification"),
+        (np.array(["a", "b"], dtype=object), "classification"),
+        (np.array([True, False]), "classification"),
+    ],
+)
+def test_infer_task(y, task):
+    assert infer_task(y) == task
+
+
+# ---------------------------------------------------------------- extras, openml
+
+
+@pytest.mark.parametrize("module", ["pandas", "pyarrow", "PIL.Image"])
+def test_missing_extra_is_named(module, frame, tmp_path, monkeypatch):
+    (tmp_path / "train" / "airplane").mkdir(parents=True)
+    path = write_table(frame, tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, module, None)  # import_module then raises.
+    with pytest.raises(ImportError, match=r'pip install "randkern\[data\]"'):
+        if module == "PIL.Image":
+            load_dataset("cifar10", data_dir=tmp_path)
+        else:
+            load_dataset(path, target="kind")
+
+
+def test_bundled_sets_need_no_extra():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['pandas', 'pyarrow', 'PIL']));"
+        "import randkern.datasets as d; print(d.load_dataset('digits').name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "digits"
+
+
+def test_fetch_openml(frame, tmp_path, monkeypatch):
+    calls = []
+
+    def fetch(name, **options):
+        calls.append((name, options))
+        return SimpleNamespace(frame=frame, target_names=["kind"])
+
+    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fetch)
+    data = load_dataset("openml:adult", data_dir=tmp_path)
+    assert data.name == "openml:adult" and data.target_names == ("x", "y", "z")
+    assert calls[0][0] == "adult" and calls[0][1]["data_home"] == str(tmp_path)
+    assert fetch_openml("adult", 2, target="price").task == "regression"
+    assert calls[1][1]["version"] == 2
+
+
+@pytest.mark.parametrize("error", [URLError("no route"), TimeoutError("slow")])
+def test_fetch_openml_without_network(error, monkeypatch):
+    def fetch(name, **options):
+        raise error
+
+    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fetch)
+    with pytest.raises(ConnectionError, match=r"openml\.org could not be reached"):
+        fetch_openml("adult")
+
+
+# ---------------------------------------------------------------- the real files
+
+REAL = os.environ.get("RANDKERN_DATA", "")
+
+
+def real(*parts):
+    """Skip, saying why, where the file is not in the data folder."""
+    path = Path(REAL, *parts)
+    return pytest.mark.skipif(
+        not REAL or not path.exists(),
+        reason=f"needs RANDKERN_DATA, a folder with {'/'.join(parts)}",
+    )
+
+
+@pytest.mark.data
+@real("mnist")
+def test_real_mnist(monkeypatch, recwarn):
+    monkeypatch.setenv("RANDKERN_DATA", REAL)
+    data = load_dataset("mnist")
+    assert data.name == "mnist" and not recwarn.list  # The checksums hold.
+    assert data.X_train.shape == (60_000, 784) and data.X_test.shape == (10_000, 784)
+    assert data.y_train[:5].tolist() == [5, 0, 4, 1, 9]
+    assert data.X_train.max() == 1 and data.X_train.mean() == pytest.approx(
+        0.1307, abs=1e-4
+    )
+
+
+@pytest.mark.data
+@real("fashion-mnist-sample")
+def test_real_fashion_mnist_sample():
+    data = load_dataset("fashion-mnist-sample", data_dir=REAL)
+    assert data.name == "fashion-mnist sample (3,000 of 60,000)"
+    assert (
+        len(data.y_test) == 615 and data.target_names[data.y_train[0]] == "Ankle boot"
+    )
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@real("cifar10", "cifar10.zip")
+def test_real_cifar10():
+    data = load_dataset("cifar10", data_dir=REAL)
+    assert data.name == "cifar10" and data.X_train.shape == (50_000, 3072)
+    assert np.bincount(data.y_test).tolist() == [1000] * 10
+    # The published channel means of the training images.
+    means = data.X_train.reshape(-1, 3).mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(means, [0.4914, 0.4822, 0.4465], atol=2e-3)
