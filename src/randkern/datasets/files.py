@@ -81,11 +81,11 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
 
 
 def guess_content(head: bytes) -> str:
-    """Name what the first bytes look like, as a clause for an error, or "".
+    r"""Name what the first bytes look like, as a clause for an error, or "".
 
     Examples
     --------
-    >>> guess_content(b"PK\\x03\\x04...")
+    >>> guess_content(b"PK\x03\x04...")
     ' (it looks like a zip archive; unpack it first)'
     """
     for signature, name in _SIGNATURES.items():

@@ -127,14 +127,11 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
 def _read_parquet(path: Path) -> "pd.DataFrame":
     pandas = import_extra("pandas", "Reading a Parquet file")
     pyarrow = import_extra("pyarrow", "Reading a Parquet file")
+    parquet = import_extra("pyarrow.parquet", "Reading a Parquet file")
     with open_data(path) as stream:
         head = stream.read(32)
     try:
-        names = (
-            import_extra("pyarrow.parquet", "Reading a Parquet file")
-            .read_schema(path)
-            .names
-        )
+        names = parquet.read_schema(path).names
         twice = [name for name, n in Counter(names).items() if n > 1]
         frame = None if twice else pandas.read_parquet(path, engine="pyarrow")
     except (pyarrow.ArrowException, OSError, ValueError) as error:
