@@ -28,6 +28,7 @@ _PUBLIC: dict[str, str] = {
         ".kernels",
     ),
     "RandomFeatures": ".features",
+    **dict.fromkeys(("KernelRidgeClassifier", "KernelRidgeRegressor"), ".models"),
     **dict.fromkeys(
         ("effective_dimension", "hoeffding_n_components", "suggest_n_components"),
         ".sizing",

@@ -66,9 +66,7 @@ def fit_plan(
     return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
 
 
-class RandomFeatures(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Random features φ with E[φ(x)·φ(y)] = k(x, y), for any kernel.
 
     A stationary kernel gives ``√(2/D)·[cos ω·x, sin ω·x]`` with ω from its

@@ -69,8 +69,8 @@ def _debye(z: np.ndarray, nu: float) -> np.ndarray:
     t = 1.0 / root
     series = np.ones_like(z)
     for k, polynomial in enumerate(_U, start=1):
-        series += (-1 / nu) ** k * t**k * np.polynomial.polynomial.polyval(
-            t * t, polynomial
+        series += (
+            (-1 / nu) ** k * t**k * np.polynomial.polynomial.polyval(t * t, polynomial)
         )
     # ν ln z − ν η(s), with the logarithms of z and of s/(1 + root) merged.
     exponent = nu * (np.log1p(root) + math.log(nu) - root)

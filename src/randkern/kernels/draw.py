@@ -46,9 +46,7 @@ def allot(
             f"n_components={n_components} is fewer than the {n_terms} terms of the "
             f"kernel; use at least {n_terms}."
         )
-    caps = np.array(
-        [_exact_width(term, n_features) or n_components for term in terms]
-    )
+    caps = np.array([_exact_width(term, n_features) or n_components for term in terms])
     if caps.sum() < n_components:
         raise ValueError(
             f"the linear kernel of {n_features} columns has exactly {caps.sum()} "
@@ -239,9 +237,7 @@ def _term_variance(
     return term.weight**2 * ((width - odd) * pair + odd * offset) / width**2
 
 
-def _linear_variance(
-    leaf: Leaf, X: Rows, Y: Rows, width: int, d: int
-) -> np.ndarray:
+def _linear_variance(leaf: Leaf, X: Rows, Y: Rows, width: int, d: int) -> np.ndarray:
     """Return the variance of (d/D)·x·Py, P a Haar random projector of rank D.
 
     E[P_ij P_kl] = a δ_ij δ_kl + b (δ_ik δ_jl + δ_il δ_jk), with a and b from

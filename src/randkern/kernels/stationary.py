@@ -252,9 +252,7 @@ class Matern(Stationary):
     array([[0.368]])
     """
 
-    def __init__(
-        self, nu: float = 1.5, lengthscale: Any = 1.0, *, columns: Any = None
-    ):
+    def __init__(self, nu: float = 1.5, lengthscale: Any = 1.0, *, columns: Any = None):
         self.nu = nu
         self.lengthscale = lengthscale
         self.columns = columns

@@ -26,9 +26,7 @@ __all__ = [
     "make_projection",
 ]
 
-_BY_NAME: dict[str, type[Projection]] = {
-    cls.name: cls for cls in (Dense, Orthogonal)
-}
+_BY_NAME: dict[str, type[Projection]] = {cls.name: cls for cls in (Dense, Orthogonal)}
 PROJECTIONS = ("auto", *_BY_NAME)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,9 +53,7 @@ class Law:
     ``roots`` draws a column and a root of unity (see :class:`Roots`).
     """
 
-    entries: Literal[
-        "normal", "complex_normal", "sphere", "cauchy", "laplace", "roots"
-    ]
+    entries: Literal["normal", "complex_normal", "sphere", "cauchy", "laplace", "roots"]
     mixing: Mixing | None = None
 
     @property

@@ -1,1 +1,10 @@
+"""Solvers of symmetric positive definite linear systems.
 
+Each has `init(matrix, shift)`, which builds what many right-hand sides can
+share, and `solve(state, rhs)`, which returns a :class:`Solution`.
+"""
+
+from randkern.solvers._solution import Outcome, Solution
+from randkern.solvers.cholesky import Cholesky
+
+__all__ = ["Cholesky", "Outcome", "Solution"]

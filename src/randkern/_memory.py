@@ -1,0 +1,74 @@
+"""How much memory a fit may take."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+__all__ = ["available_memory", "format_bytes", "resolve_memory_limit"]
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_DEFAULT_LIMIT = 2 * 10**9
+
+
+def resolve_memory_limit(limit: Any) -> int:
+    """Return a memory limit in bytes.
+
+    Parameters
+    ----------
+    limit : None, int or str
+        Bytes, or a text like ``"4GB"`` or ``"500 MB"`` (powers of ten). None:
+        2 GB, or a quarter of the memory that is free if that is less.
+
+    Examples
+    --------
+    >>> resolve_memory_limit("4GB")
+    4000000000
+    """
+    if limit is None:
+        free = available_memory()
+        return _DEFAULT_LIMIT if free is None else min(_DEFAULT_LIMIT, free // 4)
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)i?b?\s*", limit.lower())
+        if match:
+            try:
+                return int(float(match[1]) * _UNITS[match[2]])
+            except ValueError:
+                match = None
+    elif isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0:
+        return int(limit)
+    raise ValueError(
+        "memory_limit must be None, a positive number of bytes, or a text such as "
+        f"'4GB' or '500MB', got {limit!r}."
+    )
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that are free for use, None if unknown."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Return a size in the unit that suits it.
+
+    Examples
+    --------
+    >>> format_bytes(28_800_000_000)
+    '28.8 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"

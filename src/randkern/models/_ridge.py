@@ -1,0 +1,248 @@
+"""Fitting weights to targets: what ridge regression and classification share."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from randkern._memory import resolve_memory_limit
+from randkern._random import root_stream
+from randkern._validation import Rows, validate_rows
+from randkern.blocks import row_blocks, rows_within
+from randkern.features import fit_plan, resolve_kernel
+from randkern.kernels import Kernel
+from randkern.models._systems import (
+    NormalEquations,
+    check_memory,
+    exact_gram,
+    feature_block_rows,
+    feature_gram,
+    solve_dual,
+)
+from randkern.plan import evaluate
+from randkern.projections import PROJECTIONS
+
+__all__ = ["KernelRidge", "check_weights", "has_components"]
+
+_PREDICTION_BYTES = 64 * 10**6
+_FEATURE_BLOCK = 2048
+
+
+class KernelRidge(BaseEstimator):
+    """What the regressor and the classifier share: fitting weights to targets."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Kernel, None],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "solver": [StrOptions({"auto", "cholesky"})],
+        "projection": [StrOptions(set(PROJECTIONS))],
+        "fit_intercept": ["boolean"],
+        "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    # -- fitting --------------------------------------------------------------
+
+    def _prepare(self, X: Rows, sample_weight: np.ndarray | None) -> None:
+        """Resolve the kernel on X and draw its features."""
+        stream = root_stream(self.random_state)
+        names = getattr(self, "feature_names_in_", None)
+        self.kernel_ = resolve_kernel(self.kernel, X, sample_weight, stream, names)
+        self.plan_ = None
+        if self.n_components is not None:
+            self.plan_ = fit_plan(
+                self.kernel_,
+                X,
+                sample_weight,
+                int(self.n_components),
+                stream.child("features"),
+                projection=self.projection,
+            )
+
+    def _fit_targets(
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Fit weights to targets of shape (n, k)."""
+        for name in ("_statistics", "coef_", "dual_coef_", "X_fit_"):
+            self.__dict__.pop(name, None)
+        limit = resolve_memory_limit(self.memory_limit)
+        self._prepare(X, sample_weight)
+        if self.plan_ is None:
+            self._fit_exact(X, Y, sample_weight, limit)
+        elif self.plan_.n_components > X.shape[0]:
+            self._fit_dual(X, Y, sample_weight, limit)
+        else:
+            self._check_primal_memory(Y.shape[1], limit)
+            statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
+            statistics.add(self.plan_, X, Y, sample_weight)
+            self._solve_primal(statistics, overwrite=True)
+
+    def _check_primal_memory(self, n_targets: int, limit: int) -> None:
+        D = self.plan_.n_components
+        check_memory(
+            NormalEquations.n_bytes(D, n_targets),
+            limit,
+            f"the {D} x {D} normal equations of n_components={D}",
+            "Use fewer components",
+        )
+
+    def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
+        solution, intercept = statistics.solve(
+            float(self.alpha), self.fit_intercept, overwrite=overwrite
+        )
+        self._store(solution, solution.value, intercept)
+
+    def _fit_dual(
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, limit: int
+    ) -> None:
+        """Solve an n × n system where there are more features than rows."""
+        n, D = X.shape[0], self.plan_.n_components
+        check_memory(
+            8 * n * (n + 2 * Y.shape[1]) + n * _FEATURE_BLOCK * X.dtype.itemsize,
+            limit,
+            f"the {n} x {n} dual system of n_components={D} on {n} rows",
+            "Use fewer components than rows",
+        )
+        solution, intercept = solve_dual(
+            lambda: feature_gram(self.plan_, X),
+            Y,
+            sample_weight,
+            float(self.alpha),
+            self.fit_intercept,
+        )
+        weights = np.empty((D, Y.shape[1]))
+        for columns in row_blocks(D, _FEATURE_BLOCK):
+            Z = evaluate(self.plan_, X, columns)
+            weights[columns] = Z.T @ solution.value
+        self._store(solution, weights, intercept)
+
+    def _fit_exact(
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, limit: int
+    ) -> None:
+        n = X.shape[0]
+        check_memory(
+            8 * n * (n + 2 * Y.shape[1]),
+            limit,
+            f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
+            "Use random features (for instance n_components=10_000)",
+        )
+        solution, intercept = solve_dual(
+            lambda: exact_gram(self.kernel_, X),
+            Y,
+            sample_weight,
+            float(self.alpha),
+            self.fit_intercept,
+        )
+        self.X_fit_ = X
+        self.dual_coef_ = self._shaped(solution.value)
+        self.intercept_ = intercept if self._many_targets else float(intercept[0])
+        self.solution_ = solution
+
+    def _store(self, solution: Any, weights: np.ndarray, intercept: Any) -> None:
+        self.solution_ = solution
+        self.coef_ = self._shaped(weights).T
+        self.intercept_ = intercept if self._many_targets else float(intercept[0])
+
+    def _shaped(self, weights: np.ndarray) -> np.ndarray:
+        return weights if self._many_targets else weights[:, 0]
+
+    def _partial_fit_targets(
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        solve: bool,
+    ) -> None:
+        """Add rows to the normal equations; solve them unless told not to."""
+        if not hasattr(self, "_statistics"):
+            limit = resolve_memory_limit(self.memory_limit)
+            self._prepare(X, sample_weight)
+            self._check_primal_memory(Y.shape[1], limit // 2 if solve else limit)
+            self._statistics = NormalEquations.empty(
+                self.plan_.n_components, Y.shape[1]
+            )
+        self._statistics.add(self.plan_, X, Y, sample_weight)
+        if solve:
+            self.solve()
+
+    def solve(self) -> Any:
+        """Solve the normal equations that `partial_fit` has accumulated.
+
+        `partial_fit` does so itself unless it is called with ``solve=False``,
+        which saves a factorisation of order D³ a batch.
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "_statistics"):
+            raise ValueError("there is nothing to solve: call partial_fit first.")
+        self._solve_primal(self._statistics, overwrite=False)
+        return self
+
+    # -- prediction -----------------------------------------------------------
+
+    def _predict_targets(self, X: Any) -> np.ndarray:
+        """Return fitted targets, (n,) or (n, k), without changing any state."""
+        check_is_fitted(self)
+        if not hasattr(self, "coef_") and not hasattr(self, "dual_coef_"):
+            raise ValueError(
+                "partial_fit was called with solve=False: call solve() before "
+                "predicting."
+            )
+        X = validate_rows(self, X, reset=False)
+        n = X.shape[0]
+        shape = (n, np.size(self.intercept_)) if self._many_targets else (n,)
+        out = np.empty(shape, dtype=X.dtype)
+        if self.plan_ is not None:
+            coef = self.coef_.T.astype(X.dtype)
+            block = feature_block_rows(self.plan_, X.dtype.itemsize)
+            for rows in row_blocks(n, block):
+                out[rows] = evaluate(self.plan_, X[rows]) @ coef
+        else:
+            n_fit = self.X_fit_.shape[0]
+            block = rows_within(_PREDICTION_BYTES, 8 * n_fit, at_least=64)
+            for rows in row_blocks(n, block):
+                values = self.kernel_._gram(X[rows].astype(np.float64), self.X_fit_)
+                out[rows] = values @ self.dual_coef_
+        out += np.asarray(self.intercept_, dtype=out.dtype)
+        return out
+
+    @property
+    def _many_targets(self) -> bool:
+        return self._n_outputs is not None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "kernel_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def has_components(estimator: KernelRidge) -> bool:
+    """Tell whether rows can be added later: the exact kernel keeps every row."""
+    if estimator.n_components is None:
+        raise AttributeError(
+            "partial_fit needs random features, but n_components=None is the exact "
+            "kernel, which keeps every row; set n_components, or use fit."
+        )
+    return True
+
+
+def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    if not np.any(weights):
+        raise ValueError("every sample_weight is zero: no row is left to fit.")
+    return weights

@@ -1,0 +1,203 @@
+"""The linear systems behind ridge regression, accumulated block by block.
+
+With rows z_i of features, targets y_i, weights w_i and z̄, ȳ their weighted
+means (0 without an intercept):
+
+primal  (Σ w_i (z_i − z̄)(z_i − z̄)ᵀ + αI) W = Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ
+dual    (S(K − centring)S + αI) A = S(Y − ȳ),  S = diag(√w_i)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from randkern._memory import format_bytes
+from randkern._validation import Rows
+from randkern.backend import cpu
+from randkern.blocks import row_blocks, rows_within
+from randkern.exceptions import MemoryLimitError
+from randkern.kernels import Kernel
+from randkern.plan import Plan, evaluate
+from randkern.solvers import Cholesky, Solution
+
+__all__ = [
+    "NormalEquations",
+    "check_memory",
+    "exact_gram",
+    "feature_gram",
+    "solve_dual",
+]
+
+# A block of features: long enough for matrix products at full speed.
+_BLOCK_BYTES = 64 * 10**6
+_COLUMNS = 2048
+
+
+def check_memory(needed: int, limit: int, what: str, advice: str) -> None:
+    """Raise before anything is allocated if `needed` bytes exceed `limit`."""
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} needs about {format_bytes(needed)}, over memory_limit = "
+            f"{format_bytes(limit)}. {advice}, or set "
+            f"memory_limit='{needed / 1e9:.1f}GB' if the machine has it."
+        )
+
+
+def feature_block_rows(plan: Plan, itemsize: int) -> int:
+    """Return how many rows of features make a block."""
+    return rows_within(_BLOCK_BYTES, plan.n_components * itemsize, at_least=256)
+
+
+@dataclass
+class NormalEquations:
+    """Sufficient statistics of ridge regression on features, in float64."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+    feature_sum: np.ndarray
+    target_sum: np.ndarray
+    weight_sum: float = 0.0
+
+    @classmethod
+    def empty(cls, n_components: int, n_targets: int) -> NormalEquations:
+        return cls(
+            np.zeros((n_components, n_components)),
+            np.zeros((n_components, n_targets)),
+            np.zeros(n_components),
+            np.zeros(n_targets),
+        )
+
+    @staticmethod
+    def n_bytes(n_components: int, n_targets: int) -> int:
+        """Memory of the statistics and of one block of features."""
+        return 8 * n_components * (n_components + 2 * n_targets) + _BLOCK_BYTES
+
+    def add(
+        self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Add rows; `Y` has shape (n, k)."""
+        block = feature_block_rows(plan, X.dtype.itemsize)
+        buffer = np.empty((min(block, X.shape[0]), plan.n_components), X.dtype)
+        for rows in row_blocks(X.shape[0], block):
+            Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])
+            targets = Y[rows]
+            if sample_weight is None:
+                self.weight_sum += len(targets)
+            else:
+                root = np.sqrt(sample_weight[rows])[:, None]
+                self.weight_sum += float(np.sum(sample_weight[rows]))
+                Z *= root.astype(Z.dtype)
+                targets = targets * root
+            cpu.add_gram(Z, self.gram)
+            cpu.add_cross(Z, targets.astype(Z.dtype), self.cross)
+            ones = np.ones((len(targets), 1)) if sample_weight is None else root
+            total = np.zeros((plan.n_components, 1))
+            cpu.add_cross(Z, ones.astype(Z.dtype), total)
+            self.feature_sum += total[:, 0]
+            self.target_sum += (targets * ones).sum(axis=0)
+
+    def solve(
+        self, alpha: float, fit_intercept: bool, *, overwrite: bool
+    ) -> tuple[Solution, np.ndarray]:
+        """Return the weights, (D, k), and the intercepts, (k,).
+
+        With `overwrite` the statistics are used up.
+        """
+        gram = self.gram if overwrite else self.gram.copy()
+        cross = self.cross
+        if fit_intercept and self.weight_sum > 0:
+            mean = self.feature_sum / self.weight_sum
+            target_mean = self.target_sum / self.weight_sum
+            for rows in row_blocks(len(gram), _COLUMNS):
+                gram[rows] -= np.outer(mean[rows], self.feature_sum)
+            cross = cross - np.outer(mean, self.target_sum)
+        solver = Cholesky()
+        solution = solver.solve(solver.init(gram, alpha), cross)
+        if not fit_intercept or self.weight_sum == 0:
+            return solution, np.zeros(cross.shape[1])
+        return solution, target_mean - mean @ solution.value
+
+
+def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
+    """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""
+    gram = np.zeros((X.shape[0], X.shape[0]))
+    for columns in row_blocks(plan.n_components, _COLUMNS):
+        Z = evaluate(plan, X, columns)
+        cpu.add_gram(Z.T, gram)
+    return gram
+
+
+def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
+    """Return the exact Gram matrix in float64, its upper triangle."""
+    n = X.shape[0]
+    gram = np.empty((n, n))
+    for rows in row_blocks(n, _COLUMNS):
+        X_rows = X[rows].astype(np.float64)
+        gram[rows, rows] = kernel._gram(X_rows, None)
+        for columns in row_blocks(n, _COLUMNS):
+            if columns.start > rows.start:
+                gram[rows, columns] = kernel._gram(X_rows, X[columns].astype(float))
+    return gram
+
+
+def solve_dual(
+    make_gram: Callable[[], np.ndarray],
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    alpha: float,
+    fit_intercept: bool,
+) -> tuple[Solution, np.ndarray]:
+    """Return the dual weights, (n, k), and the intercepts, (k,).
+
+    The prediction at x is Σ_i A_i k(x, x_i) + intercept.
+    """
+    gram = make_gram()
+    n = len(gram)
+    weight = np.ones(n) if sample_weight is None else sample_weight
+    root = np.sqrt(weight)
+    share = weight / max(float(weight.sum()), np.finfo(float).tiny)
+    targets = Y
+    if fit_intercept:
+        target_mean = share @ Y
+        targets = Y - target_mean
+        # (I − 1sᵀ) K (I − s1ᵀ), with s the shares: centred features.
+        means = _symmetric_product(gram, share)
+        grand = float(share @ means)
+        for rows in row_blocks(n, _COLUMNS):
+            gram[rows] -= means[rows, None] + means - grand
+    if sample_weight is not None:
+        for rows in row_blocks(n, _COLUMNS):
+            gram[rows] *= root[rows, None] * root
+        targets = targets * root[:, None]
+    solver = Cholesky()
+    solution = solver.solve(solver.init(gram, alpha), targets)
+    dual = solution.value * root[:, None]
+    if not fit_intercept:
+        return _with_value(solution, dual), np.zeros(Y.shape[1])
+    dual = dual - np.outer(share, dual.sum(axis=0))
+    return _with_value(solution, dual), target_mean - means @ dual
+
+
+def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return Kv given the upper triangle of K."""
+    out = np.zeros(len(gram))
+    for rows in row_blocks(len(gram), _COLUMNS):
+        tile = np.triu(gram[rows, rows])
+        out[rows] += tile @ vector[rows] + np.triu(tile, 1).T @ vector[rows]
+        right = slice(rows.stop, len(gram))
+        out[rows] += gram[rows, right] @ vector[right]
+        out[right] += gram[rows, right].T @ vector[rows]
+    return out
+
+
+def _with_value(solution: Solution, value: np.ndarray) -> Solution:
+    return Solution(
+        value,
+        solution.residual,
+        solution.iterations,
+        solution.outcome,
+        solution.jitter,
+    )

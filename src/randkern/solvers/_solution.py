@@ -1,0 +1,49 @@
+"""What a solver returns: the value, and how it was reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+__all__ = ["Outcome", "Solution"]
+
+
+class Outcome(Enum):
+    """How a linear solve ended. The value says what to do about it."""
+
+    SUCCESS = "solved to working precision"
+    JITTERED = (
+        "the matrix is not positive definite in floating point; a small multiple of "
+        "the identity was added: increase alpha, use float64 rows, or remove "
+        "duplicate columns"
+    )
+    ILL_CONDITIONED = (
+        "the matrix is singular to working precision, so that few digits of the "
+        "weights are certain: increase alpha, or rescale the columns"
+    )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solution of a linear system and its quality.
+
+    Attributes
+    ----------
+    value : ndarray
+        Same shape as the right-hand side.
+    residual : float
+        ‖b − Ax‖/‖b‖, the largest over the right-hand sides (0 for b = 0).
+    iterations : int
+        Refinement steps of a direct solver, iterations of an iterative one.
+    outcome : Outcome
+    jitter : float
+        What was added to the diagonal of A beyond what was asked for.
+    """
+
+    value: np.ndarray
+    residual: float
+    iterations: int
+    outcome: Outcome
+    jitter: float = 0.0

@@ -1,0 +1,149 @@
+"""Direct solution of symmetric positive definite systems."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.blas import dsymm
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+
+from randkern.blocks import row_blocks
+from randkern.exceptions import IllConditionedWarning
+from randkern.solvers._solution import Outcome, Solution
+
+__all__ = ["Cholesky", "CholeskyState"]
+
+_TILE = 1024
+_REFINEMENTS = 2
+
+
+@dataclass(frozen=True)
+class CholeskyState:
+    """A factorised matrix, its factor and the matrix itself in one array.
+
+    The strict upper triangle of `factor_and_matrix` holds that of the factor,
+    the strict lower one that of the matrix.
+    """
+
+    factor_and_matrix: np.ndarray
+    diagonal: np.ndarray
+    jitter: float
+    outcome: Outcome
+
+
+class Cholesky:
+    """Solve (A + shift·I)x = b by Cholesky factorisation in float64.
+
+    `init` factorises once, `solve` uses the factor for any number of
+    right-hand sides, with up to two steps of iterative refinement. Where the
+    factorisation breaks down, multiples of the identity are added, from the
+    rounding error of A upwards, with an `IllConditionedWarning`; the same
+    warning tells of a matrix that is singular to working precision.
+    """
+
+    def init(self, matrix: np.ndarray, shift: float = 0.0) -> CholeskyState:
+        """Factorise A + shift·I.
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n, n), float64, C-ordered
+            A, of which the upper triangle is read. **Overwritten.**
+        shift : float
+        """
+        if not np.all(np.isfinite(np.diagonal(matrix))):
+            raise ValueError(
+                "the Gram matrix overflowed: its diagonal is not finite. Scale the "
+                "input down (for instance with sklearn.preprocessing.MaxAbsScaler)."
+            )
+        _mirror_upper(matrix)
+        diagonal = np.diagonal(matrix) + shift
+        scale = float(np.mean(np.abs(diagonal))) or 1.0
+        norm = _one_norm(matrix, diagonal)
+        jitter = 0.0
+        while True:
+            np.fill_diagonal(matrix, diagonal + jitter)
+            # The transpose of a C-ordered array is Fortran-ordered: LAPACK works
+            # in place on its lower triangle, our upper one.
+            _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+            if info == 0:
+                break
+            _mirror_lower(matrix)
+            jitter = max(10 * jitter, len(matrix) * np.finfo(float).eps * scale)
+            if jitter > scale:
+                raise np.linalg.LinAlgError(
+                    "the matrix is far from positive definite: it could not be "
+                    "factorised even after adding its mean diagonal."
+                )
+        outcome = self._judge(matrix, norm, jitter)
+        return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
+
+    @staticmethod
+    def _judge(factor: np.ndarray, norm: float, jitter: float) -> Outcome:
+        """Return the outcome, and warn unless it is a success."""
+        if jitter > 0:
+            outcome = Outcome.JITTERED
+            detail = f"jitter {jitter:.3g}"
+        else:
+            reciprocal, _ = dpocon(factor.T, norm, uplo="L")
+            if norm == 0 or reciprocal > np.finfo(float).eps:
+                return Outcome.SUCCESS
+            outcome = Outcome.ILL_CONDITIONED
+            detail = f"reciprocal condition number {reciprocal:.3g}"
+        warnings.warn(
+            f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=2
+        )
+        return outcome
+
+    def solve(self, state: CholeskyState, rhs: np.ndarray) -> Solution:
+        """Solve for one right-hand side or several, shape (n,) or (n, k)."""
+        b = rhs.reshape(len(rhs), -1).astype(np.float64)
+        factor = state.factor_and_matrix.T
+        x, _ = dpotrs(factor, b, lower=1)
+        norms = np.linalg.norm(b, axis=0)
+        norms[norms == 0] = 1.0
+        residual = self._residual(state, x, b)
+        size = float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
+        steps = 0
+        while steps < _REFINEMENTS and size > np.finfo(float).eps:
+            correction, _ = dpotrs(factor, residual, lower=1)
+            better = x + correction
+            residual = self._residual(state, better, b)
+            new = float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
+            if not new < size:
+                break
+            x, size, steps = better, new, steps + 1
+        return Solution(x.reshape(rhs.shape), size, steps, state.outcome, state.jitter)
+
+    @staticmethod
+    def _residual(state: CholeskyState, x: np.ndarray, b: np.ndarray) -> np.ndarray:
+        # The upper triangle of the transpose holds the matrix, except for its
+        # diagonal, which is the factor's.
+        matrix = state.factor_and_matrix.T
+        product = dsymm(1.0, matrix, x, lower=0)
+        excess = np.diagonal(matrix) - state.diagonal
+        return b - (product - excess[:, None] * x)
+
+
+def _one_norm(matrix: np.ndarray, diagonal: np.ndarray) -> float:
+    sums = np.zeros(len(matrix))
+    for rows in row_blocks(len(matrix), _TILE):
+        sums[rows] = np.abs(matrix[rows]).sum(axis=1)
+    sums += np.abs(diagonal) - np.abs(np.diagonal(matrix))
+    return float(sums.max(initial=0.0))
+
+
+def _mirror_upper(matrix: np.ndarray) -> None:
+    """Copy the strict upper triangle to the lower one."""
+    for rows in row_blocks(len(matrix), _TILE):
+        for columns in row_blocks(rows.start, _TILE):
+            matrix[rows, columns] = matrix[columns, rows].T
+        tile = matrix[rows, rows]
+        lower = np.tril_indices(len(tile), -1)
+        tile[lower] = tile.T[lower]
+
+
+def _mirror_lower(matrix: np.ndarray) -> None:
+    """Copy the strict lower triangle to the upper one."""
+    _mirror_upper(matrix.T)
