@@ -27,7 +27,7 @@ kernels = {
 
 # %%
 # The error is the relative Frobenius norm over pairs of different rows: one number
-# for a whole Gram matrix. Markers are the root mean square over ten independent
+# for a whole Gram matrix. Markers are the root mean square over six independent
 # draws; lines are what the variance of :math:`\phi(x)\cdot\phi(y)` predicts.
 n_components = [10, 30, 100, 300, 1000, 3000]
 markers = dict(zip(kernels, "os^Dv", strict=True))
@@ -46,7 +46,7 @@ for name, kernel in kernels.items():
     size = np.linalg.norm(exact[off_diagonal])
     measured, predicted = [], []
     for D in n_components:
-        errors = [squared_error(kernel, exact, D, seed) for seed in range(10)]
+        errors = [squared_error(kernel, exact, D, seed) for seed in range(6)]
         measured.append(np.sqrt(np.mean(errors)) / size)
         variance = kernel.feature_variance(X, n_components=D)
         predicted.append(np.sqrt(variance[off_diagonal].sum()) / size)
