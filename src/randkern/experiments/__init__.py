@@ -1,1 +1,1 @@
-
+"""Experiments: what is measured, and what is written down about it."""

@@ -1,0 +1,51 @@
+"""The command line: ``randkern COMMAND``.
+
+A subcommand is a module here with a function `command`, and a line in
+:func:`_build_app`. What the commands need beyond the library itself (typer,
+rich) is an extra, so it is imported only once `main` runs.
+"""
+
+import sys
+from typing import Any
+
+__all__ = ["main"]
+
+_MISSING_EXTRA = (
+    "randkern: the command line needs {name}, which is not installed; "
+    'run: pip install "randkern[cli,plot]"\n'
+)
+
+
+def main() -> None:
+    """Run the command line, and exit with its status.
+
+    Exits with 1 if the packages of the ``cli`` extra are missing, with 2 if the
+    arguments or the data are not usable.
+    """
+    try:
+        app = _build_app()
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich"}:
+            raise
+        sys.stderr.write(_MISSING_EXTRA.format(name=error.name))
+        sys.exit(1)
+    app()
+
+
+def _build_app() -> Any:
+    """Return the typer application with every subcommand."""
+    import typer
+
+    from . import compare, console
+
+    app = typer.Typer(
+        name="randkern",
+        help="Kernel machines from random features.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(console.options)
+    app.command("compare")(compare.command)
+    return app

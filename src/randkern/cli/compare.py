@@ -1,0 +1,248 @@
+"""``randkern compare``: error against the number of features, on your data."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .console import output, progress_bar, user_messages
+
+__all__ = ["command", "parse_alpha", "parse_sizes", "results_table"]
+
+
+def command(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another "
+            "name that randkern.datasets knows, or a .csv or .parquet file."
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data set's files.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict, for a file.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="classification or regression, for a file; by default guessed from "
+            "the target's values."
+        ),
+    ] = None,
+    kernels: Annotated[
+        str,
+        typer.Option(
+            help="Of gaussian, laplacian, cauchy, matern[:NU], "
+            "rational-quadratic[:ALPHA], linear, optical[:DEGREE]."
+        ),
+    ] = "gaussian,laplacian,optical",
+    n_components: Annotated[
+        str, typer.Option(help="Numbers of random features.")
+    ] = "30,100,300,1000,3000",
+    exact: Annotated[bool, typer.Option(help="Fit the exact kernels too.")] = True,
+    alpha: Annotated[
+        str, typer.Option(help="Ridge penalty; auto chooses one a kernel.")
+    ] = "auto",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Draws of the random features.")
+    ] = 3,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and compare.png.")
+    ] = Path("randkern-compare"),
+) -> None:
+    """How does the error fall with the number of random features, and at what cost?
+
+    Hyperparameters are chosen once per kernel on validation rows, then every
+    model is fitted on all training rows and scored on test rows (a quarter, held
+    out, where the data has none). Prints a table; writes results.json and
+    compare.png.
+    """
+    with user_messages():
+        from ..datasets import load_dataset
+        from ..experiments.compare import compare
+        from ..experiments.kernel_choices import parse_kernels
+        from ..experiments.records import write_results
+
+        names = [choice.label for choice in parse_kernels(kernels)]
+        sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)
+        dataset = load_dataset(data, data_dir=data_dir, target=target, task=task)
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = compare(
+                dataset,
+                names,
+                sizes,
+                exact=exact,
+                alpha=penalty,
+                n_seeds=seeds,
+                memory_limit=_bytes(memory_limit),
+                progress=progress,
+            )
+        results["arguments"].update(
+            data=data,
+            data_dir=None if data_dir is None else str(data_dir),
+            target=target,
+            task=task,
+        )
+        written = [write_results(results, out / "results.json")]
+        figure = _figure(results, out / "compare.png")
+    _print(results, [*written, *figure])
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Read comma-separated numbers of features.
+
+    Examples
+    --------
+    >>> from randkern.cli.compare import parse_sizes
+    >>> parse_sizes("100, 1000")
+    [100, 1000]
+    """
+    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not part.isdecimal() or int(part) < 1:
+            raise ValueError(
+                f"--n-components takes positive whole numbers separated by commas, "
+                f"got {part!r}; for instance 100,1000"
+            )
+    return [int(part) for part in parts]
+
+
+def parse_alpha(text: str) -> float | None:
+    """Read ``auto`` (None) or a positive number.
+
+    Examples
+    --------
+    >>> from randkern.cli.compare import parse_alpha
+    >>> parse_alpha("1e-3")
+    0.001
+    """
+    if text.strip().lower() == "auto":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"--alpha takes auto or a positive number, got {text!r}")
+    return value
+
+
+def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
+    """Return the records as a table: a row for each kernel and number of features.
+
+    Errors are mean ± standard deviation over seeds, seconds are medians, memory
+    the largest.
+    """
+    described = results["dataset"]
+    share = described["task"] == "classification"
+    table = Table(
+        title=f"{described['name']}: {described['metric']} on "
+        f"{described['n_test']:,} test rows, {described['n_train']:,} training rows, "
+        f"{described['n_features']:,} columns",
+        title_justify="left",
+        title_style="" if plain else "bold",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+    )
+    table.add_column("kernel")
+    for heading in ("features", "test error", "fit (s)", "predict (s)", "peak memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    groups: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
+    for record in results["records"]:
+        groups.setdefault((record["kernel"], record["n_components"]), []).append(record)
+    kernels = list(dict.fromkeys(kernel for kernel, _ in groups))
+    for kernel in kernels:
+        own = [size for name, size in groups if name == kernel]
+        # The exact kernel last: it is where the others are going.
+        for size in sorted(own, key=lambda size: size or float("inf")):
+            table.add_row(
+                kernel, *_cells(groups[kernel, size], share), end_section=size == own[0]
+            )
+    return table
+
+
+def _cells(records: Sequence[Mapping[str, Any]], share: bool) -> list[str]:
+    """Return the cells of one kernel and number of features."""
+    errors = [record["test_error"] for record in records]
+    scale, unit, digits = (100, " %", 2) if share else (1, "", 4)
+    error = f"{scale * fmean(errors):.{digits}f}"
+    size = records[0]["n_components"]
+    if size is not None:
+        error += f" ± {scale * pstdev(errors):.{digits}f}"
+    return [
+        "exact" if size is None else f"{size:,}",
+        error + unit,
+        _seconds([record["fit_seconds"] for record in records]),
+        _seconds([record["predict_seconds"] for record in records]),
+        f"{max(record['peak_memory_bytes'] for record in records) / 1e6:,.0f} MB",
+    ]
+
+
+def _bytes(limit: str | None) -> int | str | None:
+    """Return a plain number of bytes as one; the models read the rest."""
+    return int(limit) if limit is not None and limit.isdecimal() else limit
+
+
+def _seconds(values: Sequence[float]) -> str:
+    value = median(values)
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
+    """Write the figure; return nothing where matplotlib or records are missing."""
+    from ..plots import plot_compare, save_figure
+
+    if not results["records"]:
+        return []
+    described = results["dataset"]
+    try:
+        figure = plot_compare(
+            results["records"],
+            dataset=described["name"],
+            metric=f"test error ({described['metric']})",
+            percent=described["task"] == "classification",
+        )
+    except ModuleNotFoundError:
+        typer.echo(
+            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
+            err=True,
+        )
+        return []
+    return [save_figure(figure, path)]
+
+
+def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
+    """Print the table, what was chosen, what was skipped, and the files."""
+    console = output()
+    if results["records"]:
+        console.print(results_table(results, plain=not console.is_terminal))
+    _print_choices(console, results)
+    for note in results["skipped"]:
+        size = note["n_components"]
+        which = "exact" if size is None else f"{size:,} features"
+        console.print(f"skipped {note['kernel']}, {which}: {note['reason']}")
+    for note in results["warnings"]:
+        size = note["n_components"]
+        which = "exact" if size is None else f"{size:,} features"
+        console.print(f"warning, {note['kernel']}, {which}: {note['message']}")
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+
+
+def _print_choices(console: Console, results: Mapping[str, Any]) -> None:
+    chosen = {
+        record["kernel"]: record["hyperparameters"] for record in results["records"]
+    }
+    for kernel, values in chosen.items():
+        named = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        console.print(f"{kernel}: {named}")

@@ -1,0 +1,96 @@
+"""How commands speak: one-line errors, a progress bar, tables of 100 columns."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+import randkern
+
+__all__ = ["error_exit", "options", "output", "progress_bar", "user_messages"]
+
+MAX_COLUMNS = 100
+
+
+def output() -> Console:
+    """Return the console of results: standard output, plain when redirected."""
+    console = Console(highlight=False)
+    if not console.is_terminal or console.width > MAX_COLUMNS:
+        console = Console(highlight=False, width=MAX_COLUMNS)
+    return console
+
+
+def error_exit(message: str) -> typer.Exit:
+    """Print a one-line error and return the exception that ends the program."""
+    typer.echo(f"randkern: error: {_one_line(message)}", err=True)
+    return typer.Exit(code=2)
+
+
+@contextmanager
+def user_messages() -> Iterator[None]:
+    """Turn the library's complaints about arguments and data into single lines."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"randkern: warning: {_one_line(message)}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        try:
+            yield
+        except (ValueError, OSError, ImportError, MemoryError) as error:
+            raise error_exit(str(error)) from error
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on standard error while the block runs, if that is a terminal."""
+    console = Console(stderr=True)
+    columns: tuple[Any, ...] = (
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(done: int, total: int, doing: str) -> None:
+            bar.update(task, completed=done, total=total, description=doing)
+
+        yield report
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"randkern {randkern.__version__}")
+        raise typer.Exit
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
+
+
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before any command."""

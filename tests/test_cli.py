@@ -1,0 +1,240 @@
+"""The command line: what it prints, writes and refuses."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+from typer.testing import CliRunner
+
+import randkern
+from randkern import cli
+from randkern.cli.compare import parse_alpha, parse_sizes
+
+QUICK = ("--kernels", "gaussian", "--n-components", "5,20", "--seeds", "2")
+
+
+@pytest.fixture(scope="module")
+def app():
+    return cli._build_app()
+
+
+def run(app, *arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def mixed_table():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    n = 80
+    weight = rng.uniform(1, 5, n)
+    colour = rng.choice(["red", "green", "blue"], n)
+    return pandas.DataFrame(
+        {
+            "weight": weight,
+            "colour": colour,
+            "fragile": rng.random(n) < 0.5,
+            "constant": 1,
+            "price": 10 * weight + 3 * (colour == "red") + rng.normal(0, 0.1, n),
+            "sold": np.where(weight > 3, "yes", "no"),
+        }
+    )
+
+
+def test_version(app):
+    result = run(app, "--version")
+    assert result.exit_code == 0
+    assert result.output.strip() == f"randkern {randkern.__version__}"
+
+
+def test_help_lists_commands_and_options(app):
+    assert "compare" in run(app, "--help").output
+    text = run(app, "compare", "--help").output
+    for option in (
+        *("--data", "--data-dir", "--target", "--kernels", "--n-components"),
+        *("--exact", "--no-exact", "--alpha", "--seeds", "--out"),
+    ):
+        assert option in text
+
+
+def test_compare_writes_results_and_figure(app, tmp_path):
+    out = tmp_path / "new" / "folder"
+    result = run(app, "compare", "--data", "breast-cancer", *QUICK, "--out", out)
+    assert result.exit_code == 0, result.output
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert [(r["n_components"], r["seed"]) for r in results["records"]] == [
+        *[(None, 0), (5, 0), (5, 1), (20, 0), (20, 1)]
+    ]
+    assert results["arguments"] == {
+        "kernels": ["gaussian"],
+        "n_components": [5, 20],
+        "exact": True,
+        "alpha": "auto",
+        "n_seeds": 2,
+        "memory_limit": None,
+        "data": "breast-cancer",
+        "data_dir": None,
+        "target": None,
+        "task": None,
+    }
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert str(out / "compare.png") in result.output
+
+
+def test_redirected_table_is_plain_and_narrow(app, tmp_path):
+    result = run(
+        app,
+        *("compare", "--data", "breast-cancer", "--out", tmp_path),
+        *("--kernels", "gaussian,rational-quadratic:2.5,optical:4"),
+        *("--n-components", "10", "--seeds", "1"),
+    )
+    *table, _ = result.output.splitlines()  # the last names the files
+    assert all(len(line) <= 100 for line in table)
+    assert "\x1b" not in result.output
+    assert result.output.isascii() or {
+        char for char in result.output if not char.isascii()
+    } == {"±"}
+    for text in ("exact", "peak memory", "misclassified", "lengthscale", "143 test"):
+        assert text in result.output
+
+
+def test_same_command_gives_the_same_errors(app, tmp_path):
+    errors = []
+    for name in ("first", "second"):
+        run(app, "compare", "--data", "iris", *QUICK, "--out", tmp_path / name)
+        text = (tmp_path / name / "results.json").read_text(encoding="utf-8")
+        errors.append([r["test_error"] for r in json.loads(text)["records"]])
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("target", "task"), [("price", "regression"), ("sold", "classification")]
+)
+def test_tables_of_mixed_types(app, tmp_path, mixed_table, suffix, target, task):
+    path = tmp_path / f"sales.{suffix}"
+    if suffix == "csv":
+        mixed_table.to_csv(path, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        mixed_table.to_parquet(path)
+    result = run(
+        app, "compare", "--data", path, "--target", target, *QUICK, "--out", tmp_path
+    )
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["dataset"]["task"] == task
+    assert results["records"][0]["test_error"] < 0.3
+    if task == "regression":
+        assert "RMSE / std" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--kernels", "gauss"), "unknown kernel 'gauss'; expected one of gaussian"),
+        (("--kernels", "optical:-1"), "must be a positive number"),
+        (("--n-components", "0"), "positive whole numbers"),
+        (("--n-components", "1e3"), "positive whole numbers"),
+        (("--n-components", "", "--no-exact"), "nothing to compare"),
+        (("--alpha", "big"), "auto or a positive number"),
+        (("--alpha", "0"), "auto or a positive number"),
+        (("--data", "nosuch"), "unknown data set 'nosuch'; expected one of digits"),
+        (("--data", "nosuch.csv", "--target", "y"), "nosuch.csv"),
+        (("--data", "mnist", "--data-dir", "nosuch"), "nosuch does not exist"),
+        (("--data", "iris", "--task", "ranking"), "ranking"),
+    ],
+)
+def test_bad_values_are_one_line(app, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = run(app, "compare", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.startswith("randkern: error: ")
+    assert result.output.count("\n") == 1
+    assert not (tmp_path / "randkern-compare" / "results.json").exists()
+
+
+def test_missing_target_lists_the_columns(app, tmp_path, mixed_table):
+    path = tmp_path / "sales.csv"
+    mixed_table.to_csv(path, index=False)
+    for arguments in ((), ("--target", "prize")):
+        result = run(app, "compare", "--data", path, *arguments)
+        assert result.exit_code == 2
+        assert "'price'" in result.output
+        assert result.output.count("\n") == 1
+
+
+def test_damaged_table_is_one_line(app, tmp_path):
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(b"not a table")
+    result = run(app, "compare", "--data", path, "--target", "y")
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert "broken.parquet" in result.output
+
+
+def test_unwritable_output_is_found_before_the_work(app, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run(app, "compare", "--data", "iris", "--out", tmp_path / "file" / "x")
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+
+
+def test_bad_option_types_are_errors(app):
+    assert run(app, "compare", "--seeds", "0").exit_code == 2
+    assert run(app, "compare", "--colour", "red").exit_code == 2
+
+
+def test_parsing():
+    assert parse_sizes("10, 1_000,") == [10, 1000]
+    assert parse_alpha(" AUTO ") is None
+    assert parse_alpha("1e-3") == 1e-3
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_says_which(missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from randkern.cli import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert 'pip install "randkern[cli,plot]"' in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run(app, "compare", "--data", "iris", *QUICK, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "matplotlib is not installed" in result.output
+    assert (tmp_path / "results.json").exists()
+    assert not (tmp_path / "compare.png").exists()
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_fashion_mnist_features_reach_their_kernels(app, tmp_path, data_dir):
+    result = run(
+        app,
+        *("compare", "--data", "fashion-mnist-sample", "--data-dir", data_dir),
+        *("--kernels", "gaussian,optical,optical:4", "--n-components", "10000"),
+        *("--seeds", "1", "--out", tmp_path),
+    )
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "results.json").read_text(encoding="utf-8")
+    for kernel in ("gaussian", "optical", "optical:4"):
+        exact, features = (
+            r["test_error"]
+            for r in json.loads(text)["records"]
+            if r["kernel"] == kernel
+        )
+        assert features < exact + 0.01

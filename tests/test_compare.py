@@ -1,0 +1,481 @@
+"""The comparison behind ``randkern compare``: data, selection, records."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
+from sklearn.linear_model import Ridge
+
+import randkern
+from randkern.datasets import Dataset, load_dataset
+from randkern.exceptions import MemoryLimitError
+from randkern.experiments import measure
+from randkern.experiments.compare import compare, test_error
+from randkern.experiments.kernel_choices import (
+    KERNEL_NAMES,
+    parse_kernel,
+    parse_kernels,
+)
+from randkern.experiments.measure import Measurement
+from randkern.experiments.preparation import prepare
+from randkern.experiments.records import write_results
+from randkern.experiments.selection import (
+    relative_alphas,
+    ridge_path,
+    select_hyperparameters,
+)
+
+RECORD_KEYS = {
+    *("kernel", "n_components", "seed", "test_error", "fit_seconds"),
+    *("predict_seconds", "peak_memory_bytes", "memory_before_bytes"),
+    "hyperparameters",
+}
+
+
+def blobs(n=160, d=4, n_classes=3, **fields):
+    X, y = make_blobs(n, d, centers=n_classes, cluster_std=3.0, random_state=0)
+    return Dataset(name="blobs", X_train=X, y_train=y, **fields)
+
+
+def wave(n=120, **fields):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 2))
+    y = 1e3 * np.sin(X[:, 0]) + 10 * rng.standard_normal(n) + 5e4
+    return Dataset(name="wave", X_train=X, y_train=y, task="regression", **fields)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return compare(blobs(), "gaussian,linear,optical:4", [4, 64], n_seeds=2)
+
+
+# Results
+
+
+def test_results_have_the_documented_keys(results):
+    assert set(results) == {
+        *("command", "arguments", "dataset", "versions", "machine"),
+        *("selection", "records", "skipped", "warnings"),
+    }
+    assert results["command"] == "compare"
+    for record in results["records"]:
+        assert set(record) == RECORD_KEYS
+        assert 0 <= record["test_error"] <= 1
+        assert record["fit_seconds"] > 0
+        assert record["predict_seconds"] > 0
+        assert record["peak_memory_bytes"] >= record["memory_before_bytes"] > 0
+    assert set(results["dataset"]) >= {
+        *("name", "task", "metric", "n_train", "n_test", "n_features", "split")
+    }
+    assert results["machine"]["cpu_count"] >= 1
+    assert results["versions"]["randkern"]
+
+
+def test_one_record_a_kernel_size_and_seed(results):
+    found = [(r["kernel"], r["n_components"], r["seed"]) for r in results["records"]]
+    expected = [
+        (kernel, size, seed)
+        for kernel in ("gaussian", "linear", "optical:4")
+        for size, seed in [(None, 0), (4, 0), (4, 1), (64, 0), (64, 1)]
+        if not (kernel == "linear" and size == 64)
+    ]
+    assert found == expected
+
+
+def test_hyperparameters_are_named_numbers(results):
+    names = {
+        r["kernel"]: set(r["hyperparameters"])
+        for r in results["records"]
+        if all(isinstance(value, float) for value in r["hyperparameters"].values())
+    }
+    assert names == {
+        "gaussian": {"lengthscale", "alpha"},
+        "linear": {"alpha"},
+        "optical:4": {"degree", "bias", "alpha"},
+    }
+
+
+def test_linear_kernel_beyond_its_columns_is_skipped_once(results):
+    (skipped,) = results["skipped"]
+    assert (skipped["kernel"], skipped["n_components"]) == ("linear", 64)
+    assert "4 features" in skipped["reason"]
+
+
+def test_more_features_come_closer_to_the_exact_kernel():
+    dataset = load_dataset("digits")
+    records = compare(dataset, "gaussian", [20, 1000], n_seeds=1)["records"]
+    exact, few, many = (record["test_error"] for record in records)
+    assert few > many
+    assert abs(many - exact) < 0.02
+    assert exact < 0.03
+
+
+def test_same_seeds_give_the_same_errors(results):
+    again = compare(blobs(), "gaussian,linear,optical:4", [4, 64], n_seeds=2)
+    assert [r["test_error"] for r in again["records"]] == [
+        r["test_error"] for r in results["records"]
+    ]
+    assert again["selection"] == results["selection"]
+
+
+def test_results_survive_json(results, tmp_path):
+    path = write_results(results, tmp_path / "results.json")
+    assert json.loads(path.read_text(encoding="utf-8")) == results
+    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_json_refuses_what_it_cannot_hold(tmp_path):
+    with pytest.raises(ValueError, match=r"nan|JSON"):
+        write_results({"test_error": float("nan")}, tmp_path / "results.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_counts_every_step_once():
+    calls = []
+    compare(
+        wave(40),
+        "gaussian",
+        [3, 5],
+        n_seeds=2,
+        progress=lambda *args: calls.append(args),
+    )
+    done = [call[0] for call in calls]
+    assert done == list(range(7))
+    assert {call[1] for call in calls} == {6}
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_every_kernel_runs_on_both_tasks(name):
+    for dataset in (blobs(60), wave(60)):
+        records = compare(dataset, name, [2], n_seeds=1)["records"]
+        assert [record["n_components"] for record in records] == [None, 2]
+
+
+def test_offset_and_units_of_a_regression_target_do_not_matter():
+    shifted = wave()
+    plain = Dataset(
+        name="plain",
+        X_train=shifted.X_train,
+        y_train=(shifted.y_train - 5e4) / 1e3,
+        task="regression",
+    )
+    errors = [
+        [r["test_error"] for r in compare(d, "gaussian", [200], n_seeds=1)["records"]]
+        for d in (shifted, plain)
+    ]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-5)
+    assert max(errors[0]) < 0.2
+
+
+def test_a_given_alpha_is_kept():
+    results = compare(blobs(60), "gaussian", [8], alpha=0.5, n_seeds=1)
+    assert {r["hyperparameters"]["alpha"] for r in results["records"]} == {0.5}
+
+
+def test_what_exceeds_the_memory_limit_is_skipped(monkeypatch):
+    class Limited(randkern.KernelRidgeClassifier):
+        def fit(self, X, y):
+            if self.n_components is None:
+                raise MemoryLimitError("the Gram matrix needs 28.8 GB")
+            return super().fit(X, y)
+
+    monkeypatch.setattr(randkern, "KernelRidgeClassifier", Limited, raising=False)
+    results = compare(blobs(60), "gaussian", [8], n_seeds=1)
+    assert [r["n_components"] for r in results["records"]] == [8]
+    (skipped,) = results["skipped"]
+    assert skipped["n_components"] is None
+    assert "28.8 GB" in skipped["reason"]
+
+
+def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
+    class Warns(randkern.KernelRidgeClassifier):
+        def fit(self, X, y):
+            import warnings
+
+            warnings.warn("jitter was added", UserWarning, stacklevel=1)
+            return super().fit(X, y)
+
+    monkeypatch.setattr(randkern, "KernelRidgeClassifier", Warns, raising=False)
+    results = compare(blobs(60), "gaussian", [8], n_seeds=3, exact=False)
+    (note,) = results["warnings"]
+    assert (note["kernel"], note["n_components"]) == ("gaussian", 8)
+    assert note["message"] == "jitter was added"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernels": "gauss"}, "unknown kernel 'gauss'.*gaussian, laplacian"),
+        ({"kernels": ""}, "no kernel"),
+        ({"n_components": [0]}, "positive whole numbers, got 0"),
+        ({"n_components": [2.5]}, "positive whole numbers"),
+        ({"n_components": [], "exact": False}, "nothing to compare"),
+        ({"alpha": -1.0}, "alpha must be 'auto' or a positive number"),
+        ({"n_seeds": 0}, "at least 1 seed"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compare(wave(20), **arguments)
+
+
+def test_error_of_a_constant_target_is_not_divided_by_zero():
+    y = np.ones(3)
+    assert test_error(y, y + 0.5, "regression") == 0.5
+
+
+# Kernel names
+
+
+def test_parameters_of_kernels():
+    labels = [choice.label for choice in parse_kernels("Matern, matern:1.5,OPTICAL:3")]
+    assert labels == ["matern", "optical:3"]
+    assert parse_kernel("optical:3").build(0.5).get_params()["degree"] == 3
+    assert parse_kernel("optical:0.5").build(0.5).get_params()["degree"] == 0.5
+    assert parse_kernel("matern:2.5").build(1.0).get_params()["nu"] == 2.5
+    rational = parse_kernel("rational-quadratic:3")
+    assert rational.build(1.0).get_params()["alpha"] == 3
+    assert rational.hyperparameters(2.0, 0.1) == {
+        "kernel_alpha": 3.0,
+        "lengthscale": 2.0,
+        "alpha": 0.1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gaussian:2", "takes no parameter"),
+        ("optical:x", "positive number, got 'x'"),
+        ("matern:-1", "positive number"),
+        ("matern:", "positive number"),
+        ("optical:inf", "positive number"),
+    ],
+)
+def test_bad_kernel_parameters(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_kernel(text)
+
+
+# Selection
+
+
+@settings(max_examples=20)
+@given(
+    n=st.integers(3, 30),
+    d=st.integers(1, 8),
+    alpha=st.floats(1e-3, 1e3),
+    seed=st.integers(0, 100),
+)
+def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.standard_normal((n, d)), rng.standard_normal((5, d))
+    Y = rng.standard_normal((n, 2)) + 3
+    expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
+    found = ridge_path(X @ X.T, Y, X_new @ X.T, [1.0, alpha])[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("lengthscale", [0.25, 1.0, 16.0])
+def test_planted_lengthscale_is_found(lengthscale):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (400, 2))
+    K = randkern.Gaussian(lengthscale=lengthscale)(X)
+    sample = np.linalg.cholesky(K + 1e-8 * np.eye(len(X))) @ rng.standard_normal(400)
+    y = sample / sample.std() + 0.02 * rng.standard_normal(400)
+    found = select_hyperparameters(parse_kernel("gaussian"), X, y, task="regression")
+    # A lengthscale far beyond the data's extent only shows through the penalty.
+    assert 0.4 * min(lengthscale, 4) < found.value < 2.5 * lengthscale
+    values = [tried["value"] for tried in found.tried]
+    assert len(values) == len(set(values)) <= 13
+
+
+def test_flat_curves_end_at_the_larger_penalty():
+    X = np.repeat(np.eye(2), 60, axis=0)
+    y = np.repeat([0, 1], 60)
+    found = select_hyperparameters(parse_kernel("linear"), X, y, task="classification")
+    assert found.validation_error == 0
+    assert found.alpha >= relative_alphas()[-1]
+    assert found.value is None
+
+
+def test_noise_asks_for_a_larger_penalty():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (200, 2))
+    noise = rng.standard_normal(200)
+    alphas = [
+        select_hyperparameters(
+            parse_kernel("gaussian"), X, X[:, 0] + level * noise, task="regression"
+        ).alpha
+        for level in (1e-4, 1.0)
+    ]
+    assert alphas[1] > 10 * alphas[0]
+
+
+def test_large_data_is_subsampled(monkeypatch):
+    monkeypatch.setattr("randkern.experiments.selection.MAX_TRAINING_ROWS", 100)
+    monkeypatch.setattr("randkern.experiments.selection.MAX_VALIDATION_ROWS", 50)
+    data = blobs(1500)
+    found = select_hyperparameters(
+        parse_kernel("optical"), data.X_train, data.y_train, task="classification"
+    )
+    assert (found.n_training_rows, found.n_validation_rows) == (100, 50)
+
+
+def test_few_rows_are_cross_validated():
+    data = wave(100)
+    found = select_hyperparameters(
+        parse_kernel("gaussian"), data.X_train, data.y_train, task="regression"
+    )
+    assert (found.n_training_rows, found.n_validation_rows) == (80, 100)
+
+
+def test_too_few_rows_to_choose_on():
+    with pytest.raises(ValueError, match="3 training rows are too few"):
+        select_hyperparameters(
+            parse_kernel("linear"), np.eye(3), np.arange(3.0), task="regression"
+        )
+
+
+# Data
+
+
+def test_a_quarter_is_held_out_by_class():
+    data = prepare(load_dataset("breast-cancer"))
+    assert len(data.X_test) == pytest.approx(0.25 * 569, abs=1)
+    assert np.mean(data.y_test) == pytest.approx(np.mean(data.y_train), abs=0.01)
+    assert data.split.startswith("stratified 25%")
+    np.testing.assert_allclose(data.X_train.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(data.X_train.std(axis=0), 1)
+    assert abs(data.X_test.mean(axis=0)).max() > 1e-3  # scaled by training rows
+
+
+def test_images_keep_their_pixels_and_their_own_test_rows():
+    pixels = np.linspace(0, 1, 80, dtype=np.float32).reshape(20, 4)
+    y = np.arange(20) % 2
+    given = Dataset(
+        name="images",
+        X_train=pixels[:12],
+        y_train=y[:12],
+        X_test=pixels[12:],
+        y_test=y[12:],
+        image_shape=(2, 2, 1),
+    )
+    data = prepare(given)
+    np.testing.assert_array_equal(data.X_train, pixels[:12])
+    np.testing.assert_array_equal(data.y_test, y[12:])
+    assert data.X_train.dtype == np.float32
+
+
+def test_mixed_table_becomes_numbers():
+    pandas = pytest.importorskip("pandas")
+    n = 40
+    table = pandas.DataFrame(
+        {
+            "height": np.linspace(0, 1, n),
+            "holes": np.where(np.arange(n) % 5 == 0, np.nan, 1.0 * np.arange(n)),
+            "constant": 3,
+            "flag": np.arange(n) % 2 == 0,
+            "colour": pandas.Categorical(["red", "green", None, "blue"] * (n // 4)),
+            "rare": pandas.Categorical([f"name {i}" for i in range(n)]),
+        }
+    )
+    data = prepare(
+        Dataset(name="t", X_train=table, y_train=np.arange(n) * 0.1, task="regression")
+    )
+    # Three numbers; flag has 2 values, colour 3 and missing, rare one a row.
+    assert data.X_train.shape == (30, 3 + 2 + 4 + 30)
+    assert np.isfinite(data.X_train).all()
+    assert np.isfinite(data.X_test).all()
+    assert not data.X_train[:, 2].any()
+    # Names that the training rows lack are no category.
+    assert not data.X_test[:, -30:].any()
+    assert "3 numeric columns standardised" in data.preprocessing
+
+
+def test_many_categories_share_columns():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"name": [f"name {i % 90}" for i in range(400)]})
+    data = prepare(Dataset(name="t", X_train=table, y_train=np.arange(400) % 2))
+    assert data.X_train.shape[1] == 50
+
+
+def test_tiny_and_constant_data():
+    X = np.column_stack([np.ones(20), np.linspace(0, 1, 20)])
+    y = (X[:, 1] > 0.5).astype(int)
+    results = compare(
+        Dataset(name="tiny", X_train=X, y_train=y), "gaussian,optical", [7], n_seeds=1
+    )
+    assert results["dataset"]["n_train"] == 15
+    assert max(r["test_error"] for r in results["records"]) < 0.5
+    constant = Dataset(name="constant", X_train=np.ones((20, 2)), y_train=y)
+    for record in compare(constant, "gaussian,optical", [7], n_seeds=1)["records"]:
+        assert 0.4 <= record["test_error"] <= 0.6
+
+
+def test_a_class_with_one_row():
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    y = np.array(["a"] * 15 + ["b"] * 14 + ["c"])
+    results = compare(Dataset(name="rare", X_train=X, y_train=y), "linear", [2])
+    assert results["dataset"]["split"].startswith("25%")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (wave(7), "7 rows; expected 8 or more"),
+        (
+            Dataset(name="one", X_train=np.eye(9), y_train=np.zeros(9, int)),
+            "same class",
+        ),
+        (
+            Dataset(
+                name="holes",
+                X_train=np.eye(9),
+                y_train=np.r_[np.nan, np.arange(8.0)],
+                task="regression",
+            ),
+            "1 of 9 targets are missing",
+        ),
+        (Dataset(name="none", X_train=np.ones((9, 0)), y_train=np.arange(9)), "column"),
+    ],
+)
+def test_unusable_data_is_refused(dataset, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(dataset)
+
+
+# Measurement
+
+
+@pytest.mark.parametrize("method", ["VmHWM", "sampled", "ru_maxrss"])
+def test_peak_memory_sees_what_was_freed(method, monkeypatch):
+    if method == "VmHWM" and measure.peak_memory_method() != method:
+        pytest.skip("this system does not reset its high-water mark")
+    monkeypatch.setattr(measure, "peak_memory_method", lambda: method)
+    with Measurement() as measured:
+        block = np.ones(2**24)
+        block += 1  # long enough for a sample
+        del block
+    if method == "ru_maxrss":  # since the process started: an upper bound
+        assert measured.peak_bytes >= measured.before_bytes > 0
+    else:
+        assert measured.peak_bytes - measured.before_bytes > 0.9 * 2**27
+
+
+def test_peak_memory_forgets_the_block_before():
+    if measure.peak_memory_method() != "VmHWM":
+        pytest.skip("this system does not reset its high-water mark")
+    with Measurement() as large:
+        np.ones(2**24).sum()
+    with Measurement() as small:
+        pass
+    assert small.peak_bytes < large.peak_bytes - 0.9 * 2**27
+
+
+def test_records_are_plain_mappings(results):
+    assert all(isinstance(record, Mapping) for record in results["records"])

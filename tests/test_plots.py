@@ -1,0 +1,126 @@
+"""Figures from records: what is drawn, and that it can be read."""
+
+import io
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from randkern.plots import plot_compare, save_figure
+
+pytest.importorskip("matplotlib")
+
+SIZES = (30, 100, 300, 1000, 3000)
+KERNELS = (
+    *("gaussian", "laplacian", "cauchy", "matern:2.5"),
+    *("rational-quadratic", "linear", "optical:4"),
+)
+
+
+def synthetic_records(kernels=KERNELS[:3], sizes=SIZES, exact=True, seeds=3):
+    rng = np.random.default_rng(0)
+    records = []
+    for position, kernel in enumerate(kernels):
+        limit = 0.02 + 0.01 * position
+        if exact:
+            records.append(
+                {"kernel": kernel, "n_components": None, "test_error": limit}
+            )
+        for size in sizes:
+            for _ in range(seeds):
+                error = limit + rng.uniform(0.8, 1.2) / np.sqrt(size)
+                records.append(
+                    {"kernel": kernel, "n_components": size, "test_error": error}
+                )
+    return records
+
+
+def test_points_are_means_and_bars_standard_deviations():
+    records = [
+        {"kernel": "gaussian", "n_components": 10, "test_error": error}
+        for error in (0.1, 0.3)
+    ]
+    line, _, (bars,) = plot_compare(records).axes[0].containers[0].lines
+    assert line.get_ydata() == pytest.approx([0.2])
+    assert bars.get_segments()[0][:, 1] == pytest.approx([0.1, 0.3])
+
+
+def test_exact_kernels_are_level_lines_in_the_style_of_their_curve():
+    axes = plot_compare(synthetic_records()).axes[0]
+    curves = [container.lines[0] for container in axes.containers]
+    level = [
+        line
+        for line in axes.get_lines()
+        if line not in curves and len(set(line.get_ydata())) == 1
+    ]
+    assert [line.get_ydata()[0] for line in level] == pytest.approx([0.02, 0.03, 0.04])
+    for curve, line in zip(curves, level, strict=True):
+        assert line.get_color() == curve.get_color()
+        assert line.get_linestyle() == curve.get_linestyle()
+        assert line.get_marker() == "None"
+
+
+def test_kernels_differ_without_colour():
+    axes = plot_compare(synthetic_records(KERNELS)).axes[0]
+    curves = [container.lines[0] for container in axes.containers]
+    assert len({curve.get_marker() for curve in curves}) == len(KERNELS)
+    patterns = {str(curve._dash_pattern) for curve in curves}
+    assert len(patterns) == len(KERNELS)
+
+
+def test_axes_say_what_they_show():
+    figure = plot_compare(
+        synthetic_records(), dataset="digits", metric="misclassified", percent=True
+    )
+    axes = figure.axes[0]
+    figure.draw_without_rendering()
+    assert axes.get_title() == "digits"
+    assert axes.get_ylabel() == "misclassified"
+    assert axes.get_xscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        *("30", "100", "300", "1,000", "3,000")
+    ]
+    assert axes.get_yticklabels()[0].get_text().endswith("%")
+
+
+@pytest.mark.parametrize(
+    "sizes", [(10,), (100, 110, 120, 1000), tuple(2**k for k in range(3, 18))]
+)
+def test_tick_labels_and_legend_overlap_nothing(sizes):
+    figure = plot_compare(synthetic_records(KERNELS, sizes))
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert len(boxes) >= 1
+    for left, right in pairwise(boxes):
+        assert left.x1 < right.x0
+    legend = figure.legends[0].get_window_extent()
+    assert not legend.overlaps(figure.axes[0].get_window_extent())
+    assert legend.x1 <= figure.bbox.x1
+    assert legend.y0 >= figure.bbox.y0
+
+
+def test_the_same_size_for_every_kernel_is_set_side_by_side():
+    axes = plot_compare(synthetic_records(sizes=(100,))).axes[0]
+    positions = [container.lines[0].get_xdata()[0] for container in axes.containers]
+    assert len(set(positions)) == 3
+    assert np.allclose(positions, 100, rtol=0.05)
+
+
+def test_only_exact_kernels():
+    axes = plot_compare(synthetic_records(sizes=())).axes[0]
+    assert list(axes.get_xticks()) == []
+
+
+def test_no_records_is_an_error():
+    with pytest.raises(ValueError, match="no records"):
+        plot_compare([])
+
+
+def test_figures_are_the_same_bytes_and_leave_pyplot_alone(tmp_path):
+    import matplotlib._pylab_helpers as managers
+
+    path = save_figure(plot_compare(synthetic_records()), tmp_path / "compare.png")
+    again = io.BytesIO()
+    plot_compare(synthetic_records()).savefig(again, format="png")
+    assert path.read_bytes() == again.getvalue()
+    assert not managers.Gcf.figs
