@@ -8,7 +8,8 @@ The bits are those of Philox4x32-10. The counter of entry (i, j) is, in 32-bit
 words, ``(16 * (j // 64) + j % 16, i mod 2^32, i div 2^32, law)``, and word
 ``(j % 64) // 16`` of its four outputs belongs to column j: the four words of
 neighbouring counters go to four runs of 16 neighbouring columns, which lets the
-compiler work on the counters side by side.
+compiler work on the counters side by side. The normals of columns j and j + 32 of a
+block of 64 are made of the two words of these columns.
 
 References
 ----------
@@ -17,22 +18,54 @@ easy as 1, 2, 3", SC'11 (2011), section 3.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
+from randkern.backend.rows import output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import bits_to_float, cos_sin_half_turn_f32, float_to_bits
 
 __all__ = ["LAWS", "random_matrix", "random_matrix_into"]
 
-# The last counter word: a law has its own stream. Never renumber.
-LAWS = {"normal": 0, "cauchy": 1, "laplace": 2, "uniform": 3, "sign": 4}
-_NORMAL, _CAUCHY, _LAPLACE, _UNIFORM = 0, 1, 2, 3
+
+# A law is a type, so that the loops are compiled for the laws that are used; it
+# holds the last word of its counters, which are never to be renumbered.
+class _Normal(NamedTuple):
+    stream: int
+
+
+class _Cauchy(NamedTuple):
+    stream: int
+
+
+class _Laplace(NamedTuple):
+    stream: int
+
+
+class _Uniform(NamedTuple):
+    stream: int
+
+
+class _Sign(NamedTuple):
+    stream: int
+
+
+LAWS: dict[str, Any] = {
+    "normal": _Normal(0),
+    "cauchy": _Cauchy(1),
+    "laplace": _Laplace(2),
+    "uniform": _Uniform(3),
+    "sign": _Sign(4),
+}
 
 _LANES = 16  # counters side by side
 _BLOCK = 4 * _LANES  # columns of one block
-_TILE = 16 * _BLOCK  # columns generated at a time, in 8 KB of the first cache
+_HALF_BLOCK = 2 * _LANES
+_TILE = 16 * _BLOCK  # columns generated at a time, in the first cache
+_HALF_TILE = _TILE // 2
 _NANOSECONDS_AN_ENTRY = 2.0
 
 _M0 = np.uint64(0xD2511F53)
@@ -46,6 +79,9 @@ _TWO_TO_MINUS_32 = np.float32(2.0**-32)
 _TWO_TO_MINUS_31 = np.float32(2.0**-31)
 _TWO_TO_MINUS_24 = np.float32(2.0**-24)
 _ONE = np.float32(1.0)
+_SIGN_BIT = np.int32(-(2**31))
+_NOT_SIGN = np.int32(2**31 - 1)
+_ONE_BITS = np.int32(0x3F800000)
 _MINUS_HALF = np.float32(-0.5)
 _MINUS_TWO = np.float32(-2.0)
 _LN2 = np.float32(math.log(2.0))
@@ -69,8 +105,9 @@ _inline = njit(forceinline=True, fastmath={"contract"})
 def _log_f32(u):
     """Return log u of a normal float32 0 < u < inf; relative error 2e-7."""
     bits = float_to_bits(u)
-    exponent = (bits - _SQRT_HALF_BITS) >> 23
-    f = bits_to_float(np.int32(bits - (exponent << 23))) - _ONE
+    # Numba widens integers to 64 bits; cut back, they stay in 32-bit vectors.
+    exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
+    f = bits_to_float(np.int32(bits - np.int32(exponent << 23))) - _ONE
     p = (((_P7 * f + _P6) * f + _P5) * f + _P4) * f + _P3
     p = ((p * f + _P2) * f + _P1) * f + _P0
     f2 = f * f
@@ -79,69 +116,55 @@ def _log_f32(u):
 
 
 @_inline
-def _round(c0, c1, c2, c3, k0, k1):
-    p0 = _M0 * c0
-    p1 = _M1 * c2
-    return (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
-
-
-@_inline
-def _key(k, weyl, i):
-    return (k + weyl * np.uint64(i)) & _LOW
-
-
-@_inline
 def _philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 on 32-bit words held in uint64."""
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 1), _key(k1, _W1, 1))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 2), _key(k1, _W1, 2))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 3), _key(k1, _W1, 3))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 4), _key(k1, _W1, 4))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 5), _key(k1, _W1, 5))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 6), _key(k1, _W1, 6))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 7), _key(k1, _W1, 7))
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, _key(k0, _W0, 8), _key(k1, _W1, 8))
-    return _round(c0, c1, c2, c3, _key(k0, _W0, 9), _key(k1, _W1, 9))
+    for _ in range(10):
+        p0 = _M0 * c0
+        p1 = _M1 * c2
+        c0 = (p1 >> _32) ^ c1 ^ k0
+        c1 = p1 & _LOW
+        c2 = (p0 >> _32) ^ c3 ^ k1
+        c3 = p0 & _LOW
+        k0 = (k0 + _W0) & _LOW
+        k1 = (k1 + _W1) & _LOW
+    return c0, c1, c2, c3
 
 
 @_inline
-def _fill_words(first_counter, n_blocks, row, stream, k0, k1, words):
+def _fill_words(counter, n_blocks, row, stream, k0, k1, words):
+    """Words 0 and 1 of a counter go to the first half of `words`, 2 and 3 behind."""
     c1 = row & _LOW
     c2 = row >> _32
     for block in range(n_blocks):
-        start = block * _BLOCK
-        c0 = first_counter + np.uint64(block * _LANES)
+        start = block * _HALF_BLOCK
         for lane in range(_LANES):
-            w0, w1, w2, w3 = _philox(c0 + np.uint64(lane), c1, c2, stream, k0, k1)
+            c0 = (counter + np.uint64(block * _LANES + lane)) & _LOW
+            w0, w1, w2, w3 = _philox(c0, c1, c2, stream, k0, k1)
             words[start + lane] = w0
             words[start + _LANES + lane] = w1
-            words[start + 2 * _LANES + lane] = w2
-            words[start + 3 * _LANES + lane] = w3
+            words[_HALF_TILE + start + lane] = w2
+            words[_HALF_TILE + start + _LANES + lane] = w3
 
 
 @_inline
-def _fill_normal(words, n, values):
+def _transform_normal(words, n, values):
     """Box-Muller: a radius from one word, an angle from another."""
-    for start in range(0, n, 2 * _LANES):
-        for lane in range(_LANES):
-            i = start + lane
-            u = (np.float32(words[i]) + _ONE) * _TWO_TO_MINUS_32
-            radius = math.sqrt(_MINUS_TWO * _log_f32(u))
-            # The low 31 bits are a signed fraction of a half turn, the top bit
-            # says which half.
-            word = words[i + _LANES]
-            fraction = np.float32(np.int32(word << 1)) * _TWO_TO_MINUS_32
-            cosine, sine = cos_sin_half_turn_f32(fraction)
-            half = float_to_bits(radius) | (np.int32(word) & np.int32(-(2**31)))
-            radius = bits_to_float(np.int32(half))
-            values[i] = radius * cosine
-            values[i + _LANES] = radius * sine
+    for i in range(n):
+        u = (np.float32(words[i]) + _ONE) * _TWO_TO_MINUS_32
+        radius = math.sqrt(_MINUS_TWO * _log_f32(u))
+        # The low 31 bits are a signed fraction of a half turn, the top bit says
+        # which half.
+        word = np.int32(words[_HALF_TILE + i])
+        fraction = np.float32(np.int32(word << 1)) * _TWO_TO_MINUS_32
+        cosine, sine = cos_sin_half_turn_f32(fraction)
+        radius = bits_to_float(np.int32(float_to_bits(radius) | (word & _SIGN_BIT)))
+        values[i] = radius * cosine
+        values[_HALF_TILE + i] = radius * sine
 
 
 @_inline
-def _fill_cauchy(words, n, values):
-    for i in range(n):
+def _transform_cauchy(words, n, values):
+    for i in range(_HALF_TILE + n):
         # Odd, so never 0; near 0, where the value is large, it is exact.
         fraction = np.float32(np.int32(words[i]) | np.int32(1)) * _TWO_TO_MINUS_32
         cosine, sine = cos_sin_half_turn_f32(fraction)
@@ -149,63 +172,72 @@ def _fill_cauchy(words, n, values):
 
 
 @_inline
-def _fill_laplace(words, n, values):
-    for i in range(n):
+def _transform_laplace(words, n, values):
+    for i in range(_HALF_TILE + n):
         word = np.int32(words[i])
-        u = (np.float32(word & np.int32(2**31 - 1)) + _ONE) * _TWO_TO_MINUS_31
-        sign = word & np.int32(-(2**31))
-        values[i] = bits_to_float(np.int32(float_to_bits(_log_f32(u)) ^ sign))
+        u = (np.float32(np.int32(word & _NOT_SIGN)) + _ONE) * _TWO_TO_MINUS_31
+        log = float_to_bits(_log_f32(u))
+        values[i] = bits_to_float(np.int32(log ^ (word & _SIGN_BIT)))
 
 
 @_inline
-def _fill_uniform(words, n, values):
-    for i in range(n):
+def _transform_uniform(words, n, values):
+    for i in range(_HALF_TILE + n):
         values[i] = np.float32(np.int32(words[i] >> 8)) * _TWO_TO_MINUS_24
 
 
 @_inline
-def _fill_sign(words, n, values):
-    one_bits = np.int32(0x3F800000)
-    for i in range(n):
-        sign = np.int32(words[i]) & np.int32(-(2**31))
-        values[i] = bits_to_float(np.int32(one_bits | sign))
+def _transform_sign(words, n, values):
+    for i in range(_HALF_TILE + n):
+        sign = np.int32(words[i]) & _SIGN_BIT
+        values[i] = bits_to_float(np.int32(_ONE_BITS | sign))
+
+
+def _transform(law, words, n, values):
+    """Turn the first n words of both halves to values of the law."""
+    raise NotImplementedError("_transform is for compiled code.")
+
+
+@overload(_transform, jit_options={"forceinline": True})
+def _overload_transform(law, words, n, values):
+    transform_law = {
+        _Normal: _transform_normal,
+        _Cauchy: _transform_cauchy,
+        _Laplace: _transform_laplace,
+        _Uniform: _transform_uniform,
+        _Sign: _transform_sign,
+    }[law.instance_class]
+
+    def implementation(law, words, n, values):
+        transform_law(words, n, values)
+
+    return implementation
 
 
 @njit(nogil=True, cache=True)
-def _fill(key, law, row_start, col_start, out):
+def _fill(key, law, row_start, col_start, out, stride, n_rows, n_cols):
+    words = np.zeros(_TILE, dtype=np.uint32)
+    values = np.empty(_TILE, dtype=np.float32)
     k0 = key & _LOW
     k1 = key >> _32
-    stream = np.uint64(law)
-    words = np.empty(_TILE, dtype=np.uint32)
-    values = np.empty(_TILE, dtype=np.float32)
-    n_rows, n_cols = out.shape
-    first_tile = col_start // _TILE
-    last_tile = (col_start + n_cols - 1) // _TILE
+    stream = np.uint64(law.stream) & _LOW
     for i in range(n_rows):
         row = np.uint64(row_start + i)
-        for tile in range(first_tile, last_tile + 1):
-            origin = tile * _TILE
-            # The blocks of the tile that the rectangle touches.
-            low = max(col_start - origin, 0) // _BLOCK * _BLOCK
-            high = min(col_start + n_cols - origin, _TILE)
-            n_blocks = (high - low + _BLOCK - 1) // _BLOCK
-            n = n_blocks * _BLOCK
-            counter = np.uint64((origin + low) // 4)
+        # Columns 0-31 of the blocks of a tile lie in its first half, 32-63 behind.
+        for first in range(0, n_cols + col_start % _BLOCK, _TILE):
+            start = first - col_start % _BLOCK  # in columns of out, may be < 0
+            n_blocks = min(_TILE // _BLOCK, (n_cols - start + _BLOCK - 1) // _BLOCK)
+            counter = np.uint64((col_start + start) // 4)
             _fill_words(counter, n_blocks, row, stream, k0, k1, words)
-            if law == _NORMAL:
-                _fill_normal(words, n, values)
-            elif law == _CAUCHY:
-                _fill_cauchy(words, n, values)
-            elif law == _LAPLACE:
-                _fill_laplace(words, n, values)
-            elif law == _UNIFORM:
-                _fill_uniform(words, n, values)
-            else:
-                _fill_sign(words, n, values)
-            begin = max(col_start - origin, 0)
-            shift = origin - col_start
-            for j in range(begin, high):
-                out[i, j + shift] = values[j - low]
+            _transform(law, words, n_blocks * _HALF_BLOCK, values)
+            for half in range(2 * n_blocks):
+                source = half // 2 * _HALF_BLOCK + half % 2 * _HALF_TILE
+                target = start + half * _HALF_BLOCK
+                begin = max(-target, 0)
+                end = min(n_cols - target, _HALF_BLOCK)
+                target += i * stride
+                for j in range(begin, end):
+                    out[np.uint64(target + j)] = values[np.uint64(source + j)]
 
 
 def random_matrix_into(
@@ -249,18 +281,26 @@ def random_matrix_into(
     if out.size == 0:
         return
     nanoseconds = _NANOSECONDS_AN_ENTRY * out.size
-    key_word, law_word = np.uint64(key), LAWS[law]
+    key_word = np.uint64(key)
 
-    def fill_rows(start: int, stop: int) -> None:
-        _fill(key_word, law_word, row_start + start, col_start, out[start:stop])
-
-    def fill_columns(start: int, stop: int) -> None:
-        _fill(key_word, law_word, row_start, col_start + start, out[:, start:stop])
+    def fill(rows: slice, columns: slice) -> None:
+        part = out[rows, columns]
+        origin = row_start + rows.start, col_start + columns.start
+        _fill(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
 
     if n_rows >= 16:
-        run_over_ranges(fill_rows, n_rows, nanoseconds)
+        run_over_ranges(
+            lambda start, stop: fill(slice(start, stop), slice(0, n_cols)),
+            n_rows,
+            nanoseconds,
+        )
     else:
-        run_over_ranges(fill_columns, n_cols, nanoseconds, _TILE)
+        run_over_ranges(
+            lambda start, stop: fill(slice(0, n_rows), slice(start, stop)),
+            n_cols,
+            nanoseconds,
+            _TILE,
+        )
 
 
 def random_matrix(

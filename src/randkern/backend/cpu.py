@@ -11,8 +11,10 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.lib.stride_tricks import as_strided
 
+from randkern.backend.pairwise import cauchy_kernel, manhattan_distances
+from randkern.backend.products import add_cross, add_gram
+from randkern.backend.rows import check_out, input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
@@ -27,53 +29,9 @@ __all__ = [
 ]
 
 _TILE = 1024  # phases between two checks of their range, in the first cache
-_PAIR_ROWS, _PAIR_COLUMNS, _PAIR_DIMENSIONS = 32, 128, 128  # distances: second cache
-_GRAM_COLUMNS = 2048
-_GRAM_ROWS_F32 = 2048  # longer float32 sums lose digits
 
 _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
-
-
-# Arrays as a flat view and the distance between rows: the compiled code sees
-# contiguous memory, which vectorises, and one type whether or not the array is
-# read-only or a slice, so that it is compiled once.
-def _input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
-    array = np.asarray(array, dtype=dtype)
-    n_rows, n_cols = array.shape
-    stride, rest = divmod(array.strides[0], dtype.itemsize)
-    contiguous = n_cols == 1 or array.strides[1] == dtype.itemsize
-    if rest or stride < 0 or not contiguous or not array.flags.aligned:
-        array = np.ascontiguousarray(array)
-        stride = n_cols
-    size = (n_rows - 1) * stride + n_cols
-    flat = as_strided(array, (size,), (dtype.itemsize,), writeable=False)
-    return flat, stride
-
-
-def _output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
-    n_rows, n_cols = array.shape
-    itemsize = array.dtype.itemsize
-    stride, rest = divmod(array.strides[0], itemsize)
-    if n_rows == 1:
-        stride, rest = n_cols, 0
-    if rest or stride < n_cols or (n_cols > 1 and array.strides[1] != itemsize):
-        raise ValueError(
-            "The columns of out must be contiguous and its rows in order; got strides "
-            f"{array.strides} for {array.dtype}."
-        )
-    if not array.flags.writeable:
-        raise ValueError("out is read-only; pass a writable array.")
-    size = (n_rows - 1) * stride + n_cols
-    return as_strided(array, (size,), (itemsize,)), stride
-
-
-def _check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
-    if out.dtype not in (np.float32, np.float64):
-        raise TypeError(f"out must be float32 or float64, got {out.dtype}.")
-    if out.shape != shape:
-        raise ValueError(f"out must have shape {shape}, got {out.shape}.")
-    return out.dtype
 
 
 def _amplitude_rows(
@@ -85,7 +43,7 @@ def _amplitude_rows(
         return flat, 0
     if amplitude.shape != shape:
         raise ValueError(f"amplitude must have shape {shape}, got {amplitude.shape}.")
-    return _input_rows(amplitude, dtype)
+    return input_rows(amplitude, dtype)
 
 
 @_compiled
@@ -160,12 +118,12 @@ def cos_sin_pairs(
     array([[2., 0., 0., 2.]])
     """
     n, m = phase.shape
-    dtype = _check_out(out, (n, 2 * m))
+    dtype = check_out(out, (n, 2 * m))
     if out.size == 0:
         return
-    phases = _input_rows(phase, dtype)
+    phases = input_rows(phase, dtype)
     amplitudes = _amplitude_rows(amplitude, phase.shape, dtype)
-    outs = _output_rows(out)
+    outs = output_rows(out)
     w = dtype.type(weight)
 
     def task(start: int, stop: int) -> None:
@@ -175,13 +133,13 @@ def cos_sin_pairs(
 
 
 @_compiled
-def _cosine_tile(phase, weight, out):
-    if is_fast(phase):
-        for j in range(phase.shape[0]):
-            out[j] = weight * cos_sin(phase[j])[0]
+def _cosine_tile(angle, weight):
+    if is_fast(angle):
+        for j in range(angle.shape[0]):
+            angle[j] = weight * cos_sin(angle[j])[0]
     else:
-        for j in range(phase.shape[0]):
-            out[j] = weight * cos_sin_wide(phase[j])[0]
+        for j in range(angle.shape[0]):
+            angle[j] = weight * cos_sin_wide(angle[j])[0]
 
 
 @_compiled
@@ -204,13 +162,16 @@ def _cosines(
             p = i * phase_stride + j
             q = i * out_stride + j
             tile = out[q : q + n]
+            angle = phase[p : p + n]
+            offset = offsets[j : j + n]
             for k in range(n):
-                tile[k] = phase[p + k] + offsets[j + k]
-            _cosine_tile(tile, weight, tile)
+                tile[k] = angle[k] + offset[k]
+            _cosine_tile(tile, weight)
             if amplitude.shape[0] > 0:
                 a = i * amplitude_stride + j
+                factor = amplitude[a : a + n]
                 for k in range(n):
-                    tile[k] *= amplitude[a + k]
+                    tile[k] *= factor[k]
 
 
 def cosines(
@@ -248,15 +209,15 @@ def cosines(
     array([[ 3., -3.]])
     """
     n, m = phase.shape
-    dtype = _check_out(out, (n, m))
+    dtype = check_out(out, (n, m))
     if offsets.shape != (m,):
         raise ValueError(f"offsets must have shape ({m},), got {offsets.shape}.")
     if out.size == 0:
         return
-    phases = _input_rows(phase, dtype)
+    phases = input_rows(phase, dtype)
     amplitudes = _amplitude_rows(amplitude, phase.shape, dtype)
-    shifts, _ = _input_rows(offsets[np.newaxis], dtype)
-    outs = _output_rows(out)
+    shifts, _ = input_rows(offsets[np.newaxis], dtype)
+    outs = output_rows(out)
     w = dtype.type(weight)
 
     def task(start: int, stop: int) -> None:
@@ -327,15 +288,15 @@ def modulus_power(
     array([[25.]])
     """
     n, m = real.shape
-    dtype = _check_out(out, (n, m))
+    dtype = check_out(out, (n, m))
     if imag.shape != (n, m):
         raise ValueError(f"imag must have the shape of real, {n, m}, got {imag.shape}.")
     if not power > 0:
         raise ValueError(f"power must be positive, got {power}.")
     if out.size == 0:
         return
-    reals, imags = _input_rows(real, dtype), _input_rows(imag, dtype)
-    outs = _output_rows(out)
+    reals, imags = input_rows(real, dtype), input_rows(imag, dtype)
+    outs = output_rows(out)
     half_power, w = dtype.type(0.5 * power), dtype.type(weight)
 
     def task(start: int, stop: int) -> None:
@@ -343,254 +304,3 @@ def modulus_power(
 
     nanoseconds = 0.5 if power in (1, 2, 3, 4) else 10.0
     run_over_ranges(task, n, nanoseconds * out.size)
-
-
-@_compiled
-def _add_differences(x, stride, i, k, n_dims, columns, width, total):
-    """Add |x_ik - y_jk| over a range of k, for all j of a tile, four k at a time."""
-    n_unrolled = n_dims // 4 * 4
-    for d in range(0, n_unrolled, 4):
-        p = i * stride + k + d
-        x0, x1 = np.float64(x[p]), np.float64(x[p + 1])
-        x2, x3 = np.float64(x[p + 2]), np.float64(x[p + 3])
-        for j in range(width):
-            total[j] += (abs(x0 - columns[d, j]) + abs(x1 - columns[d + 1, j])) + (
-                abs(x2 - columns[d + 2, j]) + abs(x3 - columns[d + 3, j])
-            )
-    for d in range(n_unrolled, n_dims):
-        x0 = np.float64(x[i * stride + k + d])
-        for j in range(width):
-            total[j] += abs(x0 - columns[d, j])
-
-
-@_contracted
-def _multiply_factors(x, stride, i, k, n_dims, columns, width, total):
-    """Multiply by 1 + (x_ik - y_jk)^2 over a range of k, for all j of a tile."""
-    n_unrolled = n_dims // 2 * 2
-    for d in range(0, n_unrolled, 2):
-        p = i * stride + k + d
-        x0, x1 = np.float64(x[p]), np.float64(x[p + 1])
-        for j in range(width):
-            a = x0 - columns[d, j]
-            b = x1 - columns[d + 1, j]
-            total[j] *= (1.0 + a * a) * (1.0 + b * b)
-    for d in range(n_unrolled, n_dims):
-        x0 = np.float64(x[i * stride + k + d])
-        for j in range(width):
-            a = x0 - columns[d, j]
-            total[j] *= 1.0 + a * a
-
-
-@_compiled
-def _pairwise(
-    x, x_stride, y, y_stride, cauchy, out, out_stride, rows, n_columns, n_features
-):
-    start, stop = rows
-    columns = np.empty((_PAIR_DIMENSIONS, _PAIR_COLUMNS))
-    totals = np.empty((_PAIR_ROWS, _PAIR_COLUMNS))
-    for i0 in range(start, stop, _PAIR_ROWS):
-        i1 = min(i0 + _PAIR_ROWS, stop)
-        for j0 in range(0, n_columns, _PAIR_COLUMNS):
-            width = min(_PAIR_COLUMNS, n_columns - j0)
-            totals[:] = 1.0 if cauchy else 0.0
-            for k0 in range(0, n_features, _PAIR_DIMENSIONS):
-                n_dims = min(_PAIR_DIMENSIONS, n_features - k0)
-                for j in range(width):
-                    for d in range(n_dims):
-                        columns[d, j] = y[(j0 + j) * y_stride + k0 + d]
-                for i in range(i0, i1):
-                    total = totals[i - i0]
-                    if cauchy:
-                        _multiply_factors(
-                            x, x_stride, i, k0, n_dims, columns, width, total
-                        )
-                    else:
-                        _add_differences(
-                            x, x_stride, i, k0, n_dims, columns, width, total
-                        )
-            for i in range(i0, i1):
-                total = totals[i - i0]
-                for j in range(width):
-                    value = 1.0 / total[j] if cauchy else total[j]
-                    out[i * out_stride + j0 + j] = value
-
-
-def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -> None:
-    n, d = X.shape
-    m = Y.shape[0]
-    _check_out(out, (n, m))
-    if Y.shape[1] != d:
-        raise ValueError(
-            f"X and Y must have as many columns, got {d} and {Y.shape[1]}."
-        )
-    if out.size == 0:
-        return
-    if d == 0:
-        out[...] = 1.0 if cauchy else 0.0
-        return
-    single = X.dtype == np.float32 and Y.dtype == np.float32
-    dtype = np.dtype(np.float32 if single else np.float64)
-    xs, ys = _input_rows(X, dtype), _input_rows(Y, dtype)
-    outs = _output_rows(out)
-
-    def task(start: int, stop: int) -> None:
-        _pairwise(*xs, *ys, cauchy, *outs, (start, stop), m, d)
-
-    run_over_ranges(task, n, 0.3 * n * m * d, _PAIR_ROWS)
-
-
-def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Write the L1 distances of all pairs of rows, :math:`\sum_k |x_{ik} - y_{jk}|`.
-
-    Parameters
-    ----------
-    X : ndarray of float32 or float64, shape (n, d)
-    Y : ndarray of float32 or float64, shape (m, d)
-    out : ndarray of float32 or float64, shape (n, m)
-        The sums are accumulated in float64.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.manhattan_distances(np.zeros((1, 2)), np.array([[1.0, -2.0], [0, 0]]), out)
-    >>> out
-    array([[3., 0.]])
-    """
-    _run_pairwise(X, Y, out, False)
-
-
-def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Write the Cauchy kernel of all pairs of rows.
-
-    .. math:: out_{ij} = \prod_k \frac{1}{1 + (x_{ik} - y_{jk})^2}
-
-    Parameters
-    ----------
-    X : ndarray of float32 or float64, shape (n, d)
-        Already divided by the lengthscales.
-    Y : ndarray of float32 or float64, shape (m, d)
-    out : ndarray of float32 or float64, shape (n, m)
-        The products are accumulated in float64; where they overflow it is 0.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.cauchy_kernel(np.zeros((1, 2)), np.array([[1.0, -2.0], [0, 0]]), out)
-    >>> out
-    array([[0.1, 1. ]])
-    """
-    _run_pairwise(X, Y, out, True)
-
-
-def _row_ranges(Z: np.ndarray) -> list[slice]:
-    n = Z.shape[0]
-    step = _GRAM_ROWS_F32 if Z.dtype == np.float32 else max(n, 1)
-    return [slice(i, min(i + step, n)) for i in range(0, n, step)]
-
-
-def _column_ranges(n_columns: int) -> list[slice]:
-    starts = range(0, n_columns, _GRAM_COLUMNS)
-    return [slice(j, min(j + _GRAM_COLUMNS, n_columns)) for j in starts]
-
-
-def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
-    r"""Add :math:`Z^\top Z` of a block of rows to the upper triangle of `gram`.
-
-    Parameters
-    ----------
-    Z : ndarray of float32 or float64, shape (n, D)
-        The products are in its dtype, of at most 2048 rows at a time in float32, so
-        that the loss is that of short float32 sums.
-    gram : ndarray of float64, shape (D, D)
-        Accumulated in float64. Below the diagonal it is left as it was.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree, or a `gram` that is not float64.
-
-    Notes
-    -----
-    Temporary memory: one tile of 2048 × 2048 in the dtype of `Z`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> gram = np.zeros((2, 2))
-    >>> cpu.add_gram(np.array([[1.0, 2.0], [3.0, 4.0]]), gram)
-    >>> gram
-    array([[10., 14.],
-           [ 0., 20.]])
-    """
-    n_columns = Z.shape[1]
-    _check_accumulator("gram", gram, (n_columns, n_columns))
-    for rows in _row_ranges(Z):
-        for left in _column_ranges(n_columns):
-            block = Z[rows, left]
-            for right in _column_ranges(n_columns):
-                if right.start < left.start:
-                    continue
-                # On the diagonal both factors are one array, and NumPy's product
-                # is BLAS's symmetric one, at half the cost.
-                product = block.T @ (block if right == left else Z[rows, right])
-                if right == left:
-                    product = np.triu(product)
-                gram[left, right] += product
-
-
-def add_cross(Z: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Add :math:`Z^\top Y` of a block of rows to `out`.
-
-    Parameters
-    ----------
-    Z : ndarray of float32 or float64, shape (n, D)
-    Y : ndarray of shape (n, k)
-        Read in the dtype of `Z`.
-    out : ndarray of float64, shape (D, k)
-        Accumulated in float64, of float32 products of at most 2048 rows.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree, or an `out` that is not float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.zeros((2, 1))
-    >>> cpu.add_cross(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 1)), out)
-    >>> out
-    array([[4.],
-           [6.]])
-    """
-    if Y.ndim != 2 or Y.shape[0] != Z.shape[0]:
-        raise ValueError(f"Y must have shape ({Z.shape[0]}, k), got {Y.shape}.")
-    _check_accumulator("out", out, (Z.shape[1], Y.shape[1]))
-    for rows in _row_ranges(Z):
-        targets = np.asarray(Y[rows], dtype=Z.dtype)
-        for columns in _column_ranges(Z.shape[1]):
-            out[columns] += Z[rows, columns].T @ targets
-
-
-def _check_accumulator(name: str, array: np.ndarray, shape: tuple[int, int]) -> None:
-    if array.dtype != np.float64 or array.shape != shape:
-        raise ValueError(
-            f"{name} must be float64 of shape {shape}, got {array.dtype} of shape "
-            f"{array.shape}."
-        )

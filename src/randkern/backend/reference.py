@@ -82,9 +82,9 @@ def _half_turn_fraction(words: np.ndarray) -> np.ndarray:
 
 
 def _normal(key: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    second = columns // 16 % 2 == 1
-    radius_words = _words(key, "normal", rows, columns - 16 * second)
-    angle_words = _words(key, "normal", rows, columns - 16 * second + 16)
+    second = columns % 64 >= 32
+    radius_words = _words(key, "normal", rows, columns - 32 * second)
+    angle_words = _words(key, "normal", rows, columns - 32 * second + 32)
     # The 32-bit word is rounded to float32, and log 0 avoided, in this order.
     u = (radius_words.astype(np.float32) + np.float32(1)) / np.float32(2**32)
     radius = np.sqrt(-2 * np.log(u.astype(np.float64)))

@@ -160,7 +160,7 @@ def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @_inline
-def cos_sin_f32(x: np.float32) -> tuple[np.float32, np.float32]:
+def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
     """Return (cos x, sin x) in float32, absolute error at most 2^-22.
 
     For ``|x| <= FAST_LIMIT_F32``; compiled code only, inlined in the caller.
@@ -194,7 +194,7 @@ def cos_sin_f32(x: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @_inline
-def cos_sin_f64(x: np.float64) -> tuple[np.float64, np.float64]:
+def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     """Return (cos x, sin x) in float64, absolute error at most 4e-16.
 
     For ``|x| <= FAST_LIMIT_F64``; compiled code only, inlined in the caller.
@@ -235,7 +235,7 @@ def cos_sin_f64(x: np.float64) -> tuple[np.float64, np.float64]:
 
 
 @njit(fastmath=False)
-def cos_sin_f64_wide(x: float) -> tuple[float, float]:
+def cos_sin_f64_wide(x: Any) -> tuple[float, float]:
     """Return (cos x, sin x) of any float64 by the C library; nan for inf.
 
     Examples
@@ -248,7 +248,7 @@ def cos_sin_f64_wide(x: float) -> tuple[float, float]:
 
 
 @njit(fastmath=False)
-def cos_sin_f32_wide(x: np.float32) -> tuple[np.float32, np.float32]:
+def cos_sin_f32_wide(x: Any) -> tuple[np.float32, np.float32]:
     """Return (cos x, sin x) of any float32, reduced in float64; nan for inf.
 
     Examples
@@ -327,28 +327,18 @@ _MAGNITUDE_F32 = np.int32(0x7FFFFFFF)
 _MAGNITUDE_F64 = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-@overload(cos_sin, jit_options={"forceinline": True})
+# The functions' sources, compiled in the place of the general name.
+@overload(cos_sin, jit_options={"forceinline": True, "fastmath": {"contract"}})
 def _overload_cos_sin(x: Any) -> Callable[[Any], Any]:
-    scalar = cos_sin_f32 if x == types.float32 else cos_sin_f64
-
-    def implementation(x: Any) -> Any:
-        return scalar(x)
-
-    return implementation
+    return cos_sin_f32.py_func if x == types.float32 else cos_sin_f64.py_func
 
 
 @overload(cos_sin_wide)
 def _overload_cos_sin_wide(x: Any) -> Callable[[Any], Any]:
-    scalar = cos_sin_f32_wide if x == types.float32 else cos_sin_f64_wide
-
-    def implementation(x: Any) -> Any:
-        return scalar(x)
-
-    return implementation
+    return (cos_sin_f32_wide if x == types.float32 else cos_sin_f64_wide).py_func
 
 
-@njit
-def _is_fast_f32(values: np.ndarray) -> bool:
+def _is_fast_f32(values: Any) -> bool:
     largest = np.int32(0)
     for i in range(values.shape[0]):
         bits = np.int32(float_to_bits(values[i]) & _MAGNITUDE_F32)
@@ -356,8 +346,7 @@ def _is_fast_f32(values: np.ndarray) -> bool:
     return largest <= _LIMIT_BITS_F32
 
 
-@njit
-def _is_fast_f64(values: np.ndarray) -> bool:
+def _is_fast_f64(values: Any) -> bool:
     largest = np.int64(0)
     for i in range(values.shape[0]):
         bits = float_to_bits(values[i]) & _MAGNITUDE_F64
@@ -367,10 +356,4 @@ def _is_fast_f64(values: np.ndarray) -> bool:
 
 @overload(is_fast)
 def _overload_is_fast(values: Any) -> Callable[[Any], bool]:
-    check = _is_fast_f32 if values.dtype == types.float32 else _is_fast_f64
-
-    # Numba compares the parameters with those above, annotations included.
-    def implementation(values: Any) -> bool:
-        return check(values)
-
-    return implementation
+    return _is_fast_f32 if values.dtype == types.float32 else _is_fast_f64
