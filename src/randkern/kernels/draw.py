@@ -12,7 +12,12 @@ from randkern._validation import Rows
 from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.plan import Factor, Group, Plan
-from randkern.projections import Identity, Roots, make_projection
+from randkern.projections import (
+    Identity,
+    QuasiMonteCarlo,
+    Roots,
+    make_projection,
+)
 
 __all__ = ["allot", "draw_plan", "mean_diagonals", "variance"]
 
@@ -164,20 +169,32 @@ class _TermBuilder:
         return [Group(self._factors(width), start, stop, weight, "amplitude")]
 
     def _factors(self, n_draws: int) -> tuple[Factor, ...]:
-        return tuple(
-            self._factor(leaf, n_draws, self.stream.child("factor", index))
-            for index, leaf in enumerate(self.term.leaves)
-        )
+        factors = []
+        dimension = 0
+        for index, leaf in enumerate(self.term.leaves):
+            factors.append(self._factor(leaf, n_draws, index, dimension))
+            width = factors[-1].inputs.width
+            dimension += QuasiMonteCarlo.dimensions(leaf.law(), width)
+        return tuple(factors)
 
-    def _factor(self, leaf: Leaf, n_draws: int, stream: Stream) -> Factor:
+    def _factor(self, leaf: Leaf, n_draws: int, index: int, dimension: int) -> Factor:
         inputs = leaf.inputs(self.n_features)
         law = leaf.law()
+        stream = self.stream.child("factor", index)
         projection: Any
         if isinstance(leaf, Categorical):
             projection = Roots(stream, n_draws, inputs.width, law, sizes=leaf.sizes())
         else:
+            if self.projection == "qmc":
+                stream = self.stream.child("sequence")
             projection = make_projection(
-                self.projection, stream, n_draws, inputs.width, law, repr(leaf)
+                self.projection,
+                stream,
+                n_draws,
+                inputs.width,
+                law,
+                repr(leaf),
+                dimension,
             )
         power = float(getattr(leaf, "degree", 1.0))
         return Factor(leaf.role, projection, inputs, power)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from randkern._random import Stream
 from randkern.projections._base import InputMap, Law, Mixing, Projection
-from randkern.projections.dense import Dense
+from randkern.projections.dense import Dense, Streamed
 from randkern.projections.identity import Identity
 from randkern.projections.orthogonal import Orthogonal
+from randkern.projections.quasi import QuasiMonteCarlo
 from randkern.projections.roots import Roots
 
 __all__ = [
@@ -22,18 +23,36 @@ __all__ = [
     "Mixing",
     "Orthogonal",
     "Projection",
+    "QuasiMonteCarlo",
     "Roots",
+    "Streamed",
     "make_projection",
 ]
 
-_BY_NAME: dict[str, type[Projection]] = {cls.name: cls for cls in (Dense, Orthogonal)}
+_BY_NAME: dict[str, type[Projection]] = {
+    cls.name: cls for cls in (Dense, Streamed, Orthogonal, QuasiMonteCarlo)
+}
 PROJECTIONS = ("auto", *_BY_NAME)
+
+# SciPy's table of direction numbers ends here.
+_SOBOL_DIMENSIONS = 21201
+# "auto" keeps a matrix of independent entries up to this size.
+_KEPT_BYTES = 500 * 10**6
 
 
 def make_projection(
-    name: str, stream: Stream, n_draws: int, width: int, law: Law, owner: str
+    name: str,
+    stream: Stream,
+    n_draws: int,
+    width: int,
+    law: Law,
+    owner: str,
+    first_dimension: int = 0,
 ) -> Projection:
     """Return the projection called `name` for rows of distribution `law`.
+
+    `first_dimension` counts the dimensions of a low-discrepancy sequence that
+    other factors of the same product have taken.
 
     Raises
     ------
@@ -42,11 +61,30 @@ def make_projection(
         kernel that asked.
     """
     if name == "auto":
-        name = "dense"
+        name = _automatic(n_draws, width, law)
     if name == "orthogonal" and not law.rotation_invariant:
         raise ValueError(
             f"projection={name!r} needs frequencies whose law is invariant under "
             f"rotations, but those of {owner} are independent {law.entries} "
-            "variables; use projection='dense' or 'auto'."
+            "variables; use projection='dense', 'streamed', 'qmc' or 'auto'."
+        )
+    if name == "qmc":
+        dimensions = first_dimension + QuasiMonteCarlo.dimensions(law, width)
+        if dimensions > _SOBOL_DIMENSIONS:
+            raise ValueError(
+                f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "
+                f"{owner} on {width:,} columns needs {dimensions:,}; use "
+                "projection='auto'."
+            )
+        return QuasiMonteCarlo(
+            stream, n_draws, width, law, first_dimension=first_dimension
         )
     return _BY_NAME[name](stream, n_draws, width, law)
+
+
+def _automatic(n_draws: int, width: int, law: Law) -> str:
+    """Return the projection that "auto" stands for."""
+    if law.rotation_invariant and width < 64:
+        return "orthogonal"
+    entries = n_draws * width * (2 if law.is_complex else 1)
+    return "dense" if 4 * entries <= _KEPT_BYTES else "streamed"

@@ -38,9 +38,13 @@ class Mixing:
     def draw(self, stream: Stream, n_rows: int) -> np.ndarray:
         """Return the factors of rows 0, ..., n_rows - 1."""
         gamma = stream.generator().standard_gamma(self.parameter, size=n_rows)
+        return self.factors(gamma)
+
+    def factors(self, gamma: np.ndarray) -> np.ndarray:
+        """Return the factors that standard Gamma variables give."""
         # A Gamma variable of tiny shape underflows to 0; keep its rows finite.
-        gamma = np.maximum(gamma, np.finfo(float).tiny) / self.parameter
-        return np.sqrt(gamma) if self.name == "gamma" else 1.0 / np.sqrt(gamma)
+        scaled = np.maximum(gamma, np.finfo(float).tiny) / self.parameter
+        return np.sqrt(scaled) if self.name == "gamma" else 1.0 / np.sqrt(scaled)
 
 
 @dataclass(frozen=True)

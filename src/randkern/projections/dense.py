@@ -1,15 +1,22 @@
-"""Independent rows with independent entries, kept in memory."""
+"""Independent rows with independent entries: kept, or made again when needed."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from randkern._validation import Rows
 from randkern.backend.counter import random_matrix
-from randkern.projections._base import Stored
+from randkern.blocks import row_blocks, rows_within
+from randkern.projections._base import TILE_ROWS, InputMap, Stored
 
-__all__ = ["Dense"]
+__all__ = ["Dense", "Streamed"]
+
+# Entries of a streamed tile: it stays in the last level of the cache.
+_TILE_BYTES = 8 * 2**20
 
 
 class Dense(Stored):
@@ -22,21 +29,65 @@ class Dense(Stored):
     name = "dense"
 
     def draw(self) -> tuple[np.ndarray, ...]:
+        return self.rows(0, self.n_draws)
+
+    def rows(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
+        """Return rows `start` to `stop` of the matrix, or their two parts."""
         if self.law.is_complex:
-            parts = (self.entries("real"), self.entries("imaginary"))
+            parts = tuple(
+                self._entries(part, start, stop) for part in ("real", "imaginary")
+            )
             for part in parts:
                 part *= np.float32(math.sqrt(0.5))
             return parts
-        matrix = self.entries("real")
+        matrix = self._entries("real", start, stop)
         if self.law.entries == "sphere":
             norms = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
             return (math.sqrt(self.width) * (matrix / norms),)
         if self.law.mixing is not None:
-            return (matrix * self.mixing_factors[:, None],)
+            return (matrix * self.mixing_factors[start:stop, None],)
         return (matrix,)
 
-    def entries(self, part: str) -> np.ndarray:
-        """Return the standard entries of one part, (n_draws, width), float32."""
+    def _entries(self, part: str, start: int, stop: int) -> np.ndarray:
+        """Return standard entries in float32, the same whatever the range."""
         kind = "normal" if self.law.rotation_invariant else self.law.entries
         key = self.stream.child(part).key
-        return random_matrix(key, kind, 0, self.n_draws, 0, self.width)
+        return random_matrix(key, kind, start, stop, 0, self.width)
+
+
+class Streamed(Dense):
+    """The entries of :class:`Dense`, made again tile by tile and never kept."""
+
+    name = "streamed"
+
+    @property
+    def tile_draws(self) -> int:
+        """Number of rows of the matrix that are made at a time."""
+        return rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
+
+    def project(self, X: Rows, start: int, stop: int) -> Any:
+        parts = 2 if self.law.is_complex else 1
+        out = tuple(
+            np.empty((X.shape[0], stop - start), dtype=X.dtype) for _ in range(parts)
+        )
+        for draws in row_blocks(stop - start, self.tile_draws):
+            matrices = self.rows(start + draws.start, start + draws.stop)
+            for target, matrix in zip(out, matrices, strict=True):
+                target[:, draws] = X @ matrix.astype(X.dtype, copy=False).T
+        return out if self.law.is_complex else out[0]
+
+    def _tiles(
+        self, X: Rows, inputs: InputMap, start: int, stop: int
+    ) -> Iterator[tuple[slice, slice, Any]]:
+        # Draws in the outer loop: each tile of the matrix is made once.
+        blocks = list(row_blocks(X.shape[0], TILE_ROWS))
+        only = inputs.apply(X) if len(blocks) == 1 else None
+        for draws in row_blocks(stop - start, self.tile_draws):
+            matrices = tuple(
+                matrix.astype(X.dtype, copy=False)
+                for matrix in self.rows(start + draws.start, start + draws.stop)
+            )
+            for rows in blocks:
+                block = inputs.apply(X[rows]) if only is None else only
+                tiles = tuple(block @ matrix.T for matrix in matrices)
+                yield rows, draws, tiles if self.law.is_complex else tiles[0]
