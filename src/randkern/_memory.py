@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 import re
 from pathlib import Path
@@ -30,15 +32,15 @@ def resolve_memory_limit(limit: Any) -> int:
     if limit is None:
         free = available_memory()
         return _DEFAULT_LIMIT if free is None else min(_DEFAULT_LIMIT, free // 4)
+    n_bytes = math.nan
     if isinstance(limit, str):
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)i?b?\s*", limit.lower())
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)b?\s*", limit.lower())
         if match:
-            try:
-                return int(float(match[1]) * _UNITS[match[2]])
-            except ValueError:
-                match = None
-    elif isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0:
-        return int(limit)
+            n_bytes = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(limit, numbers.Real) and not isinstance(limit, bool):
+        n_bytes = float(limit)
+    if 1 <= n_bytes < math.inf:
+        return int(n_bytes)
     raise ValueError(
         "memory_limit must be None, a positive number of bytes, or a text such as "
         f"'4GB' or '500MB', got {limit!r}."

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
@@ -28,6 +29,10 @@ from randkern.kernels._matern import matern_correlation
 from randkern.projections import InputMap, Law, Mixing
 
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
+
+
+# Up to this squared norm the rounding of ‖x‖² + ‖y‖² − 2x·y is below 1e-8.
+_EXPANDED_NORM = 1e7
 
 
 class Stationary(Leaf):
@@ -103,7 +108,7 @@ def _squared_distances(
     """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
 
     Dense rows are first shifted by the mean of Y, so that data far from the
-    origin does not cancel.
+    origin does not cancel; rows that are far apart are subtracted instead.
     """
     if sp.issparse(X) or sp.issparse(Y):
         X = sp.csr_array(X).multiply(scale).tocsr()
@@ -117,6 +122,8 @@ def _squared_distances(
         Y = X if same else (Y - center) * scale
         x_norms = np.einsum("ij,ij->i", X, X)
         y_norms = np.einsum("ij,ij->i", Y, Y)
+        if not max(x_norms.max(), y_norms.max()) < _EXPANDED_NORM:
+            return cdist(X, Y, "sqeuclidean")
         products = X @ Y.T
     products *= -2
     products += x_norms[:, None]

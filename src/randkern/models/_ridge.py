@@ -15,7 +15,6 @@ from randkern._random import root_stream
 from randkern._validation import Rows, validate_rows
 from randkern.blocks import row_blocks, rows_within
 from randkern.features import fit_plan, resolve_kernel
-from randkern.kernels import Kernel
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
@@ -37,7 +36,7 @@ class KernelRidge(BaseEstimator):
     """What the regressor and the classifier share: fitting weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Kernel, None],
+        "kernel": ["no_validation"],  # resolve_kernel says what to pass
         "alpha": [Interval(Real, 0, None, closed="left")],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "solver": [StrOptions({"auto", "cholesky"})],
@@ -69,8 +68,7 @@ class KernelRidge(BaseEstimator):
         self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
-        for name in ("_statistics", "coef_", "dual_coef_", "X_fit_"):
-            self.__dict__.pop(name, None)
+        self._forget()
         limit = resolve_memory_limit(self.memory_limit)
         self._prepare(X, sample_weight)
         if self.plan_ is None:
@@ -82,6 +80,11 @@ class KernelRidge(BaseEstimator):
             statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
             statistics.add(self.plan_, X, Y, sample_weight)
             self._solve_primal(statistics, overwrite=True)
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit has left."""
+        for name in ("_statistics", "coef_", "dual_coef_", "X_fit_", "solution_"):
+            self.__dict__.pop(name, None)
 
     def _check_primal_memory(self, n_targets: int, limit: int) -> None:
         D = self.plan_.n_components
@@ -161,6 +164,7 @@ class KernelRidge(BaseEstimator):
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
         if not hasattr(self, "_statistics"):
+            self._forget()
             limit = resolve_memory_limit(self.memory_limit)
             self._prepare(X, sample_weight)
             self._check_primal_memory(Y.shape[1], limit // 2 if solve else limit)
@@ -199,19 +203,23 @@ class KernelRidge(BaseEstimator):
         X = validate_rows(self, X, reset=False)
         n = X.shape[0]
         shape = (n, np.size(self.intercept_)) if self._many_targets else (n,)
-        out = np.empty(shape, dtype=X.dtype)
+        # Products are taken in the dtype of X; weights of any size fit in it once
+        # they are divided by the largest.
+        out = np.empty(shape)
         if self.plan_ is not None:
-            coef = self.coef_.T.astype(X.dtype)
+            size = float(np.abs(self.coef_).max(initial=0.0)) or 1.0
+            coef = (self.coef_.T / size).astype(X.dtype)
             block = feature_block_rows(self.plan_, X.dtype.itemsize)
             for rows in row_blocks(n, block):
                 out[rows] = evaluate(self.plan_, X[rows]) @ coef
+            out *= size
         else:
             n_fit = self.X_fit_.shape[0]
             block = rows_within(_PREDICTION_BYTES, 8 * n_fit, at_least=64)
             for rows in row_blocks(n, block):
                 values = self.kernel_._gram(X[rows].astype(np.float64), self.X_fit_)
                 out[rows] = values @ self.dual_coef_
-        out += np.asarray(self.intercept_, dtype=out.dtype)
+        out += self.intercept_
         return out
 
     @property

@@ -9,8 +9,9 @@ dual    (S(K − centring)S + αI) A = S(Y − ȳ),  S = diag(√w_i)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +35,7 @@ __all__ = [
 # A block of features: long enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
 _COLUMNS = 2048
+_CROSS_ROWS = 512
 
 
 def check_memory(needed: int, limit: int, what: str, advice: str) -> None:
@@ -42,7 +44,7 @@ def check_memory(needed: int, limit: int, what: str, advice: str) -> None:
         raise MemoryLimitError(
             f"{what} needs about {format_bytes(needed)}, over memory_limit = "
             f"{format_bytes(limit)}. {advice}, or set "
-            f"memory_limit='{needed / 1e9:.1f}GB' if the machine has it."
+            f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
         )
 
 
@@ -60,6 +62,9 @@ class NormalEquations:
     feature_sum: np.ndarray
     target_sum: np.ndarray
     weight_sum: float = 0.0
+    # Rows are weighted relative to this power of two, so that no weight leaves
+    # the range of float32; the penalty is divided by it.
+    weight_unit: float | None = None
 
     @classmethod
     def empty(cls, n_components: int, n_targets: int) -> NormalEquations:
@@ -79,25 +84,28 @@ class NormalEquations:
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Add rows; `Y` has shape (n, k)."""
+        if self.weight_unit is None:
+            self.weight_unit = power_of_two(sample_weight)
         block = feature_block_rows(plan, X.dtype.itemsize)
         buffer = np.empty((min(block, X.shape[0]), plan.n_components), X.dtype)
         for rows in row_blocks(X.shape[0], block):
             Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])
             targets = Y[rows]
-            if sample_weight is None:
-                self.weight_sum += len(targets)
-            else:
-                root = np.sqrt(sample_weight[rows])[:, None]
-                self.weight_sum += float(np.sum(sample_weight[rows]))
+            root = np.ones((len(targets), 1))
+            if sample_weight is not None:
+                root = np.sqrt(sample_weight[rows] / self.weight_unit)[:, None]
                 Z *= root.astype(Z.dtype)
-                targets = targets * root
             cpu.add_gram(Z, self.gram)
-            cpu.add_cross(Z, targets.astype(Z.dtype), self.cross)
-            ones = np.ones((len(targets), 1)) if sample_weight is None else root
-            total = np.zeros((plan.n_components, 1))
-            cpu.add_cross(Z, ones.astype(Z.dtype), total)
-            self.feature_sum += total[:, 0]
-            self.target_sum += (targets * ones).sum(axis=0)
+            # The mean of the targets may be far larger than what is left of them
+            # once it is subtracted: their products are taken in float64.
+            right = np.hstack([targets * root, root])
+            products = np.zeros((plan.n_components, right.shape[1]))
+            for part in row_blocks(len(right), _CROSS_ROWS):
+                products += Z[part].astype(np.float64).T @ right[part]
+            self.cross += products[:, :-1]
+            self.feature_sum += products[:, -1]
+            self.target_sum += (targets * root**2).sum(axis=0)
+            self.weight_sum += float(np.sum(root**2))
 
     def solve(
         self, alpha: float, fit_intercept: bool, *, overwrite: bool
@@ -108,6 +116,7 @@ class NormalEquations:
         """
         gram = self.gram if overwrite else self.gram.copy()
         cross = self.cross
+        scale = float(np.mean(np.diagonal(gram)))
         if fit_intercept and self.weight_sum > 0:
             mean = self.feature_sum / self.weight_sum
             target_mean = self.target_sum / self.weight_sum
@@ -115,10 +124,17 @@ class NormalEquations:
                 gram[rows] -= np.outer(mean[rows], self.feature_sum)
             cross = cross - np.outer(mean, self.target_sum)
         solver = Cholesky()
-        solution = solver.solve(solver.init(gram, alpha), cross)
+        shift = alpha / (self.weight_unit or 1.0)
+        solution = solver.solve(solver.init(gram, shift, scale), cross)
         if not fit_intercept or self.weight_sum == 0:
             return solution, np.zeros(cross.shape[1])
         return solution, target_mean - mean @ solution.value
+
+
+def power_of_two(sample_weight: np.ndarray | None) -> float:
+    """Return a power of two near the largest weight: division by it is exact."""
+    largest = 1.0 if sample_weight is None else float(sample_weight.max())
+    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
@@ -156,10 +172,12 @@ def solve_dual(
     """
     gram = make_gram()
     n = len(gram)
-    weight = np.ones(n) if sample_weight is None else sample_weight
+    unit = power_of_two(sample_weight)
+    weight = np.ones(n) if sample_weight is None else sample_weight / unit
     root = np.sqrt(weight)
     share = weight / max(float(weight.sum()), np.finfo(float).tiny)
     targets = Y
+    scale = float(np.mean(np.diagonal(gram)))
     if fit_intercept:
         target_mean = share @ Y
         targets = Y - target_mean
@@ -172,8 +190,8 @@ def solve_dual(
         for rows in row_blocks(n, _COLUMNS):
             gram[rows] *= root[rows, None] * root
         targets = targets * root[:, None]
-    solver = Cholesky()
-    solution = solver.solve(solver.init(gram, alpha), targets)
+    solver = Cholesky(first_jitter=2.0**-26)
+    solution = solver.solve(solver.init(gram, alpha / unit, scale), targets)
     dual = solution.value * root[:, None]
     if not fit_intercept:
         return _with_value(solution, dual), np.zeros(Y.shape[1])
@@ -194,10 +212,4 @@ def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def _with_value(solution: Solution, value: np.ndarray) -> Solution:
-    return Solution(
-        value,
-        solution.residual,
-        solution.iterations,
-        solution.outcome,
-        solution.jitter,
-    )
+    return replace(solution, value=value)

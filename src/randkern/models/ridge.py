@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
@@ -351,5 +351,13 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         weights = check_weights(sample_weight, X)
         if self.class_weight is None:
             return weights
-        by_class = compute_sample_weight(self.class_weight, y)
-        return by_class if weights is None else weights * by_class
+        by_class = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+        )
+        if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+            raise ValueError(
+                "class_weight must hold non-negative finite numbers, got "
+                f"{self.class_weight}."
+            )
+        by_row = by_class[np.searchsorted(self.classes_, y)]
+        return check_weights(by_row if weights is None else weights * by_row, X)

@@ -38,29 +38,53 @@ class Cholesky:
 
     `init` factorises once, `solve` uses the factor for any number of
     right-hand sides, with up to two steps of iterative refinement. Where the
-    factorisation breaks down, multiples of the identity are added, from the
-    rounding error of A upwards, with an `IllConditionedWarning`; the same
-    warning tells of a matrix that is singular to working precision.
+    factorisation breaks down, multiples of the identity are added, with an
+    `IllConditionedWarning`; the same warning tells of a matrix that is
+    singular to working precision.
+
+    Parameters
+    ----------
+    first_jitter : float or None
+        The first multiple of the identity, relative to the size of A. None:
+        its rounding error, n·2⁻⁵². Where b may lie outside the range of A
+        (interpolation of rows that repeat) 2⁻²⁶ balances bias and rounding.
     """
 
-    def init(self, matrix: np.ndarray, shift: float = 0.0) -> CholeskyState:
+    def __init__(self, first_jitter: float | None = None):
+        self.first_jitter = first_jitter
+
+    def init(
+        self, matrix: np.ndarray, shift: float = 0.0, scale: float | None = None
+    ) -> CholeskyState:
         """Factorise A + shift·I.
 
         Parameters
         ----------
-        matrix : ndarray of shape (n, n), float64, C-ordered
+        matrix : ndarray of shape (n, n), float64, C-contiguous
             A, of which the upper triangle is read. **Overwritten.**
         shift : float
+        scale : float, optional
+            Size of the numbers that A was computed from, if larger than its
+            mean diagonal: what its rounding error is relative to.
         """
-        if not np.all(np.isfinite(np.diagonal(matrix))):
-            raise ValueError(
-                "the Gram matrix overflowed: its diagonal is not finite. Scale the "
-                "input down (for instance with sklearn.preprocessing.MaxAbsScaler)."
-            )
+        _check_square(matrix)
+        n = len(matrix)
+        if n == 0:
+            return CholeskyState(matrix, np.zeros(0), 0.0, Outcome.SUCCESS)
         _mirror_upper(matrix)
         diagonal = np.diagonal(matrix) + shift
-        scale = float(np.mean(np.abs(diagonal))) or 1.0
         norm = _one_norm(matrix, diagonal)
+        if not np.isfinite(norm):
+            raise ValueError(
+                "the Gram matrix overflowed: it is not finite. Scale the input down "
+                "(for instance with sklearn.preprocessing.MaxAbsScaler)."
+            )
+        scale = max(scale or 0.0, float(np.mean(np.abs(diagonal)))) or 1.0
+        first = (
+            n * np.finfo(float).eps
+            if self.first_jitter is None
+            else (self.first_jitter)
+        )
         jitter = 0.0
         while True:
             np.fill_diagonal(matrix, diagonal + jitter)
@@ -70,7 +94,7 @@ class Cholesky:
             if info == 0:
                 break
             _mirror_lower(matrix)
-            jitter = max(10 * jitter, len(matrix) * np.finfo(float).eps * scale)
+            jitter = max(10 * jitter, first * scale)
             if jitter > scale:
                 raise np.linalg.LinAlgError(
                     "the matrix is far from positive definite: it could not be "
@@ -98,9 +122,21 @@ class Cholesky:
 
     def solve(self, state: CholeskyState, rhs: np.ndarray) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
-        b = rhs.reshape(len(rhs), -1).astype(np.float64)
+        n = len(state.diagonal)
+        if len(rhs) != n:
+            raise ValueError(
+                f"the matrix has {n} rows, the right-hand side {len(rhs)}."
+            )
+        if n == 0:
+            return Solution(np.zeros(rhs.shape), 0.0, 0, state.outcome)
+        b = rhs.reshape(n, -1).astype(np.float64)
         factor = state.factor_and_matrix.T
         x, _ = dpotrs(factor, b, lower=1)
+        if not np.all(np.isfinite(x)):
+            raise np.linalg.LinAlgError(
+                "the solution is not finite: the right-hand side is not, or the "
+                "system is too badly scaled; rescale the targets."
+            )
         norms = np.linalg.norm(b, axis=0)
         norms[norms == 0] = 1.0
         residual = self._residual(state, x, b)
@@ -114,6 +150,10 @@ class Cholesky:
             if not new < size:
                 break
             x, size, steps = better, new, steps + 1
+        if state.jitter:
+            # What is left of the system that was asked for.
+            residual = self._residual(state, x, b) + state.jitter * x
+            size = float(np.max(np.linalg.norm(residual, axis=0) / norms))
         return Solution(x.reshape(rhs.shape), size, steps, state.outcome, state.jitter)
 
     @staticmethod
@@ -124,6 +164,20 @@ class Cholesky:
         product = dsymm(1.0, matrix, x, lower=0)
         excess = np.diagonal(matrix) - state.diagonal
         return b - (product - excess[:, None] * x)
+
+
+def _check_square(matrix: np.ndarray) -> None:
+    if (
+        matrix.ndim != 2
+        or matrix.shape[0] != matrix.shape[1]
+        or matrix.dtype != np.float64
+        or not matrix.flags.c_contiguous
+    ):
+        raise ValueError(
+            "expected a square, C-contiguous float64 array, which is factorised in "
+            f"place, got shape {matrix.shape}, dtype {matrix.dtype}; use "
+            "numpy.ascontiguousarray(matrix, dtype=float)."
+        )
 
 
 def _one_norm(matrix: np.ndarray, diagonal: np.ndarray) -> float:
