@@ -124,8 +124,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": ["no_validation"],  # resolve_kernel says what to pass
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",  # resolve_kernel says what to pass
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "projection": [StrOptions(set(PROJECTIONS))],
         "fourier": [StrOptions({"pair", "offset"})],

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial.distance import pdist
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
@@ -33,6 +34,8 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
         )
     try:
         array = np.asarray(value, dtype=float)
+        if np.asarray(value).dtype == bool:
+            array = np.array(np.nan)
     except (TypeError, ValueError):
         array = np.array(np.nan)
     if array.ndim > 1 or not np.all(np.isfinite(array)) or np.any(array <= 0):
@@ -102,8 +105,6 @@ def median_distance(
     A pair counts with the product of its rows' weights. Pairs of equal rows
     are left out; 1 if there are no others.
     """
-    from sklearn.metrics import pairwise_distances
-
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
         chosen = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
@@ -111,14 +112,18 @@ def median_distance(
         X = X[chosen]
         sample_weight = None if sample_weight is None else sample_weight[chosen]
     dense = densify(X).astype(np.float64)
-    first, second = np.triu_indices(dense.shape[0], 1)
-    distances = pairwise_distances(dense, metric=metric)[first, second]
+    # Shifted and divided by the largest entry, squares neither overflow nor vanish.
+    dense -= dense.mean(axis=0)
+    largest = float(np.abs(dense).max(initial=0.0))
+    if largest == 0:
+        return 1.0
+    name: Any = "cityblock" if metric == "manhattan" else metric
+    distances = largest * pdist(dense / largest, name)
     apart = distances > 0
     distances = distances[apart]
-    if distances.size == 0:
-        return 1.0
     if sample_weight is None:
         return float(np.median(distances))
+    first, second = np.triu_indices(dense.shape[0], 1)
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
     cumulative = np.cumsum(weights[order])

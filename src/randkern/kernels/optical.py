@@ -73,40 +73,47 @@ class Optical(Leaf):
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return Optical(2 * self.degree, self.bias, columns=self.columns)._gram(X, Y)
 
-    def _norms(self, X: Rows) -> np.ndarray:
-        """Return ‖x‖ with the bias entry, in float64."""
+    def _units(self, X: Rows) -> tuple[Rows, np.ndarray]:
+        """Return rows over their norms, and the norms, both with the bias entry.
+
+        Rows are first divided by their largest entry, so that no square leaves
+        the range of float64; a zero row stays zero.
+        """
         if sp.issparse(X):
-            X = X.astype(np.float64)
-            squares = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-            return np.sqrt(squares + self.bias)
-        # hypot-like scaling: squares of huge or tiny entries leave the range.
-        X = X.astype(np.float64, copy=False)
-        largest = np.abs(X).max(axis=1, initial=0.0)
-        largest[largest == 0] = 1.0
-        scaled = X / largest[:, None]
-        norms = largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-        return np.hypot(norms, math.sqrt(self.bias))
+            X = sp.csr_array(X, dtype=np.float64, copy=True)
+            largest = abs(X).max(axis=1).toarray().ravel()
+            largest[largest == 0] = 1.0
+            X.data /= np.repeat(largest, np.diff(X.indptr))
+            norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        else:
+            largest = np.abs(X).max(axis=1, initial=0.0).astype(np.float64)
+            largest[largest == 0] = 1.0
+            X = X / largest[:, None]
+            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        full = np.hypot(largest * norms, math.sqrt(self.bias))
+        share = largest / np.where(full > 0, full, 1.0)
+        share = np.where(full > 0, share, 0.0)
+        if sp.issparse(X):
+            X.data *= np.repeat(share, np.diff(X.indptr))
+            return X, full
+        X *= share[:, None]
+        return X, full
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         m = float(self.degree)
-        return self._norms(X) ** (2 * m) * gamma(1 + m)
+        with np.errstate(over="ignore"):
+            return self._units(X)[1] ** (2 * m) * gamma(1 + m)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         m = float(self.degree)
-        x_norms = self._norms(X)
-        y_norms = x_norms if same else self._norms(Y)
-        # A zero row has no angle; its values are 0 through the norms.
-        x_inverse = 1.0 / np.where(x_norms > 0, x_norms, 1.0)
-        y_inverse = 1.0 / np.where(y_norms > 0, y_norms, 1.0)
-        if sp.issparse(X) or sp.issparse(Y):
-            X = sp.diags_array(x_inverse) @ sp.csr_array(X)
-            Y = sp.diags_array(y_inverse) @ sp.csr_array(Y)
-            cosine = (X @ Y.T).toarray()
-        else:
-            cosine = (X * x_inverse[:, None]) @ (Y * y_inverse[:, None]).T
+        X, x_norms = self._units(X)
+        Y, y_norms = (X, x_norms) if same else self._units(Y)
+        cosine = X @ Y.T
+        if sp.issparse(cosine):
+            cosine = cosine.toarray()
         if self.bias:
             root = math.sqrt(self.bias)
-            cosine += np.outer(root * x_inverse, root * y_inverse)
+            cosine += np.outer(root / x_norms, root / y_norms)
         cosine = np.minimum(np.abs(cosine), 1.0, out=cosine)
         if same:
             np.fill_diagonal(cosine, 1.0)

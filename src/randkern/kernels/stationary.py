@@ -115,6 +115,8 @@ def _squared_distances(
         Y = sp.csr_array(Y).multiply(scale).tocsr()
         x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
         y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
+        if not np.isfinite(max(x_norms.max(), y_norms.max())):
+            return cdist(X.toarray(), Y.toarray(), "sqeuclidean")
         products = (X @ Y.T).toarray()
     else:
         center = Y.mean(axis=0)

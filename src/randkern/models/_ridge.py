@@ -35,8 +35,8 @@ _FEATURE_BLOCK = 2048
 class KernelRidge(BaseEstimator):
     """What the regressor and the classifier share: fitting weights to targets."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": ["no_validation"],  # resolve_kernel says what to pass
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",  # resolve_kernel says what to pass
         "alpha": [Interval(Real, 0, None, closed="left")],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "solver": [StrOptions({"auto", "cholesky"})],
