@@ -1,0 +1,457 @@
+"""Structured random projections by fast Walsh-Hadamard transforms.
+
+A block of p rows of the projection is
+
+    R · H S₃ H S₂ H S₁,
+
+with H the orthonormal Walsh-Hadamard matrix of order p in natural (Sylvester)
+order, S₁, S₂, S₃ diagonal with random signs, and R diagonal with the norms that the
+caller gives; p is :func:`block_size`, and x is padded with zeros to p entries. In a
+unitary block the diagonals hold (±1 ± i)/√2. m rows are ⌈m/p⌉ independent blocks,
+the last one cut off. Each costs O(p log p) instead of O(p d), and no matrix is
+stored: the signs of block b are bits of SplitMix64 at a counter that b names.
+
+With norms χ_p the rows look like N(0, I) (F. X. Yu et al., *Orthogonal Random
+Features*, 2016, section 4, "SORF", with their √d replaced by exact norms); with
+squared norms Gamma(p, 1) the unitary rows look like CN(0, I). The fourth moments
+are those of Haar blocks up to terms of order 1/p.
+
+Every function here writes the same bits whatever the number of threads and however
+the rows of X or of the projection are cut into calls. The nonlinearity is fused
+with the store. Rows of X may be strided or read-only, of another dtype (converted
+in blocks, as `out` decides the precision) or those of a SciPy CSR matrix (made dense
+in blocks).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from randkern.backend import hadamard_kernels as kernels
+from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
+from randkern.backend.hadamard_vectors import CACHE_LINE, lanes
+from randkern.backend.threads import run_over_ranges
+from randkern.backend.trig import FAST_LIMIT_F32, FAST_LIMIT_F64
+
+__all__ = ["block_size", "cosines", "modulus", "pairs", "project", "project_complex"]
+
+# Rows of X that are converted or made dense at a time.
+_BLOCK_BYTES = 1 << 23
+# Scratch memory of all threads together; a tile of p = 2^20 takes 64 MB.
+_SCRATCH_BYTES = 1 << 28
+# About what one butterfly of one vector takes, to decide about threads.
+_NANOSECONDS_A_STAGE = 0.5
+
+_FAST_LIMITS = {"float32": FAST_LIMIT_F32, "float64": FAST_LIMIT_F64}
+
+
+def block_size(n_features: int, bias: float | None = None) -> int:
+    """Return p, the number of rows of a block and the padded length of x.
+
+    The least power of two that holds `n_features` entries and, unless `bias` is
+    None or 0, one more; at least 64, below which structured rows are visibly not
+    Gaussian.
+
+    Examples
+    --------
+    >>> from randkern.backend.hadamard import block_size
+    >>> block_size(784), block_size(1024), block_size(1024, bias=0.5), block_size(3)
+    (1024, 1024, 2048, 64)
+    """
+    width = max(MIN_BLOCK, n_features + bool(bias))
+    return 1 << (width - 1).bit_length()
+
+
+def project(
+    X: Any,
+    *,
+    key: int,
+    norms: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    out: np.ndarray,
+    inverse_scale: float | np.ndarray = 1.0,
+    bias: float | None = None,
+) -> None:
+    """Write X Ωᵀ for rows `row_start` to `row_stop` - 1 of the projection Ω.
+
+    Parameters
+    ----------
+    X : array_like or CSR matrix, shape (n, d)
+        Finite values; nan and inf spread over the whole row.
+    key : int
+        Names the random signs, 0 ≤ key < 2⁶⁴.
+    norms : ndarray, shape (row_stop - row_start,)
+        Norms of these rows.
+    row_start, row_stop : int
+        Range of rows; it need not be aligned with the blocks.
+    out : ndarray of float32 or float64, shape (n, row_stop - row_start)
+        Its dtype is that of the computation. Columns must be contiguous; the rows
+        may be further apart.
+    inverse_scale : float or ndarray of shape (d,)
+        What multiplies the columns of X first.
+    bias : float, optional
+        One more entry that every row gets, not scaled.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a stride or a dtype is not as above.
+
+    Examples
+    --------
+    The rows of one block are orthogonal, so that norms are kept:
+
+    >>> import numpy as np
+    >>> from randkern.backend.hadamard import block_size, project
+    >>> X = np.arange(6.0).reshape(2, 3)
+    >>> out = np.empty((2, block_size(3)))
+    >>> project(X, key=1, norms=np.ones(64), row_start=0, row_stop=64, out=out)
+    >>> bool(np.allclose(out @ out.T, X @ X.T))
+    True
+    """
+    phases = np.zeros(1)
+    _run(
+        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
+        kernels.PROJECT, 1.0, None, (out,), unitary=False,
+    )  # fmt: skip
+
+
+def pairs(
+    X: Any,
+    *,
+    key: int,
+    norms: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    weight: float,
+    out: np.ndarray,
+    inverse_scale: float | np.ndarray = 1.0,
+    bias: float | None = None,
+) -> None:
+    """Write weight·[cos ω·x, sin ω·x], interleaved, for a range of rows ω.
+
+    Parameters are those of :func:`project`, and:
+
+    Parameters
+    ----------
+    weight : float
+        What multiplies the features.
+    out : ndarray, shape (n, 2 (row_stop - row_start))
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.hadamard import pairs
+    >>> out = np.empty((1, 128))
+    >>> pairs(np.zeros((1, 3)), key=1, norms=np.ones(64), row_start=0, row_stop=64,
+    ...       weight=0.5, out=out)
+    >>> out[0, :4]
+    array([0.5, 0. , 0.5, 0. ])
+    """
+    phases = np.zeros(1)
+    _run(
+        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
+        kernels.PAIRS, weight, None, (out,), unitary=False,
+    )  # fmt: skip
+
+
+def cosines(
+    X: Any,
+    *,
+    key: int,
+    norms: np.ndarray,
+    offsets: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    weight: float,
+    out: np.ndarray,
+    inverse_scale: float | np.ndarray = 1.0,
+    bias: float | None = None,
+) -> None:
+    """Write weight·cos(ω·x + b) for a range of rows ω.
+
+    Parameters are those of :func:`project`, and:
+
+    Parameters
+    ----------
+    offsets : ndarray, shape (row_stop - row_start,)
+        The phases b of these rows, in radians.
+    weight : float
+        What multiplies the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.hadamard import cosines
+    >>> out = np.empty((1, 2))
+    >>> cosines(np.zeros((1, 3)), key=1, norms=np.ones(2), offsets=np.array([0, np.pi]),
+    ...         row_start=0, row_stop=2, weight=1.0, out=out)
+    >>> out[0]
+    array([ 1., -1.])
+    """
+    _run(
+        X, inverse_scale, bias, key, norms, offsets, row_start, row_stop,
+        kernels.COSINES, weight, None, (out,), unitary=False,
+    )  # fmt: skip
+
+
+def modulus(
+    X: Any,
+    *,
+    key: int,
+    norms: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    power: float,
+    weight: float,
+    out: np.ndarray,
+    inverse_scale: float | np.ndarray = 1.0,
+    bias: float | None = None,
+) -> None:
+    """Write weight·|u·x|^power for a range of rows u of unitary blocks.
+
+    Parameters are those of :func:`project`, and:
+
+    Parameters
+    ----------
+    power : float
+        Any real number; 1, 2, 3 and 4 are fast.
+    weight : float
+        What multiplies the features.
+
+    Examples
+    --------
+    The rows of one block are those of a unitary matrix times the norms:
+
+    >>> import numpy as np
+    >>> from randkern.backend.hadamard import modulus
+    >>> X = np.array([[3.0, 4.0]])
+    >>> out = np.empty((1, 64))
+    >>> modulus(X, key=1, norms=np.ones(64), row_start=0, row_stop=64, power=2.0,
+    ...         weight=1.0, out=out)
+    >>> round(float(out.sum()), 9)
+    25.0
+    """
+    phases = np.zeros(1)
+    _run(
+        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
+        kernels.MODULUS, weight, power, (out, out), unitary=True,
+    )  # fmt: skip
+
+
+def project_complex(
+    X: Any,
+    *,
+    key: int,
+    norms: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    out_real: np.ndarray,
+    out_imag: np.ndarray,
+    inverse_scale: float | np.ndarray = 1.0,
+    bias: float | None = None,
+) -> None:
+    """Write the real and the imaginary part of X Uᵀ for a range of rows of U.
+
+    The blocks are unitary; parameters are those of :func:`project`. The two arrays
+    must have the same dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.hadamard import project_complex
+    >>> real, imag = np.empty((2, 1, 64))
+    >>> project_complex(np.array([[3.0, 4.0]]), key=1, norms=np.ones(64), row_start=0,
+    ...                 row_stop=64, out_real=real, out_imag=imag)
+    >>> round(float((real**2 + imag**2).sum()), 9)
+    25.0
+    """
+    phases = np.zeros(1)
+    _run(
+        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
+        kernels.PROJECT, 1.0, None, (out_real, out_imag), unitary=True,
+    )  # fmt: skip
+
+
+def _run(
+    X: Any,
+    inverse_scale: float | np.ndarray,
+    bias: float | None,
+    key: int,
+    norms: np.ndarray,
+    phases: np.ndarray,
+    row_start: int,
+    row_stop: int,
+    kind: int,
+    weight: float,
+    power: float | None,
+    outs: tuple[np.ndarray, ...],
+    unitary: bool,
+) -> None:
+    """Check and normalise the arguments, and run the items of every row block."""
+    X = X if _is_csr(X) else np.asarray(X)
+    n, d = X.shape
+    m = row_stop - row_start
+    dtype = outs[0].dtype
+    for out in outs:
+        _check_out(out, (n, m * (2 if kind == kernels.PAIRS else 1)), dtype)
+    norms = np.asarray(norms, dtype=np.float64)
+    if norms.shape != (m,) or row_start < 0 or m < 0:
+        raise ValueError(
+            f"norms must hold one number for each of the rows {row_start} to "
+            f"{row_stop}, got shape {norms.shape}."
+        )
+    if n == 0 or m == 0:
+        return
+    p = block_size(d, bias)
+    # H is computed with entries ±1: a third of its scale, a power of two, goes to
+    # the input and keeps intermediate values in range, the rest to the norms.
+    scale = np.full(d, 1.0 / p) if d else np.zeros(0)
+    scale *= inverse_scale
+    to_norms = 1.0 / math.sqrt(8 * p if unitary else p)
+    limit = _FAST_LIMITS[dtype.name]
+    # Of the phases: ‖x‖ times the largest norm, and the offsets.
+    room = float(limit) - 1.01 * np.abs(phases).max()
+    bound = 1.01 * p * np.abs(norms).max() * limit / room if room > 0 else math.inf
+    draw = _Draw(
+        key=np.uint64(key),
+        rows=(row_start, row_stop),
+        scale=scale.astype(dtype),
+        bias=dtype.type((bias or 0.0) / p),
+        norms=(norms * to_norms).astype(dtype),
+        phases=np.ascontiguousarray(phases, dtype=dtype),
+        bound=dtype.type(bound),
+        kind=kind,
+        weight=dtype.type(weight),
+        parameter=dtype.type(limit if power is None else power),
+        p=p,
+        unitary=unitary,
+    )
+    for start, block in _dense_blocks(X, dtype):
+        stop = start + block.shape[0]
+        draw.run(block, tuple(out[start:stop] for out in outs))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Rows of a projection and what is made of them, in the dtype of the output."""
+
+    key: np.uint64
+    rows: tuple[int, int]
+    scale: np.ndarray
+    bias: np.floating
+    norms: np.ndarray
+    phases: np.ndarray
+    bound: np.floating
+    kind: int
+    weight: np.floating
+    parameter: np.floating
+    p: int
+    unitary: bool
+
+    def run(self, X: np.ndarray, outs: tuple[np.ndarray, ...]) -> None:
+        """Write the features of a block of rows whose columns are contiguous."""
+        plan = schedule(self.p)
+        n = X.shape[0]
+        width = lanes(X.dtype)
+        n_blocks = (self.rows[1] - 1) // self.p - self.rows[0] // self.p + 1
+        n_items = -(-n // width) * n_blocks
+        flat_X, pitch = _flatten(X)
+        flat_X.flags.writeable = False
+        flat_outs, out_pitches = zip(*map(_flatten, outs), strict=True)
+        parts = (0, plan.n_tile_rows) if self.unitary else (0,)
+
+        def task(start: int, stop: int) -> None:
+            kernels.compute_features(
+                parts, (start, stop), flat_X, pitch, n, self.scale, self.bias,
+                self.key, self.rows, self.norms, self.phases, plan.tables,
+                self._scratch(plan.n_tile_rows, n_blocks), self.bound, self.kind,
+                self.weight, self.parameter, (flat_outs[0], flat_outs[-1]),
+                (out_pitches[0], out_pitches[-1]),
+            )  # fmt: skip
+
+        stages = 3 * self.p * self.p.bit_length() * len(parts)
+        tile_bytes = plan.n_tile_rows * CACHE_LINE * (len(parts) + (n_blocks > 1))
+        step = max(1, _SCRATCH_BYTES // tile_bytes)
+        for first in range(0, n_items, step):
+            count = min(step, n_items - first)
+            run_over_ranges(
+                lambda start, stop, first=first: task(first + start, first + stop),
+                count,
+                nanoseconds=count * stages * _NANOSECONDS_A_STAGE,
+            )
+
+    def _scratch(self, n_tile_rows: int, n_blocks: int) -> tuple[np.ndarray, ...]:
+        """Return the work space of one task, every array at a cache line."""
+        dtype = self.scale.dtype
+        width, n_parts = lanes(dtype), 1 + self.unitary
+        tile = _aligned_zeros(n_tile_rows * width * n_parts, dtype)
+        in_place = n_blocks == 1
+        source = tile if in_place else _aligned_zeros(n_tile_rows * width, dtype)
+        segment = kernels.SEGMENT * width
+        sizes = (n_tile_rows * n_parts, segment * n_parts, 2 * segment)
+        others = [_aligned_zeros(size, dtype) for size in sizes]
+        rows = [_aligned_zeros(kernels.SEGMENT, dtype) for _ in range(2)]
+        return (source, tile, *others, *rows)
+
+
+def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:
+    padded = np.zeros(n + CACHE_LINE // dtype.itemsize, dtype=dtype)
+    skip = -padded.ctypes.data % CACHE_LINE // dtype.itemsize
+    return padded[skip : skip + n]
+
+
+def _flatten(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a flat view from the first to the last element, and the row pitch."""
+    n, width = array.shape
+    pitch = array.strides[0] // array.itemsize if n > 1 else width
+    length = (n - 1) * pitch + width
+    return as_strided(array, (length,), (array.itemsize,)), pitch
+
+
+def _has_flat_rows(array: np.ndarray) -> bool:
+    """Tell whether :func:`_flatten` can express the array."""
+    rows, columns = array.strides
+    return (array.shape[1] <= 1 or columns == array.itemsize) and (
+        array.shape[0] <= 1 or (rows >= 0 and rows % array.itemsize == 0)
+    )
+
+
+def _check_out(out: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> None:
+    if out.shape != shape or out.dtype != dtype or dtype.name not in _FAST_LIMITS:
+        raise ValueError(
+            f"out must be of float32 or float64 and of shape {shape}, got {out.dtype} "
+            f"and {out.shape}."
+        )
+    if not (_has_flat_rows(out) and out.flags.writeable and out.flags.aligned):
+        raise ValueError(
+            "out must be writeable and aligned, with contiguous columns and rows in "
+            f"ascending order, got strides {out.strides}; write to a copy."
+        )
+
+
+def _is_csr(X: Any) -> bool:
+    return getattr(X, "format", None) == "csr"
+
+
+def _dense_blocks(X: Any, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows of `dtype` with contiguous columns), without copies.
+
+    Where a copy is needed, it is made of a few rows at a time.
+    """
+    n, d = X.shape
+    ready = not _is_csr(X) and X.dtype == dtype and X.flags.aligned
+    if ready and _has_flat_rows(X):
+        yield 0, X
+        return
+    width = lanes(dtype)
+    rows = max(1, _BLOCK_BYTES // (width * max(1, d) * dtype.itemsize)) * width
+    for start in range(0, n, rows):
+        block = X[start : start + rows]
+        block = block.toarray() if _is_csr(X) else block
+        yield start, np.ascontiguousarray(block, dtype=dtype)
