@@ -79,10 +79,16 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         None is ``Gaussian(lengthscale="scale")``.
     n_components : int, default=1000
         D, exactly the number of output columns.
-    projection : {"auto", "dense", "orthogonal"}, default="auto"
-        How the random rows are drawn. ``"dense"``: independent;
-        ``"orthogonal"``: in orthogonal blocks, which lowers the variance
-        (only for laws invariant under rotations).
+    projection : str, default="auto"
+        How the random rows are drawn. ``"dense"``: independent, the matrix is
+        kept; ``"streamed"``: the same entries, made again when needed;
+        ``"orthogonal"``: in orthogonal blocks, which lowers the variance;
+        ``"structured"``: orthogonal blocks by fast Walsh-Hadamard transforms,
+        at a cost of log d a feature and no memory; ``"qmc"``: a scrambled
+        Sobol sequence. ``"auto"``: where the law of the rows is invariant
+        under rotations, structured from 64 columns on and orthogonal below;
+        for the others (Laplacian, Cauchy) dense, or streamed if the matrix
+        would take more than 500 MB.
     fourier : {"pair", "offset"}, default="pair"
         ``"pair"``: cos and sin of D/2 frequencies, interleaved (with D odd
         the last column is a single cosine with a random phase); ``"offset"``:

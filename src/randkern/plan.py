@@ -93,6 +93,15 @@ class Plan:
         """Number of output columns."""
         return self.groups[-1].stop
 
+    def stored_bytes(self, itemsize: int) -> int:
+        """Return the memory that the entries of its projections keep in use."""
+        return sum(
+            factor.projection.stored_bytes(itemsize)
+            for group in self.groups
+            if group.output != "mean"
+            for factor in group.factors
+        )
+
 
 def evaluate(
     plan: Plan,

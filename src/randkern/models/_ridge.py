@@ -18,9 +18,11 @@ from randkern.features import fit_plan, resolve_kernel
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
+    dual_bytes,
     exact_gram,
     feature_block_rows,
     feature_gram,
+    feature_gram_bytes,
     solve_dual,
 )
 from randkern.plan import evaluate
@@ -76,7 +78,7 @@ class KernelRidge(BaseEstimator):
         elif self.plan_.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
-            self._check_primal_memory(Y.shape[1], limit)
+            self._check_primal_memory(Y.shape[1], X.dtype.itemsize, limit)
             statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
             statistics.add(self.plan_, X, Y, sample_weight)
             self._solve_primal(statistics, overwrite=True)
@@ -86,10 +88,10 @@ class KernelRidge(BaseEstimator):
         for name in ("_statistics", "coef_", "dual_coef_", "X_fit_", "solution_"):
             self.__dict__.pop(name, None)
 
-    def _check_primal_memory(self, n_targets: int, limit: int) -> None:
+    def _check_primal_memory(self, n_targets: int, itemsize: int, limit: int) -> None:
         D = self.plan_.n_components
         check_memory(
-            NormalEquations.n_bytes(D, n_targets),
+            NormalEquations.n_bytes(self.plan_, n_targets, itemsize),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
             "Use fewer components",
@@ -107,7 +109,8 @@ class KernelRidge(BaseEstimator):
         """Solve an n × n system where there are more features than rows."""
         n, D = X.shape[0], self.plan_.n_components
         check_memory(
-            8 * n * (n + 2 * Y.shape[1]) + n * _FEATURE_BLOCK * X.dtype.itemsize,
+            dual_bytes(n, Y.shape[1])
+            + feature_gram_bytes(self.plan_, n, X.dtype.itemsize),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
@@ -130,7 +133,7 @@ class KernelRidge(BaseEstimator):
     ) -> None:
         n = X.shape[0]
         check_memory(
-            8 * n * (n + 2 * Y.shape[1]),
+            dual_bytes(n, Y.shape[1]),
             limit,
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
             "Use random features (for instance n_components=10_000)",
@@ -167,7 +170,9 @@ class KernelRidge(BaseEstimator):
             self._forget()
             limit = resolve_memory_limit(self.memory_limit)
             self._prepare(X, sample_weight)
-            self._check_primal_memory(Y.shape[1], limit // 2 if solve else limit)
+            self._check_primal_memory(
+                Y.shape[1], X.dtype.itemsize, limit // 2 if solve else limit
+            )
             self._statistics = NormalEquations.empty(
                 self.plan_.n_components, Y.shape[1]
             )

@@ -27,14 +27,18 @@ from randkern.solvers import Cholesky, Solution
 __all__ = [
     "NormalEquations",
     "check_memory",
+    "dual_bytes",
     "exact_gram",
     "feature_gram",
+    "feature_gram_bytes",
     "solve_dual",
 ]
 
 # A block of features: long enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
-_COLUMNS = 2048
+_COLUMNS = 1024
+# Tiles of that size that exact values may take at a time.
+_TILES = 6
 _CROSS_ROWS = 512
 
 
@@ -76,9 +80,10 @@ class NormalEquations:
         )
 
     @staticmethod
-    def n_bytes(n_components: int, n_targets: int) -> int:
-        """Memory of the statistics and of one block of features."""
-        return 8 * n_components * (n_components + 2 * n_targets) + _BLOCK_BYTES
+    def n_bytes(plan: Plan, n_targets: int, itemsize: int) -> int:
+        """Memory of the statistics, the projection and one block of features."""
+        D = plan.n_components
+        return 8 * D * (D + 2 * n_targets) + plan.stored_bytes(itemsize) + _BLOCK_BYTES
 
     def add(
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
@@ -135,6 +140,17 @@ def power_of_two(sample_weight: np.ndarray | None) -> float:
     """Return a power of two near the largest weight: division by it is exact."""
     largest = 1.0 if sample_weight is None else float(sample_weight.max())
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
+
+
+def dual_bytes(n: int, n_targets: int) -> int:
+    """Memory of an n × n system and of the tiles it is made of."""
+    return 8 * (n * (n + 2 * n_targets) + _TILES * min(n, _COLUMNS) ** 2)
+
+
+def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
+    """Memory that :func:`feature_gram` takes beside its result."""
+    width = min(plan.n_components, _COLUMNS)
+    return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:

@@ -44,7 +44,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     solver : {"auto", "cholesky"}, default="auto"
-    projection : {"auto", "dense", "orthogonal"}, default="auto"
+    projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
@@ -123,8 +123,9 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         """Add rows to those seen by earlier calls of `partial_fit`.
 
         `fit` keeps no statistics, so that the first call after it starts anew.
-        The first batch settles lengthscales that are rules. Equals `fit` on
-        all rows at once if those are given as numbers.
+        The first batch settles all that depends on data: lengthscales that are
+        rules, categories, the shares of the terms of a sum. With a kernel that
+        leaves nothing to data the result equals `fit` on all rows at once.
 
         Parameters
         ----------
@@ -186,7 +187,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     solver : {"auto", "cholesky"}, default="auto"
-    projection : {"auto", "dense", "orthogonal"}, default="auto"
+    projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.

@@ -13,6 +13,7 @@ from randkern.projections.identity import Identity
 from randkern.projections.orthogonal import Orthogonal
 from randkern.projections.quasi import QuasiMonteCarlo
 from randkern.projections.roots import Roots
+from randkern.projections.structured import Structured
 
 __all__ = [
     "PROJECTIONS",
@@ -26,16 +27,19 @@ __all__ = [
     "QuasiMonteCarlo",
     "Roots",
     "Streamed",
+    "Structured",
     "make_projection",
 ]
 
 _BY_NAME: dict[str, type[Projection]] = {
-    cls.name: cls for cls in (Dense, Streamed, Orthogonal, QuasiMonteCarlo)
+    cls.name: cls for cls in (Dense, Streamed, Orthogonal, Structured, QuasiMonteCarlo)
 }
 PROJECTIONS = ("auto", *_BY_NAME)
 
 # SciPy's table of direction numbers ends here.
 _SOBOL_DIMENSIONS = 21201
+# Structured rows are visibly not normal in fewer dimensions, padded or not.
+_STRUCTURED_WIDTH = 64
 # "auto" keeps a matrix of independent entries up to this size.
 _KEPT_BYTES = 500 * 10**6
 
@@ -62,7 +66,7 @@ def make_projection(
     """
     if name == "auto":
         name = _automatic(n_draws, width, law)
-    if name == "orthogonal" and not law.rotation_invariant:
+    if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
             f"projection={name!r} needs frequencies whose law is invariant under "
             f"rotations, but those of {owner} are independent {law.entries} "
@@ -84,7 +88,7 @@ def make_projection(
 
 def _automatic(n_draws: int, width: int, law: Law) -> str:
     """Return the projection that "auto" stands for."""
-    if law.rotation_invariant and width < 64:
-        return "orthogonal"
+    if law.rotation_invariant:
+        return "structured" if width >= _STRUCTURED_WIDTH else "orthogonal"
     entries = n_draws * width * (2 if law.is_complex else 1)
     return "dense" if 4 * entries <= _KEPT_BYTES else "streamed"

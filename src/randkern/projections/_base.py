@@ -156,6 +156,10 @@ class Projection(ABC):
         pair (real part, imaginary part).
         """
 
+    def stored_bytes(self, itemsize: int) -> int:
+        """Return the memory of the entries that are kept."""
+        return 0
+
     @cached_property
     def mixing_factors(self) -> np.ndarray:
         """The mixing factor of every row (ones where the law has none)."""
@@ -233,15 +237,19 @@ class Stored(Projection):
     def draw(self) -> tuple[np.ndarray, ...]:
         """Return the matrix, (n_draws, width), or its real and imaginary part."""
 
+    def stored_bytes(self, itemsize: int) -> int:
+        parts = 2 if self.law.is_complex else 1
+        return parts * self.n_draws * self.width * itemsize
+
     def matrices(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
         """Return what :meth:`draw` draws in `dtype`, kept from call to call."""
-        if dtype.char not in self._cache:
+        kept = self._cache.get(dtype.char)
+        if kept is None:
+            kept = tuple(part.astype(dtype, copy=False) for part in self.draw())
             # One copy at a time is kept: a map is used with one dtype.
             self._cache.clear()
-            self._cache[dtype.char] = tuple(
-                part.astype(dtype, copy=False) for part in self.draw()
-            )
-        return self._cache[dtype.char]
+            self._cache[dtype.char] = kept
+        return kept
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         tiles = [X @ part[start:stop].T for part in self.matrices(X.dtype)]

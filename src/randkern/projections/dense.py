@@ -60,6 +60,9 @@ class Streamed(Dense):
 
     name = "streamed"
 
+    def stored_bytes(self, itemsize: int) -> int:
+        return 0
+
     @property
     def tile_draws(self) -> int:
         """Number of rows of the matrix that are made at a time."""

@@ -159,11 +159,13 @@ class Cholesky:
     @staticmethod
     def _residual(state: CholeskyState, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         # The upper triangle of the transpose holds the matrix, except for its
-        # diagonal, which is the factor's.
-        matrix = state.factor_and_matrix.T
-        product = dsymm(1.0, matrix, x, lower=0)
-        excess = np.diagonal(matrix) - state.diagonal
-        return b - (product - excess[:, None] * x)
+        # diagonal, which is the factor's: it is lent the matrix's for a moment.
+        matrix = state.factor_and_matrix
+        factor_diagonal = np.diagonal(matrix).copy()
+        np.fill_diagonal(matrix, state.diagonal)
+        product = dsymm(1.0, matrix.T, x, lower=0)
+        np.fill_diagonal(matrix, factor_diagonal)
+        return b - product
 
 
 def _check_square(matrix: np.ndarray) -> None:
