@@ -191,6 +191,9 @@ def test_inputs_of_any_layout():
     for phase in (base[:, :7], np.asfortranarray(base[:, :7]), backwards):
         cpu.cos_sin_pairs(phase, 1.0, out)
         np.testing.assert_allclose(out, expected, atol=4e-16)
+    misaligned = np.frombuffer(b"x" + base.tobytes(), np.uint8)[1:].view(float)
+    cpu.cos_sin_pairs(misaligned.reshape(9, 14)[:, :7], 1.0, out)
+    np.testing.assert_allclose(out, expected, atol=4e-16)
     row = np.broadcast_to(base[0, :7], (9, 7))
     cpu.cos_sin_pairs(row, 1.0, out)
     np.testing.assert_allclose(out, np.tile(expected[0], (9, 1)), atol=4e-16)
@@ -302,8 +305,8 @@ def test_out_of_another_dtype_raises():
 def primitives(seed):
     """Return the results of every compiled primitive on work for several threads."""
     rng = np.random.default_rng(seed)
-    phase = rng.normal(size=(301, 3000)).astype(np.float32)
-    results = [np.empty((301, 6000), np.float32)]
+    phase = rng.normal(size=(901, 3000)).astype(np.float32)
+    results = [np.empty((901, 6000), np.float32)]
     cpu.cos_sin_pairs(phase, 1.0, results[0])
     results.append(np.empty_like(phase))
     cpu.cosines(phase, phase[0], 1.0, results[1], phase)
@@ -311,7 +314,7 @@ def primitives(seed):
     cpu.modulus_power(phase, phase, 3.0, 1.0, results[2])
     for function in (cpu.manhattan_distances, cpu.cauchy_kernel):
         results.append(np.empty((301, 301)))
-        function(phase[:, :100], phase[:, :100], results[-1])
+        function(phase[:301, :100], phase[:301, :100], results[-1])
     results.append(counter.random_matrix(seed, "normal", 5, 305, 7, 2007))
     results.append(counter.random_matrix(seed, "normal", 5, 8, 7, 200_007))
     return results

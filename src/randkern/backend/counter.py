@@ -98,7 +98,8 @@ _P6 = np.float32(0.127615775364)
 _P7 = np.float32(-0.07634497759)
 _SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
 
-_inline = njit(forceinline=True, fastmath={"contract"})
+# Python's division checks for zero, which keeps a loop scalar; NumPy's does not.
+_inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")
 
 
 @_inline
@@ -166,7 +167,9 @@ def _transform_normal(words, n, values):
 def _transform_cauchy(words, n, values):
     for i in range(_HALF_TILE + n):
         # Odd, so never 0; near 0, where the value is large, it is exact.
-        fraction = np.float32(np.int32(words[i]) | np.int32(1)) * _TWO_TO_MINUS_32
+        fraction = (
+            np.float32(np.int32(np.int32(words[i]) | np.int32(1))) * _TWO_TO_MINUS_32
+        )
         cosine, sine = cos_sin_half_turn_f32(fraction)
         values[i] = cosine / sine
 

@@ -3,88 +3,84 @@
 import numpy as np
 from numba import njit
 
-from randkern.backend.rows import check_out, input_rows, output_rows
+from randkern.backend.rows import check_out, output_rows
 from randkern.backend.threads import run_over_ranges
 
 __all__ = ["cauchy_kernel", "manhattan_distances"]
 
 _ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile: in the second cache
+_BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a copy in float64, at most 8 MB
+_NANOSECONDS_A_TERM = 0.3
 
-_compiled = njit(nogil=True, cache=True)
-_contracted = njit(nogil=True, cache=True, fastmath={"contract"})
+_compiled = njit(nogil=True, cache=True, error_model="numpy")
+_contracted = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 
 
 @_compiled
-def _add_differences(x, stride, i, k, n_dims, columns, width, total):
-    """Add |x_ik - y_jk| over a range of k, for all j of a tile, four k at a time."""
+def _add_differences(x, k, n_dims, columns, width, total):
+    """Add |x_k - y_jk| over a range of k, for all j of a tile, four k at a time."""
     n_unrolled = n_dims // 4 * 4
     for d in range(0, n_unrolled, 4):
-        p = i * stride + k + d
-        x0, x1 = np.float64(x[p]), np.float64(x[p + 1])
-        x2, x3 = np.float64(x[p + 2]), np.float64(x[p + 3])
+        x0, x1, x2, x3 = x[k + d], x[k + d + 1], x[k + d + 2], x[k + d + 3]
         for j in range(width):
             total[j] += (abs(x0 - columns[d, j]) + abs(x1 - columns[d + 1, j])) + (
                 abs(x2 - columns[d + 2, j]) + abs(x3 - columns[d + 3, j])
             )
     for d in range(n_unrolled, n_dims):
-        x0 = np.float64(x[i * stride + k + d])
         for j in range(width):
-            total[j] += abs(x0 - columns[d, j])
+            total[j] += abs(x[k + d] - columns[d, j])
 
 
 @_contracted
-def _multiply_factors(x, stride, i, k, n_dims, columns, width, total):
-    """Multiply by 1 + (x_ik - y_jk)^2 over a range of k, for all j of a tile."""
+def _multiply_factors(x, k, n_dims, columns, width, total):
+    """Multiply by 1 + (x_k - y_jk)^2 over a range of k, for all j of a tile."""
     n_unrolled = n_dims // 2 * 2
     for d in range(0, n_unrolled, 2):
-        p = i * stride + k + d
-        x0, x1 = np.float64(x[p]), np.float64(x[p + 1])
+        x0, x1 = x[k + d], x[k + d + 1]
         for j in range(width):
             a = x0 - columns[d, j]
             b = x1 - columns[d + 1, j]
             total[j] *= (1.0 + a * a) * (1.0 + b * b)
     for d in range(n_unrolled, n_dims):
-        x0 = np.float64(x[i * stride + k + d])
         for j in range(width):
-            a = x0 - columns[d, j]
+            a = x[k + d] - columns[d, j]
             total[j] *= 1.0 + a * a
 
 
 @_compiled
-def _pairwise(
-    x, x_stride, y, y_stride, cauchy, out, out_stride, rows, n_columns, n_features
-):
-    start, stop = rows
+def _pairwise(x, y, cauchy, out, stride):
+    n_rows, n_features = x.shape
+    n_columns = y.shape[0]
     columns = np.empty((_DIMENSIONS, _COLUMNS))
     totals = np.empty((_ROWS, _COLUMNS))
-    for i0 in range(start, stop, _ROWS):
-        i1 = min(i0 + _ROWS, stop)
+    for i0 in range(0, n_rows, _ROWS):
+        i1 = min(i0 + _ROWS, n_rows)
         for j0 in range(0, n_columns, _COLUMNS):
             width = min(_COLUMNS, n_columns - j0)
-            totals[:] = 1.0 if cauchy else 0.0
-            for k0 in range(0, n_features, _DIMENSIONS):
-                n_dims = min(_DIMENSIONS, n_features - k0)
+            for i in range(_ROWS):
+                for j in range(_COLUMNS):
+                    totals[i, j] = 1.0 if cauchy else 0.0
+            for k in range(0, n_features, _DIMENSIONS):
+                n_dims = min(_DIMENSIONS, n_features - k)
                 for j in range(width):
-                    start_y = (j0 + j) * y_stride + k0
-                    row = y[start_y : start_y + n_dims]
+                    row = y[j0 + j, k : k + n_dims]
                     for d in range(n_dims):
                         columns[d, j] = row[d]
                 for i in range(i0, i1):
-                    total = totals[i - i0]
                     if cauchy:
                         _multiply_factors(
-                            x, x_stride, i, k0, n_dims, columns, width, total
+                            x[i], k, n_dims, columns, width, totals[i - i0]
                         )
                     else:
                         _add_differences(
-                            x, x_stride, i, k0, n_dims, columns, width, total
+                            x[i], k, n_dims, columns, width, totals[i - i0]
                         )
             for i in range(i0, i1):
                 total = totals[i - i0]
-                start_out = i * out_stride + j0
-                row_out = out[start_out : start_out + width]
+                start = i * stride + j0
+                values = out[start : start + width]
                 for j in range(width):
-                    row_out[j] = 1.0 / total[j] if cauchy else total[j]
+                    values[j] = 1.0 / total[j] if cauchy else total[j]
 
 
 def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -> None:
@@ -97,18 +93,19 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
         )
     if out.size == 0:
         return
-    if d == 0:
-        out[...] = 1.0 if cauchy else 0.0
-        return
-    single = X.dtype == np.float32 and Y.dtype == np.float32
-    dtype = np.dtype(np.float32 if single else np.float64)
-    xs, ys = input_rows(X, dtype), input_rows(Y, dtype)
-    outs = output_rows(out)
+    # Blocks are copied to float64, which spares compiled versions for float32.
+    step = max(1, min(_BLOCK_ROWS, _BLOCK_SIZE // max(d, 1)))
 
     def task(start: int, stop: int) -> None:
-        _pairwise(*xs, *ys, cauchy, *outs, (start, stop), m, d)
+        for i in range(start, stop, step):
+            rows = slice(i, min(i + step, stop))
+            x = np.array(X[rows], dtype=np.float64, order="C")
+            for j in range(0, m, step):
+                columns = slice(j, min(j + step, m))
+                y = np.array(Y[columns], dtype=np.float64, order="C")
+                _pairwise(x, y, cauchy, *output_rows(out[rows, columns]))
 
-    run_over_ranges(task, n, 0.3 * n * m * d, _ROWS)
+    run_over_ranges(task, n, _NANOSECONDS_A_TERM * n * m * d, _ROWS)
 
 
 def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:

@@ -6,6 +6,7 @@ with no thought for speed.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = [
     "add_cross",
@@ -23,7 +24,7 @@ __all__ = [
 _LAWS = ("normal", "cauchy", "laplace", "uniform", "sign")
 
 
-def philox4x32(counter: np.ndarray, key: np.ndarray, n_rounds: int = 10) -> np.ndarray:
+def philox4x32(counter: ArrayLike, key: ArrayLike, n_rounds: int = 10) -> np.ndarray:
     """Return the words of Philox4x32.
 
     Parameters

@@ -64,11 +64,14 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     stride, rest = divmod(array.strides[0], dtype.itemsize)
     contiguous = n_cols == 1 or array.strides[1] == dtype.itemsize
     if rest or stride < 0 or not contiguous or not array.flags.aligned:
-        array = np.ascontiguousarray(array)
+        array = array.copy()
         stride = n_cols
+    if array.flags.c_contiguous:  # as_strided does it too, and takes 10 us
+        flat = array.reshape(-1)
+        flat.flags.writeable = False
+        return flat, n_cols
     size = (n_rows - 1) * stride + n_cols
-    flat = as_strided(array, (size,), (dtype.itemsize,), writeable=False)
-    return flat, stride
+    return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride
 
 
 def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
@@ -111,5 +114,7 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
         )
     if not array.flags.writeable:
         raise ValueError("out is read-only; pass a writable array.")
+    if array.flags.c_contiguous:
+        return array.reshape(-1), n_cols
     size = (n_rows - 1) * stride + n_cols
     return as_strided(array, (size,), (itemsize,)), stride
