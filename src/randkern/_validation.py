@@ -16,14 +16,16 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import check_array
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 __all__ = [
     "Rows",
     "TableEncoder",
     "check_choice",
+    "check_count",
     "check_kernel_rows",
     "check_positive",
+    "check_weights",
     "column_names",
     "validate_rows",
 ]
@@ -53,6 +55,29 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
+def check_count(name: str, value: Any) -> int:
+    """Return `value` as a positive int."""
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not isinstance(value, numbers.Integral)
+        or value < 1
+    ):
+        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    return int(value)
+
+
+def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
+    """Return weights of the rows of X as float64, not negative and not all 0."""
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    if not np.any(weights):
+        raise ValueError("every sample_weight is zero: no row is left to fit.")
+    return weights
+
+
 def is_table(X: Any) -> bool:
     """Tell whether `X` is a dataframe (pandas or polars)."""
     return hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")
@@ -73,7 +98,8 @@ def _is_numeric(column: Any) -> bool:
         return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
     import pandas as pd
 
-    return pd.api.types.is_numeric_dtype(dtype)
+    numeric = pd.api.types.is_numeric_dtype(dtype)
+    return numeric and not pd.api.types.is_complex_dtype(dtype)
 
 
 def _as_objects(column: Any) -> np.ndarray:
@@ -88,6 +114,16 @@ def _as_objects(column: Any) -> np.ndarray:
     return values
 
 
+def _check_one_type(name: Any, values: np.ndarray) -> None:
+    """Raise if a column mixes types, which have no order."""
+    types = {type(value).__name__ for value in values if value is not None}
+    if len(types) > 1:
+        raise ValueError(
+            f"column {name!r} mixes {' and '.join(sorted(types))} values; convert it "
+            "to one type."
+        )
+
+
 @dataclass(frozen=True)
 class TableEncoder:
     """Numbers for a dataframe: text and categorical columns become codes.
@@ -97,6 +133,7 @@ class TableEncoder:
     """
 
     encoded: tuple[int, ...]
+    names: tuple[Any, ...]
     encoder: OrdinalEncoder | None
 
     @classmethod
@@ -105,21 +142,33 @@ class TableEncoder:
         encoded = tuple(
             j for j, name in enumerate(X.columns) if not _is_numeric(X[name])
         )
+        names = tuple(X.columns)
         for j in encoded:
-            name = list(X.columns)[j]
-            if "date" in str(X[name].dtype).lower():
+            dtype = str(X[names[j]].dtype).lower()
+            if any(word in dtype for word in ("date", "time", "duration", "complex")):
                 raise ValueError(
-                    f"column {name!r} holds dates ({X[name].dtype}); convert it "
-                    "to numbers, or drop it."
+                    f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
+                    "it to real numbers, or drop it."
                 )
+            _check_one_type(names[j], _as_objects(X[names[j]]))
         if not encoded:
-            return cls((), None)
+            return cls((), names, None)
         encoder = OrdinalEncoder(
             handle_unknown="use_encoded_value",
             unknown_value=-1,
             encoded_missing_value=-2,
         ).fit(cls._objects(X, encoded))
-        return cls(encoded, encoder)
+        return cls(encoded, names, encoder)
+
+    def check_numbers(self, columns: tuple[int, ...], reader: Any) -> None:
+        """Raise if `reader`, which needs numbers, reads categories."""
+        text = sorted(set(columns) & set(self.encoded))
+        if text:
+            raise ValueError(
+                f"column {self.names[text[0]]!r} holds categories, but {reader} needs "
+                "numbers; restrict the kernel with columns=, and use "
+                "Categorical(columns=...) for the others."
+            )
 
     @staticmethod
     def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
@@ -172,8 +221,14 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     )
 
 
-def check_kernel_rows(X: Any, Y: Any = None) -> tuple[Rows, Rows | None]:
-    """Return the arguments of a kernel as float arrays or CSR of one dtype."""
+def check_kernel_rows(
+    X: Any, Y: Any = None
+) -> tuple[Rows, Rows | None, TableEncoder | None]:
+    """Return the arguments of a kernel as float arrays or CSR of one dtype.
+
+    The third is what made numbers of the categories of a dataframe.
+    """
+    encoder = None
     if is_table(X):
         encoder = TableEncoder.of(X)
         if Y is not None:
@@ -181,13 +236,18 @@ def check_kernel_rows(X: Any, Y: Any = None) -> tuple[Rows, Rows | None]:
                 raise ValueError(
                     f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
                 )
+            if list(Y.columns) != list(X.columns):
+                raise ValueError(
+                    f"X has the columns {list(X.columns)}, but Y has "
+                    f"{list(Y.columns)}; they must be the same, in the same order."
+                )
             # Categories that X lacks share a code that no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     X = check_array(X, order="C", input_name="X", **options)
     if Y is None:
-        return X, None
+        return X, None, encoder
     Y = check_array(Y, order="C", input_name="Y", **options)
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
@@ -195,7 +255,7 @@ def check_kernel_rows(X: Any, Y: Any = None) -> tuple[Rows, Rows | None]:
             "rows of the same width."
         )
     dtype = np.result_type(X.dtype, Y.dtype)
-    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False)
+    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
 
 
 def densify(X: Rows) -> np.ndarray:

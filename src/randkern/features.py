@@ -12,38 +12,16 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, validate_rows
-from randkern.kernels import Gaussian, Kernel
-from randkern.kernels.draw import draw_plan, mean_diagonals
+from randkern._validation import Rows, check_weights, validate_rows
+from randkern.kernels import Kernel
+from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
-__all__ = ["RandomFeatures", "fit_plan", "resolve_kernel"]
-
-
-def resolve_kernel(
-    kernel: Kernel | None,
-    X: Rows,
-    sample_weight: np.ndarray | None,
-    stream: Stream,
-    names: Any,
-) -> Kernel:
-    """Return the kernel with numbers for all that depends on data.
-
-    None stands for ``Gaussian(lengthscale="scale")``.
-    """
-    if kernel is None:
-        kernel = Gaussian(lengthscale="scale")
-    if not isinstance(kernel, Kernel):
-        raise ValueError(
-            f"kernel must be a kernel object or None, got {kernel!r}; use for "
-            "instance randkern.Gaussian(lengthscale='scale')."
-        )
-    names = None if names is None else list(names)
-    return kernel._resolve(X, sample_weight, stream, names)
+__all__ = ["RandomFeatures", "fit_plan"]
 
 
 def fit_plan(
@@ -169,13 +147,12 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         self._validate_params()
         X = validate_rows(self, X, reset=True)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+        sample_weight = check_weights(sample_weight, X)
         stream = root_stream(self.random_state)
         names = getattr(self, "feature_names_in_", None)
-        self.kernel_ = resolve_kernel(self.kernel, X, sample_weight, stream, names)
+        self.kernel_ = resolve_kernel(
+            self.kernel, X, sample_weight, stream, names, self.table_encoder_
+        )
         self.plan_ = fit_plan(
             self.kernel_,
             X,

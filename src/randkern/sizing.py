@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from randkern._random import root_stream
 from randkern._validation import (
     Rows,
     check_choice,
+    check_count,
     check_kernel_rows,
     check_positive,
     column_names,
 )
-from randkern.kernels import Gaussian, Kernel
-from randkern.kernels.draw import variance
+from randkern.kernels import Kernel
+from randkern.kernels.draw import largest_width, resolve_kernel, variance
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
+
+_MOST_COMPONENTS = 10**12
 
 
 def suggest_n_components(
@@ -70,7 +74,7 @@ def suggest_n_components(
     >>> import numpy as np, randkern as rk
     >>> X = np.random.default_rng(0).normal(size=(200, 4))
     >>> rk.suggest_n_components(rk.Gaussian(2.0), X, relative_error=0.05)
-    328
+    980
     """
     check_positive("relative_error", relative_error)
     check_choice("fourier", fourier, ("pair", "offset"))
@@ -79,7 +83,8 @@ def suggest_n_components(
         raise ValueError(
             f"the error between rows needs at least 2 rows, got {X.shape[0]}."
         )
-    n_terms = len(kernel.terms())
+    terms = kernel.terms()
+    limit = largest_width(terms, X.shape[1])
     exact = kernel._gram(X, None)
     np.fill_diagonal(exact, 0.0)
     scale = float(np.sum(exact**2))
@@ -94,24 +99,26 @@ def suggest_n_components(
         np.fill_diagonal(values, 0.0)
         return math.sqrt(max(float(values.sum()), 0.0) / scale)
 
-    return _smallest(error, relative_error, n_terms)
+    return _smallest(error, relative_error, len(terms), limit)
 
 
-def _smallest(error: Any, target: float, at_least: int) -> int:
-    """Return the smallest D with error(D) <= target, for error about c/√D."""
-    high = max(at_least, 2)
-    try:
-        while (current := error(high)) > target:
-            if high > 2**53:
-                raise ValueError(
-                    f"no number of features reaches a relative error of {target}."
-                )
-            high = max(2 * high, math.ceil(high * (current / target) ** 2))
-    except ValueError:
-        # A dot product alone is exact at its d columns and allows no more.
-        if at_least == 1 and error(1) == 0:
-            return 1
-        raise
+def _smallest(
+    error: Callable[[int], float], target: float, at_least: int, at_most: int | None
+) -> int:
+    """Return the smallest D with error(D) <= target, for error about c/√D.
+
+    `at_most` is the width at which a kernel's features are exact, if there is one.
+    """
+    high = at_least if at_most is None else at_most
+    while (current := error(high)) > target:
+        if high >= _MOST_COMPONENTS:
+            raise ValueError(
+                f"a relative error of {target:.3g} takes more than "
+                f"{_MOST_COMPONENTS:.0e} features; use the exact kernel "
+                "(n_components=None), or allow a larger error."
+            )
+        wanted = high * min((current / target) ** 2, _MOST_COMPONENTS)
+        high = min(max(2 * high, math.ceil(wanted)), _MOST_COMPONENTS)
     low = at_least - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -164,7 +171,7 @@ def hoeffding_n_components(
     check_positive("error", error)
     check_positive("bound", bound)
     check_choice("fourier", fourier, ("pair", "offset"))
-    if not 0 < failure_probability < 1:
+    if not check_positive("failure_probability", failure_probability) < 1:
         raise ValueError(
             f"failure_probability must be between 0 and 1, got {failure_probability}."
         )
@@ -205,7 +212,7 @@ def effective_dimension(
     >>> import numpy as np, randkern as rk
     >>> X = np.random.default_rng(0).normal(size=(200, 4))
     >>> round(rk.effective_dimension(rk.Gaussian(2.0), X, alpha=1.0), 1)
-    40.0
+    20.5
     """
     check_positive("alpha", alpha)
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -220,11 +227,11 @@ def _sampled(
     kernel: Kernel | None, X: Any, max_rows: int, random_state: Any
 ) -> tuple[Kernel, Rows]:
     """Return the kernel resolved on X, and a sample of its rows in float64."""
+    check_count("max_rows", max_rows)
     names = column_names(X)
-    X, _ = check_kernel_rows(X)
+    X, _, encoder = check_kernel_rows(X)
     stream = root_stream(random_state)
-    kernel = Gaussian(lengthscale="scale") if kernel is None else kernel
-    kernel = kernel._resolve(X, None, stream, names)
+    kernel = resolve_kernel(kernel, X, None, stream, names, encoder)
     if X.shape[0] > max_rows:
         generator = stream.child("rows").generator()
         chosen = np.sort(generator.choice(X.shape[0], max_rows, replace=False))

@@ -13,8 +13,11 @@ from sklearn.base import BaseEstimator, clone
 from randkern._random import Stream, root_stream
 from randkern._validation import (
     Rows,
+    TableEncoder,
     check_choice,
+    check_count,
     check_kernel_rows,
+    check_weights,
     column_names,
 )
 from randkern.blocks import row_blocks
@@ -84,8 +87,8 @@ class Kernel(BaseEstimator):
             If a lengthscale still is ``"scale"`` or ``"median"``.
         """
         kernel = self._bind(column_names(X))
-        X, Y = check_kernel_rows(X, Y)
-        kernel._check(X.shape[1])
+        X, Y, encoder = check_kernel_rows(X, Y)
+        kernel._check(X.shape[1], encoder)
         for rows in (X,) if Y is None else (X, Y):
             check_finite_diagonal(kernel._diag(rows), rows.dtype)
         return kernel._gram(X, Y)
@@ -93,8 +96,8 @@ class Kernel(BaseEstimator):
     def diag(self, X: Any) -> np.ndarray:
         """Return k(x, x) for every row x of `X`, shape (n,)."""
         kernel = self._bind(column_names(X))
-        X, _ = check_kernel_rows(X)
-        kernel._check(X.shape[1])
+        X, _, encoder = check_kernel_rows(X)
+        kernel._check(X.shape[1], encoder)
         return kernel._diag(X).astype(X.dtype, copy=False)
 
     def resolve(
@@ -111,11 +114,10 @@ class Kernel(BaseEstimator):
             Seeds the sample of rows behind ``"median"``.
         """
         names = column_names(X)
-        X, _ = check_kernel_rows(X)
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight, dtype=float)
+        X, _, encoder = check_kernel_rows(X)
+        sample_weight = check_weights(sample_weight, X)
         stream = root_stream(random_state)
-        return self._resolve(X, sample_weight, stream, names)
+        return self._resolve(X, sample_weight, stream, names, encoder)
 
     def feature_variance(
         self,
@@ -148,9 +150,10 @@ class Kernel(BaseEstimator):
         from randkern.kernels.draw import variance
 
         check_choice("fourier", fourier, ("pair", "offset"))
+        check_count("n_components", n_components)
         kernel = self._bind(column_names(X))
-        X, Y = check_kernel_rows(X, Y)
-        kernel._check(X.shape[1])
+        X, Y, encoder = check_kernel_rows(X, Y)
+        kernel._check(X.shape[1], encoder)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
         return variance(kernel, X, Y, n_components, fourier)
@@ -171,10 +174,12 @@ class Kernel(BaseEstimator):
     def _diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal for checked rows, in float64."""
 
-    def _check(self, n_features: int) -> None:
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
         """Raise unless every leaf has numbers that fit `n_features` columns."""
         for leaf in self.leaves():
             leaf._check_leaf(n_features)
+            if encoder is not None and not leaf.reads_categories:
+                encoder.check_numbers(leaf._selected(n_features), leaf)
 
     def _bind(self, names: list[str] | None) -> Kernel:
         """Return a kernel whose columns are numbers, given the names."""
@@ -191,6 +196,7 @@ class Kernel(BaseEstimator):
         sample_weight: np.ndarray | None,
         stream: Stream,
         names: list[str] | None = None,
+        encoder: TableEncoder | None = None,
     ) -> Kernel:
         """Return the resolved kernel for checked rows."""
         if sample_weight is not None and np.any(sample_weight == 0):
@@ -200,7 +206,7 @@ class Kernel(BaseEstimator):
         for index, leaf in enumerate(resolved.leaves()):
             leaf._check_columns(X.shape[1])
             leaf._resolve_leaf(X, sample_weight, stream.child("resolve", index))
-        resolved._check(X.shape[1])
+        resolved._check(X.shape[1], encoder)
         return resolved
 
     def __add__(self, other: Any) -> Kernel:
@@ -231,6 +237,8 @@ class Leaf(Kernel):
 
     #: What one random projection contributes to a draw (see `randkern.plan`).
     role: ClassVar[Literal["phase", "modulus", "signed"]]
+    #: Whether codes of categories are as good as numbers.
+    reads_categories: ClassVar[bool] = False
     columns: Any
 
     def terms(self) -> list[Term]:

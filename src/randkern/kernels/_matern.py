@@ -21,6 +21,8 @@ def matern_correlation(squared: np.ndarray, nu: float) -> np.ndarray:
         return np.exp(squared, out=squared)
     z = np.sqrt(squared, out=squared)
     z *= math.sqrt(2 * nu)
+    # Beyond this the correlation is 0 in float64, and infinity spoils products.
+    np.minimum(z, 1e5 + 1e3 * nu, out=z)
     if nu in (0.5, 1.5, 2.5):
         decay = np.exp(-z)
         if nu == 0.5:
@@ -37,7 +39,6 @@ def _log_correlation(z: np.ndarray, nu: float) -> np.ndarray:
         bessel = kve(nu, z)
         log = (1 - nu) * math.log(2) - gammaln(nu) + nu * np.log(z) + np.log(bessel) - z
     log[z == 0] = 0.0
-    log[np.isposinf(z)] = -np.inf
     # K_ν overflows near 0; there only a few terms of its series matter.
     small = np.isposinf(bessel) & (z > 0)
     if small.any():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, check_positive
+from randkern._validation import Rows, TableEncoder, check_positive
 from randkern.kernels._base import Kernel, Leaf, Term
 
 __all__ = ["Product", "Scaled", "Sum"]
@@ -136,6 +136,6 @@ class Scaled(Kernel):
     def _diag(self, X: Rows) -> np.ndarray:
         return self.scale * self.kernel._diag(X)
 
-    def _check(self, n_features: int) -> None:
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
         check_positive("scale", self.scale)
-        super()._check(n_features)
+        super()._check(n_features, encoder)

@@ -89,6 +89,7 @@ class Categorical(Leaf):
     """
 
     role = "phase"
+    reads_categories = True
 
     def __init__(self, *, columns: Any = None, categories: Any = "auto"):
         self.columns = columns
@@ -97,7 +98,7 @@ class Categorical(Leaf):
     def _resolve_leaf(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
-        if isinstance(self.categories, str):
+        if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))
             self.categories = tuple(np.unique(column) for column in X.T)
 
@@ -111,13 +112,19 @@ class Categorical(Leaf):
                 )
             return
         width = len(self._selected(n_features))
-        if len(self.categories) != width or any(
-            np.size(values) == 0 or np.any(np.diff(values) <= 0)
-            for values in self.categories
+        columns = self.categories if isinstance(self.categories, (list, tuple)) else ()
+        arrays = [np.asarray(values) for values in columns]
+        if len(arrays) != width or not all(
+            values.ndim == 1
+            and values.size
+            and values.dtype.kind in "biuf"
+            and np.all(np.isfinite(values))
+            and np.all(np.diff(values.astype(float)) > 0)
+            for values in arrays
         ):
             raise ValueError(
-                f"categories must hold one strictly increasing array for each of the "
-                f"{width} columns."
+                "categories must be 'auto', or hold one strictly increasing array of "
+                f"numbers for each of the {width} columns, got {self.categories!r}."
             )
 
     def _sorted_categories(self) -> tuple[np.ndarray, ...]:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, TableEncoder
 from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
 from randkern.kernels.discrete import Categorical, Linear
+from randkern.kernels.stationary import Gaussian
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import (
     Identity,
@@ -19,7 +20,14 @@ from randkern.projections import (
     make_projection,
 )
 
-__all__ = ["allot", "draw_plan", "mean_diagonals", "variance"]
+__all__ = [
+    "allot",
+    "draw_plan",
+    "largest_width",
+    "mean_diagonals",
+    "resolve_kernel",
+    "variance",
+]
 
 Fourier = Literal["pair", "offset"]
 
@@ -32,6 +40,36 @@ def mean_diagonals(
     for diagonal in diagonals:
         check_finite_diagonal(diagonal, X.dtype)
     return np.array([np.average(d, weights=sample_weight) for d in diagonals])
+
+
+def resolve_kernel(
+    kernel: Kernel | None,
+    X: Rows,
+    sample_weight: np.ndarray | None,
+    stream: Stream,
+    names: Any = None,
+    encoder: TableEncoder | None = None,
+) -> Kernel:
+    """Return the kernel with numbers for all that depends on data.
+
+    None stands for ``Gaussian(lengthscale="scale")``. `names` are those of
+    the columns, `encoder` what made numbers of a table's categories.
+    """
+    if kernel is None:
+        kernel = Gaussian(lengthscale="scale")
+    if not isinstance(kernel, Kernel):
+        raise ValueError(
+            f"kernel must be a kernel object or None, got {kernel!r}; use for "
+            "instance randkern.Gaussian(lengthscale='scale')."
+        )
+    names = None if names is None else list(names)
+    return kernel._resolve(X, sample_weight, stream, names, encoder)
+
+
+def largest_width(terms: list[Term], n_features: int) -> int | None:
+    """Return the most columns that a kernel's features can have, None: any."""
+    widths = [_exact_width(term, n_features) for term in terms]
+    return None if None in widths else sum(width or 0 for width in widths)
 
 
 def allot(
@@ -193,7 +231,7 @@ class _TermBuilder:
                 n_draws,
                 inputs.width,
                 law,
-                repr(leaf),
+                leaf,
                 dimension,
             )
         power = float(getattr(leaf, "degree", 1.0))
@@ -210,7 +248,7 @@ class _TermBuilder:
             projection = Identity(stream, width, inputs.width, leaf.law())
         else:
             projection = make_projection(
-                "orthogonal", stream, width, inputs.width, leaf.law(), repr(leaf)
+                "orthogonal", stream, width, inputs.width, leaf.law(), leaf
             )
         weight = math.sqrt(self.term.weight / width)
         factor = Factor("signed", projection, inputs)

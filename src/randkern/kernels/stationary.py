@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend import cpu
+from randkern.blocks import row_blocks
 from randkern.kernels._base import Leaf
 from randkern.kernels._lengthscale import (
     check_lengthscale,
@@ -31,8 +32,11 @@ from randkern.projections import InputMap, Law, Mixing
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
 
 
-# Up to this squared norm the rounding of ‖x‖² + ‖y‖² − 2x·y is below 1e-8.
-_EXPANDED_NORM = 1e7
+# In so few columns differences cost no more than a matrix product.
+_FEW_COLUMNS = 16
+# ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
+_CANCELLED = 1e-3
+_PAIRS = 4096
 
 
 class Stationary(Leaf):
@@ -108,29 +112,56 @@ def _squared_distances(
     """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
 
     Dense rows are first shifted by the mean of Y, so that data far from the
-    origin does not cancel; rows that are far apart are subtracted instead.
+    origin does not cancel; where it still does, rows are subtracted instead.
     """
     if sp.issparse(X) or sp.issparse(Y):
         X = sp.csr_array(X).multiply(scale).tocsr()
         Y = sp.csr_array(Y).multiply(scale).tocsr()
         x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
         y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
-        if not np.isfinite(max(x_norms.max(), y_norms.max())):
-            return cdist(X.toarray(), Y.toarray(), "sqeuclidean")
-        products = (X @ Y.T).toarray()
     else:
         center = Y.mean(axis=0)
         X = (X - center) * scale
         Y = X if same else (Y - center) * scale
+        if X.shape[1] <= _FEW_COLUMNS:
+            return cdist(X, Y, "sqeuclidean")
         x_norms = np.einsum("ij,ij->i", X, X)
         y_norms = np.einsum("ij,ij->i", Y, Y)
-        if not max(x_norms.max(), y_norms.max()) < _EXPANDED_NORM:
-            return cdist(X, Y, "sqeuclidean")
-        products = X @ Y.T
-    products *= -2
-    products += x_norms[:, None]
-    products += y_norms
-    return np.maximum(products, 0, out=products)
+    if not np.isfinite(max(x_norms.max(), y_norms.max())):
+        return cdist(densify(X), densify(Y), "sqeuclidean")
+    products = X @ Y.T
+    squared = products.toarray() if sp.issparse(products) else products
+    squared *= -2
+    squared += x_norms[:, None]
+    squared += y_norms
+    _recompute_near(squared, X, Y, x_norms, y_norms, same)
+    return squared
+
+
+def _recompute_near(
+    squared: np.ndarray,
+    X: Rows,
+    Y: Rows,
+    x_norms: np.ndarray,
+    y_norms: np.ndarray,
+    same: bool,
+) -> None:
+    """Take from differences what ‖x‖² + ‖y‖² − 2x·y has cancelled."""
+    near = squared <= _CANCELLED * (x_norms[:, None] + y_norms)
+    if same:
+        np.fill_diagonal(near, False)
+        np.fill_diagonal(squared, 0.0)
+    if not sp.issparse(X) and np.count_nonzero(near) > near.size // 20:
+        squared[:] = cdist(X, Y, "sqeuclidean")
+        return
+    first, second = np.nonzero(near)
+    for part in row_blocks(len(first), _PAIRS):
+        difference = X[first[part]] - Y[second[part]]
+        if sp.issparse(difference):
+            squares = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
+        else:
+            squares = np.einsum("ij,ij->i", difference, difference)
+        squared[first[part], second[part]] = squares
 
 
 class Gaussian(Stationary):

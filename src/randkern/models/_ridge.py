@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import root_stream
 from randkern._validation import Rows, validate_rows
 from randkern.blocks import row_blocks, rows_within
-from randkern.features import fit_plan, resolve_kernel
+from randkern.features import fit_plan
+from randkern.kernels.draw import resolve_kernel
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
@@ -28,7 +29,7 @@ from randkern.models._systems import (
 from randkern.plan import evaluate
 from randkern.projections import PROJECTIONS
 
-__all__ = ["KernelRidge", "check_weights", "has_components"]
+__all__ = ["KernelRidge", "has_components"]
 
 _PREDICTION_BYTES = 64 * 10**6
 _FEATURE_BLOCK = 2048
@@ -54,7 +55,9 @@ class KernelRidge(BaseEstimator):
         """Resolve the kernel on X and draw its features."""
         stream = root_stream(self.random_state)
         names = getattr(self, "feature_names_in_", None)
-        self.kernel_ = resolve_kernel(self.kernel, X, sample_weight, stream, names)
+        self.kernel_ = resolve_kernel(
+            self.kernel, X, sample_weight, stream, names, self.table_encoder_
+        )
         self.plan_ = None
         if self.n_components is not None:
             self.plan_ = fit_plan(
@@ -78,7 +81,7 @@ class KernelRidge(BaseEstimator):
         elif self.plan_.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
-            self._check_primal_memory(Y.shape[1], X.dtype.itemsize, limit)
+            self._check_primal_memory(X, Y.shape[1], limit)
             statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
             statistics.add(self.plan_, X, Y, sample_weight)
             self._solve_primal(statistics, overwrite=True)
@@ -88,10 +91,12 @@ class KernelRidge(BaseEstimator):
         for name in ("_statistics", "coef_", "dual_coef_", "X_fit_", "solution_"):
             self.__dict__.pop(name, None)
 
-    def _check_primal_memory(self, n_targets: int, itemsize: int, limit: int) -> None:
+    def _check_primal_memory(self, X: Rows, n_targets: int, limit: int) -> None:
         D = self.plan_.n_components
         check_memory(
-            NormalEquations.n_bytes(self.plan_, n_targets, itemsize),
+            NormalEquations.n_bytes(
+                self.plan_, X.shape[0], n_targets, X.dtype.itemsize
+            ),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
             "Use fewer components",
@@ -170,9 +175,7 @@ class KernelRidge(BaseEstimator):
             self._forget()
             limit = resolve_memory_limit(self.memory_limit)
             self._prepare(X, sample_weight)
-            self._check_primal_memory(
-                Y.shape[1], X.dtype.itemsize, limit // 2 if solve else limit
-            )
+            self._check_primal_memory(X, Y.shape[1], limit // 2 if solve else limit)
             self._statistics = NormalEquations.empty(
                 self.plan_.n_components, Y.shape[1]
             )
@@ -248,14 +251,3 @@ def has_components(estimator: KernelRidge) -> bool:
             "kernel, which keeps every row; set n_components, or use fit."
         )
     return True
-
-
-def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    if sample_weight is None:
-        return None
-    weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
-    )
-    if not np.any(weights):
-        raise ValueError("every sample_weight is zero: no row is left to fit.")
-    return weights

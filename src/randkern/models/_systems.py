@@ -80,10 +80,11 @@ class NormalEquations:
         )
 
     @staticmethod
-    def n_bytes(plan: Plan, n_targets: int, itemsize: int) -> int:
+    def n_bytes(plan: Plan, n_rows: int, n_targets: int, itemsize: int) -> int:
         """Memory of the statistics, the projection and one block of features."""
         D = plan.n_components
-        return 8 * D * (D + 2 * n_targets) + plan.stored_bytes(itemsize) + _BLOCK_BYTES
+        block = min(feature_block_rows(plan, itemsize), n_rows) * D * itemsize
+        return 8 * D * (D + 2 * n_targets) + plan.stored_bytes(itemsize) + block
 
     def add(
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None

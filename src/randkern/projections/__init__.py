@@ -50,7 +50,7 @@ def make_projection(
     n_draws: int,
     width: int,
     law: Law,
-    owner: str,
+    owner: object,
     first_dimension: int = 0,
 ) -> Projection:
     """Return the projection called `name` for rows of distribution `law`.

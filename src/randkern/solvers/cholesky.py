@@ -73,7 +73,8 @@ class Cholesky:
             return CholeskyState(matrix, np.zeros(0), 0.0, Outcome.SUCCESS)
         _mirror_upper(matrix)
         diagonal = np.diagonal(matrix) + shift
-        norm = _one_norm(matrix, diagonal)
+        with np.errstate(invalid="ignore", over="ignore"):
+            norm = _one_norm(matrix, diagonal)
         if not np.isfinite(norm):
             raise ValueError(
                 "the Gram matrix overflowed: it is not finite. Scale the input down "
