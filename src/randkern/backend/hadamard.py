@@ -114,7 +114,7 @@ def project(
     >>> bool(np.allclose(out @ out.T, X @ X.T))
     True
     """
-    phases = np.zeros(1)
+    phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
         kernels.PROJECT, 1.0, None, (out,), unitary=False,
@@ -153,7 +153,7 @@ def pairs(
     >>> out[0, :4]
     array([0.5, 0. , 0.5, 0. ])
     """
-    phases = np.zeros(1)
+    phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
         kernels.PAIRS, weight, None, (out,), unitary=False,
@@ -237,7 +237,7 @@ def modulus(
     >>> round(float(out.sum()), 9)
     25.0
     """
-    phases = np.zeros(1)
+    phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
         kernels.MODULUS, weight, power, (out, out), unitary=True,
@@ -271,7 +271,7 @@ def project_complex(
     >>> round(float((real**2 + imag**2).sum()), 9)
     25.0
     """
-    phases = np.zeros(1)
+    phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
         kernels.PROJECT, 1.0, None, (out_real, out_imag), unitary=True,
@@ -300,8 +300,8 @@ def _run(
     dtype = outs[0].dtype
     for out in outs:
         _check_out(out, (n, m * (2 if kind == kernels.PAIRS else 1)), dtype)
-    norms = np.asarray(norms, dtype=np.float64)
-    if norms.shape != (m,) or row_start < 0 or m < 0:
+    norms, phases = np.asarray(norms, np.float64), np.asarray(phases, np.float64)
+    if not norms.shape == phases.shape == (m,) or row_start < 0:
         raise ValueError(
             f"norms must hold one number for each of the rows {row_start} to "
             f"{row_stop}, got shape {norms.shape}."
@@ -311,30 +311,25 @@ def _run(
     p = block_size(d, bias)
     # H is computed with entries ±1: a third of its scale, a power of two, goes to
     # the input and keeps intermediate values in range, the rest to the norms.
-    scale = np.full(d, 1.0 / p) if d else np.zeros(0)
-    scale *= inverse_scale
-    to_norms = 1.0 / math.sqrt(8 * p if unitary else p)
-    limit = _FAST_LIMITS[dtype.name]
-    # Of the phases: ‖x‖ times the largest norm, and the offsets.
-    room = float(limit) - 1.01 * np.abs(phases).max()
-    bound = 1.01 * p * np.abs(norms).max() * limit / room if room > 0 else math.inf
+    scale = np.zeros(-(-(d + bool(bias)) // lanes(dtype)) * lanes(dtype))
+    scale[:d] = np.divide(inverse_scale, p)
+    if bias:
+        scale[d] = bias / p  # the entry is 1
+    norms = norms / math.sqrt(8 * p if unitary else p)
     draw = _Draw(
         key=np.uint64(key),
         rows=(row_start, row_stop),
         scale=scale.astype(dtype),
-        bias=dtype.type((bias or 0.0) / p),
-        norms=(norms * to_norms).astype(dtype),
-        phases=np.ascontiguousarray(phases, dtype=dtype),
-        bound=dtype.type(bound),
+        norms=np.pad(norms.astype(dtype), kernels.SEGMENT),
+        phases=np.pad(phases.astype(dtype), kernels.SEGMENT),
         kind=kind,
         weight=dtype.type(weight),
-        parameter=dtype.type(limit if power is None else power),
+        parameter=dtype.type(_FAST_LIMITS[dtype.name] if power is None else power),
         p=p,
         unitary=unitary,
     )
-    for start, block in _dense_blocks(X, dtype):
-        stop = start + block.shape[0]
-        draw.run(block, tuple(out[start:stop] for out in outs))
+    for rows, block in _tiled_blocks(X, bool(bias), len(scale), dtype):
+        draw.run(block, tuple(out[rows] for out in outs))
 
 
 @dataclass(frozen=True)
@@ -344,10 +339,8 @@ class _Draw:
     key: np.uint64
     rows: tuple[int, int]
     scale: np.ndarray
-    bias: np.floating
     norms: np.ndarray
     phases: np.ndarray
-    bound: np.floating
     kind: int
     weight: np.floating
     parameter: np.floating
@@ -355,9 +348,9 @@ class _Draw:
     unitary: bool
 
     def run(self, X: np.ndarray, outs: tuple[np.ndarray, ...]) -> None:
-        """Write the features of a block of rows whose columns are contiguous."""
+        """Write the features of the rows of a block that `outs` have."""
         plan = schedule(self.p)
-        n = X.shape[0]
+        n = outs[0].shape[0]
         width = lanes(X.dtype)
         n_blocks = (self.rows[1] - 1) // self.p - self.rows[0] // self.p + 1
         n_items = -(-n // width) * n_blocks
@@ -368,15 +361,23 @@ class _Draw:
 
         def task(start: int, stop: int) -> None:
             kernels.compute_features(
-                parts, (start, stop), flat_X, pitch, n, self.scale, self.bias,
-                self.key, self.rows, self.norms, self.phases, plan.tables,
-                self._scratch(plan.n_tile_rows, n_blocks), self.bound, self.kind,
-                self.weight, self.parameter, (flat_outs[0], flat_outs[-1]),
-                (out_pitches[0], out_pitches[-1]),
-            )  # fmt: skip
+                parts,
+                (start, stop),
+                n,
+                self.kind,
+                (flat_X, pitch, self.scale),
+                (self.key, *self.rows),
+                (
+                    *(self.norms, self.phases, self.weight, self.parameter),
+                    (flat_outs[0], flat_outs[-1]),
+                    (out_pitches[0], out_pitches[-1]),
+                ),
+                plan.tables,
+                self._scratch(plan.n_tile_rows),
+            )
 
         stages = 3 * self.p * self.p.bit_length() * len(parts)
-        tile_bytes = plan.n_tile_rows * CACHE_LINE * (len(parts) + (n_blocks > 1))
+        tile_bytes = plan.n_tile_rows * CACHE_LINE * len(parts)
         step = max(1, _SCRATCH_BYTES // tile_bytes)
         for first in range(0, n_items, step):
             count = min(step, n_items - first)
@@ -386,18 +387,18 @@ class _Draw:
                 nanoseconds=count * stages * _NANOSECONDS_A_STAGE,
             )
 
-    def _scratch(self, n_tile_rows: int, n_blocks: int) -> tuple[np.ndarray, ...]:
+    def _scratch(self, n_tile_rows: int) -> tuple[np.ndarray, ...]:
         """Return the work space of one task, every array at a cache line."""
         dtype = self.scale.dtype
         width, n_parts = lanes(dtype), 1 + self.unitary
-        tile = _aligned_zeros(n_tile_rows * width * n_parts, dtype)
-        in_place = n_blocks == 1
-        source = tile if in_place else _aligned_zeros(n_tile_rows * width, dtype)
-        segment = kernels.SEGMENT * width
-        sizes = (n_tile_rows * n_parts, segment * n_parts, 2 * segment)
-        others = [_aligned_zeros(size, dtype) for size in sizes]
-        rows = [_aligned_zeros(kernels.SEGMENT, dtype) for _ in range(2)]
-        return (source, tile, *others, *rows)
+        segment = kernels.SEGMENT
+        sizes = (
+            n_tile_rows * width * n_parts,
+            n_tile_rows * n_parts,
+            segment * width * n_parts,
+            2 * segment,
+        )
+        return tuple(_aligned_zeros(size, dtype) for size in sizes)
 
 
 def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:
@@ -439,19 +440,29 @@ def _is_csr(X: Any) -> bool:
     return getattr(X, "format", None) == "csr"
 
 
-def _dense_blocks(X: Any, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows of `dtype` with contiguous columns), without copies.
+def _tiled_blocks(
+    X: Any, has_bias: bool, width: int, dtype: np.dtype
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield (rows, whole tiles that start with these rows), of `width` columns.
 
-    Where a copy is needed, it is made of a few rows at a time.
+    Copies are made of a few rows at a time and only where they are needed: of other
+    dtypes, of columns that are not contiguous or not a multiple of the vector, and
+    of rows that do not fill a tile.
     """
     n, d = X.shape
-    ready = not _is_csr(X) and X.dtype == dtype and X.flags.aligned
-    if ready and _has_flat_rows(X):
-        yield 0, X
-        return
-    width = lanes(dtype)
-    rows = max(1, _BLOCK_BYTES // (width * max(1, d) * dtype.itemsize)) * width
-    for start in range(0, n, rows):
-        block = X[start : start + rows]
-        block = block.toarray() if _is_csr(X) else block
-        yield start, np.ascontiguousarray(block, dtype=dtype)
+    n_lanes = lanes(dtype)
+    copied = 0
+    if not _is_csr(X) and X.dtype == dtype and X.flags.aligned and d == width:
+        if _has_flat_rows(X):
+            copied = n - n % n_lanes
+            if copied:
+                yield slice(0, copied), X[:copied]
+    rows = max(1, _BLOCK_BYTES // (n_lanes * max(1, width) * dtype.itemsize)) * n_lanes
+    for start in range(copied, n, rows):
+        stop = min(n, start + rows)
+        block = X[start:stop].toarray() if _is_csr(X) else X[start:stop]
+        tiles = np.zeros((-(-(stop - start) // n_lanes) * n_lanes, width), dtype=dtype)
+        tiles[: stop - start, :d] = block
+        if has_bias:
+            tiles[: stop - start, d] = 1
+        yield slice(start, stop), tiles

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from randkern.backend.hadamard_vectors import PLAIN, SANDWICH, SIGNED, action_code
+from randkern.backend.hadamard_vectors import PLAIN, SANDWICH, action_code
 
 __all__ = ["MIN_BLOCK", "Schedule", "schedule"]
 
@@ -47,8 +47,8 @@ class Schedule(NamedTuple):
     pads : ndarray
         Row j of the block is tile row j + Σ (j >> pads[i]).
     visits : ndarray of shape (V, 6)
-        Lowest bit of the group, number of bits, columns of a panel, first and last
-        + 1 operation, and which signs to expand before it (-1: none).
+        Lowest bit of the group, bit above it, columns of a panel, first and last
+        + 1 operation, and which signs to draw before it (-1: none).
     operations : ndarray of shape (O, 4)
         Code of the action, lowest bit of the step, bit above it, and whether it may
         be pruned.
@@ -111,7 +111,8 @@ def schedule(p: int) -> Schedule:
         columns = 1 if g == 0 else max(1, _PANEL_ROWS >> groups[g])
         first = len(operations)
         operations.extend(actions)
-        visits.append((positions[g], groups[g], columns, first, len(operations), signs))
+        above = positions[g] + groups[g]
+        visits.append((positions[g], above, columns, first, len(operations), signs))
 
     def plain(some: list[tuple[int, int]], pruned: int) -> list[tuple[int, ...]]:
         return [
@@ -122,17 +123,16 @@ def schedule(p: int) -> Schedule:
         return (action_code(action, bits), low, low + bits, 0)
 
     down = [group[::-1] for group in steps]
-    signed = [single(SIGNED, *steps[top][-1])]
     low_sandwich = single(SANDWICH, *steps[0][0])
     high_sandwich = single(SANDWICH, *steps[top][-1])
     if top == 0:
         # One panel is the whole tile: its signs change between the visits.
         inner = steps[0][1:-1]
-        visit(0, 0, signed + plain(inner[::-1], 0))
+        visit(0, 0, plain(steps[0][:0:-1], 0))
         visit(0, 1, [low_sandwich, *plain(inner, 0)])
         visit(0, 2, [high_sandwich])
     else:
-        visit(top, 0, signed + plain(down[top][1:], 0))
+        visit(top, 0, plain(down[top], 0))
         for g in range(top - 1, 0, -1):
             visit(g, -1, plain(down[g], 0))
         around = [*plain(down[0][:-1], 0), low_sandwich, *plain(steps[0][1:], 0)]

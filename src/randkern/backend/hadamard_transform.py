@@ -23,7 +23,7 @@ _MIX2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-@njit
+@njit(inline="always")
 def tile_row(row: int, pads: np.ndarray) -> int:
     """Return where the tile keeps a row of the block."""
     position = row
@@ -32,7 +32,7 @@ def tile_row(row: int, pads: np.ndarray) -> int:
     return position
 
 
-@njit
+@njit(inline="always")
 def draw_signs(
     parts: tuple[int, ...],
     signs: np.ndarray,
@@ -58,7 +58,7 @@ def draw_signs(
             expand_signs(signs, row, z ^ (z >> _S31))
 
 
-@njit
+@njit(inline="always")
 def run_panel(
     parts: tuple[int, ...],
     schedule: Any,
@@ -68,13 +68,12 @@ def run_panel(
     unit: int,
     first_row: int,
     last_row: int,
-    source: np.ndarray,
     signs: np.ndarray,
     tile: np.ndarray,
 ) -> None:
     """Run the operations of visit v on one panel, at tile row `start`."""
     _, _, visits, operations = schedule
-    top = visits[v, 0] + visits[v, 1]
+    top = visits[v, 1]
     for i in range(visits[v, 3], visits[v, 4]):
         code, low, above = operations[i, 0], operations[i, 1], operations[i, 2]
         first, stop = np.int64(0), np.int64(1) << (top - above)
@@ -87,5 +86,5 @@ def run_panel(
         low -= visits[v, 0]
         columns = visits[v, 2]
         panel_steps(
-            parts, source, signs, tile, code, start, unit, low, first, stop, columns
+            parts, signs, tile, code, start, unit, low, first, stop, columns
         )

@@ -11,24 +11,24 @@ Positions and strides count tile rows; ``offset`` and ``pitch`` count elements.
 Nothing is checked: the callers keep within their buffers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import for_range, memset
+from numba.core.cgutils import for_range, memset, raw_memcpy
 from numba.extending import intrinsic
 
 __all__ = [
     "CACHE_LINE",
     "PLAIN",
     "SANDWICH",
-    "SIGNED",
     "STEP_BITS",
     "action_code",
     "clear_rows",
+    "copy_elements",
     "expand_signs",
     "lanes",
     "load_transposed",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 # What is done at a step of a transform.
-PLAIN, SIGNED, SANDWICH = 0, 1, 2
+PLAIN, SANDWICH = 0, 1
 
 # Bits of a step: radix 8 or 16, which leaves half of AVX-512's 32 registers for
 # intermediate values. Every length from 2^6 on is a product of these two, and each
@@ -134,8 +134,13 @@ def _transpose(builder: Any, values: Vectors) -> Vectors:
     return values
 
 
-def _branch(builder: Any, selector: Any, cases: dict[int, Callable[[], None]]) -> None:
-    """Emit `if selector == value: ...` for each case.
+def _branch(
+    builder: Any,
+    selector: Any,
+    cases: Mapping[int, Callable[[], None]],
+    otherwise: Callable[[], None] = lambda: None,
+) -> None:
+    """Emit `if selector == value: ...` for each case, and what to do otherwise.
 
     No jump table: some machines do not predict indirect branches.
     """
@@ -145,10 +150,11 @@ def _branch(builder: Any, selector: Any, cases: dict[int, Callable[[], None]]) -
         block = builder.append_basic_block(f"case_{value}")
         rest = builder.append_basic_block(f"not_{value}")
         builder.cbranch(matches, block, rest)
-        with builder.goto_block(block):
-            emit()
-            builder.branch(after)
+        builder.position_at_end(block)
+        emit()
+        builder.branch(after)
         builder.position_at_end(rest)
+    otherwise()
     builder.branch(after)
     builder.position_at_end(after)
 
@@ -163,27 +169,23 @@ def _memories(context: Any, builder: Any, signature: Any, args: Any) -> list[_Me
 
 
 class _Step:
-    """The rows row, row + stride, ... of the memories of a step."""
+    """The rows row, row + stride, ... of a tile and of its signs."""
 
     def __init__(
         self,
         builder: Any,
-        source: _Memory,
         signs: _Memory,
         tile: _Memory,
         row: Any,
         stride: Any,
         bits: int,
     ) -> None:
-        self._source, self._signs, self._tile = source, signs, tile
+        self._signs, self._tile = signs, tile
         self._sign_at = _offsets(builder, row, stride, 1 << bits)
         self._at = _tile_offsets(builder, tile, row, stride, 1 << bits)
 
     def load(self) -> Vectors:
         return [self._tile.load(offset) for offset in self._at]
-
-    def load_source(self) -> Vectors:
-        return [self._source.load(offset) for offset in self._at]
 
     def load_signs(self) -> Vectors:
         return [self._signs.splat(offset) for offset in self._sign_at]
@@ -207,7 +209,7 @@ def _multiply(builder: Any, first: Vectors, second: Vectors) -> Vectors:
 
 
 def action_code(action: int, bits: int) -> int:
-    """Return the selector of an action (PLAIN, SIGNED, SANDWICH) on a step."""
+    """Return the selector of an action (PLAIN or SANDWICH) on a step."""
     return 8 * action + bits
 
 
@@ -215,7 +217,6 @@ def action_code(action: int, bits: int) -> int:
 def panel_steps(
     typing_context: Any,
     parts: Any,
-    source: Any,
     signs: Any,
     tile: Any,
     code: Any,
@@ -231,26 +232,26 @@ def panel_steps(
     `parts` is where the parts of the tile and of the signs start: (0,) in a real
     block, those of the real and the imaginary part in a unitary one, whose signs
     are s + i·s'. `code` is that of :func:`action_code`: PLAIN transforms the rows of
-    the tile in place, SIGNED writes the transform of signs × source (which is real),
-    SANDWICH transforms, multiplies by the signs and transforms again. The panel
-    starts at tile row `start`, its rows are `unit` apart and `columns` wide; the step
-    is at bit `low` of the panel's row index, and runs over blocks `first` to
-    `stop` - 1 of it.
+    the tile in place, SANDWICH transforms, multiplies by the signs and transforms
+    again. The panel starts at tile row `start`, its rows are `unit` apart and
+    `columns` wide; the step is at bit `low` of the panel's row index, and runs over
+    blocks `first` to `stop` - 1 of it.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        memories = _memories(context, builder, signature, args)
+        signs, tile = _memories(context, builder, signature, args)
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
         emit = _emit_real_step if parts.count == 1 else _emit_unitary_step
-        _emit_loops(builder, memories, origins, args[4:], emit)
+        _emit_loops(builder, signs, tile, origins, args[3:], emit)
         return context.get_dummy_value()
 
-    return types.void(parts, source, signs, tile, *[types.int64] * 7), generate
+    return types.void(parts, signs, tile, *[types.int64] * 7), generate
 
 
 def _emit_loops(
     builder: Any,
-    memories: list[_Memory],
+    signs: _Memory,
+    tile: _Memory,
     origins: list[Any],
     args: Any,
     emit: Callable[..., None],
@@ -270,30 +271,28 @@ def _emit_loops(
         with for_range(builder, blocks) as high:
             block = builder.add(origin, builder.mul(high.index, pitch))
             with for_range(builder, builder.shl(_count(1), low)) as middle:
-                row = builder.add(block, builder.mul(middle.index, unit))
+                base = builder.add(block, builder.mul(middle.index, unit))
                 with for_range(builder, columns) as column:
-                    at = builder.add(row, column.index)
+                    at = builder.add(base, column.index)
+                    rows = [builder.add(at, part) for part in origins]
                     steps = [
-                        _Step(builder, *memories, builder.add(at, origin), stride, bits)
-                        for origin in origins
+                        _Step(builder, signs, tile, row, stride, bits) for row in rows
                     ]
                     emit(builder, action, *steps)
 
     cases = {
         action_code(action, bits): partial(loops, action, bits)
-        for action in (PLAIN, SIGNED, SANDWICH)
+        for action in (PLAIN, SANDWICH)
         for bits in STEP_BITS
     }
     _branch(builder, code, cases)
 
 
 def _emit_real_step(builder: Any, action: int, step: _Step) -> None:
-    values = step.load_source() if action == SIGNED else step.load()
+    values = _hadamard(builder, step.load())
     if action == SANDWICH:
-        values = _hadamard(builder, values)
-    if action != PLAIN:
-        values = _multiply(builder, values, step.load_signs())
-    step.store(_hadamard(builder, values))
+        values = _hadamard(builder, _multiply(builder, values, step.load_signs()))
+    step.store(values)
 
 
 def _emit_unitary_step(builder: Any, action: int, real: _Step, imag: _Step) -> None:
@@ -301,14 +300,8 @@ def _emit_unitary_step(builder: Any, action: int, real: _Step, imag: _Step) -> N
         for part in (real, imag):
             part.store(_hadamard(builder, part.load()))
         return
-    c, s = real.load_signs(), imag.load_signs()
-    if action == SIGNED:
-        # The source may be the tile of the real part, which is written last.
-        values = real.load_source()
-        for part, signs in ((imag, s), (real, c)):
-            part.store(_hadamard(builder, _multiply(builder, values, signs)))
-        return
     x, y = (_hadamard(builder, part.load()) for part in (real, imag))
+    c, s = real.load_signs(), imag.load_signs()
     pairs = (c, x), (s, y), (c, y), (s, x)
     cx, sy, cy, sx = (_multiply(builder, *pair) for pair in pairs)
     real.store(_hadamard(builder, list(map(builder.fsub, cx, sy))))
@@ -343,28 +336,30 @@ def load_transposed(
     pitch: Any,
     scale: Any,
     column: Any,
+    signs: Any,
     tile: Any,
     row: Any,
 ) -> Any:
-    """Write a square of X, times the scales of its columns, to the tile.
+    """Write a square of X, times scales and signs of its columns, to the tile.
 
-    X[offset + i·pitch + k]·scale[column + k] goes to lane i of tile row row + k.
+    X[offset + i·pitch + k]·scale[column + k]·signs[row + k] goes to lane i of tile
+    row row + k.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, scales, tile = _memories(context, builder, signature, args)
-        factor = scales.load(args[4])
+        source, scales, signs, tile = _memories(context, builder, signature, args)
+        factor = builder.fmul(scales.load(args[4]), signs.load(args[7]))
         values = [
             builder.fmul(source.load(offset), factor)
             for offset in _offsets(builder, args[1], args[2], tile.lanes)
         ]
-        at = _tile_offsets(builder, tile, args[6], _count(1), tile.lanes)
+        at = _tile_offsets(builder, tile, args[7], _count(1), tile.lanes)
         for value, offset in zip(_transpose(builder, values), at, strict=True):
             tile.store(value, offset)
         return context.get_dummy_value()
 
     return types.void(
-        X, types.int64, types.int64, scale, types.int64, tile, types.int64
+        X, types.int64, types.int64, scale, types.int64, signs, tile, types.int64
     ), generate
 
 
@@ -387,13 +382,34 @@ def store_transposed(
 
 
 @intrinsic
-def clear_rows(typing_context: Any, tile: Any, row: Any, n_rows: Any) -> Any:
-    """Set tile rows row to row + n_rows - 1 to zero."""
+def clear_rows(typing_context: Any, tile: Any, row: Any) -> Any:
+    """Set as many tile rows as one has lanes to zero, from `row` on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (tile,) = _memories(context, builder, signature, args)
         start = builder.gep(tile.data, [builder.mul(args[1], _count(tile.lanes))])
-        memset(builder, start, builder.mul(args[2], _count(CACHE_LINE)), 0)
+        memset(builder, start, _count(CACHE_LINE * tile.lanes), 0)
         return context.get_dummy_value()
 
-    return types.void(tile, types.int64, types.int64), generate
+    return types.void(tile, types.int64), generate
+
+
+@intrinsic
+def copy_elements(
+    typing_context: Any, source: Any, first: Any, target: Any, offset: Any, n: Any
+) -> Any:
+    """Copy n elements; 64 and 128 are fast."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, target = _memories(context, builder, signature, args)
+        start = builder.gep(source.data, [args[1]])
+        end = builder.gep(target.data, [args[3]])
+
+        def copy(n: Any) -> None:
+            raw_memcpy(builder, end, start, n, source.item_bytes, source.item_bytes)
+
+        cases = {n: partial(copy, _count(n)) for n in (64, 128)}
+        _branch(builder, args[4], cases, lambda: copy(args[4]))
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, target, types.int64, types.int64), generate
