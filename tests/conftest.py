@@ -38,3 +38,13 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"RANDKERN_DATA={value!r} is not a directory")
     return path
+
+
+def pytest_make_parametrize_id(
+    config: pytest.Config, val: object, argname: str
+) -> str | None:
+    """Name byte contents by their argument: the bytes of an archive hold the time.
+
+    The workers of pytest-xdist must collect the same names.
+    """
+    return argname if isinstance(val, bytes) else None
