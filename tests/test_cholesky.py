@@ -1,0 +1,254 @@
+"""The Cholesky solver against dense solves, and what it says when one is in doubt."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given
+from hypothesis import strategies as st
+
+from randkern.exceptions import IllConditionedWarning
+from randkern.solvers import Cholesky, Outcome, Solution
+
+EPS = np.finfo(float).eps
+
+
+def solve(matrix: np.ndarray, rhs: np.ndarray, shift: float = 0.0) -> Solution:
+    """Factorise a copy and solve; the arguments stay as they are."""
+    solver = Cholesky()
+    return solver.solve(solver.init(matrix.copy(), shift), rhs)
+
+
+def definite(rng: np.random.Generator, n: int) -> np.ndarray:
+    rows = rng.normal(size=(n + 10, n))
+    return rows.T @ rows
+
+
+# 1100 rows span two tiles of the copies between the triangles.
+@pytest.mark.parametrize("n", [1, 2, 31, 1100])
+@pytest.mark.parametrize("targets", [None, 1, 3])
+def test_agrees_with_a_dense_solve(rng, n, targets):
+    matrix = definite(rng, n) + 5 * np.eye(n)
+    rhs = rng.normal(size=n if targets is None else (n, targets))
+    solution = solve(matrix, rhs, shift=0.5)
+    expected = scipy.linalg.solve(matrix + 0.5 * np.eye(n), rhs, assume_a="pos")
+    assert solution.value.shape == rhs.shape
+    np.testing.assert_allclose(solution.value, expected, rtol=1e-9, atol=1e-12)
+    assert solution.outcome is Outcome.SUCCESS
+    assert solution.jitter == 0
+    assert solution.residual < 1e-11
+
+
+@given(
+    n=st.integers(1, 12),
+    scale=st.floats(-100, 100),
+    shift=st.floats(0.0, 10.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_scale(n, scale, shift, seed):
+    """A·10^s and b·10^s have the same solution, to rounding times the condition."""
+    rng = np.random.default_rng(seed)
+    matrix = definite(rng, n)
+    rhs = rng.normal(size=n)
+    factor = 10.0**scale
+    solution = solve(matrix * factor, rhs * factor, shift * factor)
+    shifted = matrix + shift * np.eye(n)
+    error = np.linalg.norm(solution.value - np.linalg.solve(shifted, rhs))
+    size = np.linalg.norm(solution.value)
+    assert error <= 100 * n * EPS * np.linalg.cond(shifted) * size
+    assert solution.outcome is Outcome.SUCCESS
+
+
+def test_residual_is_that_of_the_solution(rng):
+    matrix, rhs = definite(rng, 30), rng.normal(size=(30, 4))
+    solution = solve(matrix, rhs, shift=1e-3)
+    residual = rhs - (matrix + 1e-3 * np.eye(30)) @ solution.value
+    sizes = np.linalg.norm(residual, axis=0) / np.linalg.norm(rhs, axis=0)
+    assert abs(solution.residual - sizes.max()) < 1e-12
+
+
+def test_refinement_lowers_the_residual(rng):
+    """On an ill-conditioned system the residual is still that of rounding."""
+    matrix = scipy.linalg.hilbert(10)
+    rhs = matrix @ np.ones((10, 2))
+    solution = solve(matrix, rhs)
+    size = EPS * np.linalg.norm(matrix) * np.linalg.norm(solution.value)
+    assert solution.residual <= 10 * size / np.linalg.norm(rhs[:, 0])
+    assert 0 <= solution.iterations <= 2
+
+
+def test_only_the_upper_triangle_is_read(rng):
+    matrix, rhs = definite(rng, 20), rng.normal(size=20)
+    upper = np.where(np.tri(20, k=-1, dtype=bool), np.nan, matrix)
+    np.testing.assert_array_equal(solve(upper, rhs).value, solve(matrix, rhs).value)
+
+
+def test_the_matrix_is_overwritten_by_factor_and_matrix(rng):
+    """In place: the factor in the upper triangle, the matrix in the strict lower."""
+    matrix = definite(rng, 1100)
+    given_matrix = matrix.copy()
+    state = Cholesky().init(given_matrix, 2.0)
+    assert state.factor_and_matrix is given_matrix
+    np.testing.assert_array_equal(np.tril(given_matrix, -1), np.tril(matrix, -1))
+    np.testing.assert_array_equal(state.diagonal, np.diagonal(matrix) + 2.0)
+    factor = np.triu(given_matrix)
+    shifted = matrix + 2.0 * np.eye(1100)
+    np.testing.assert_allclose(factor.T @ factor, shifted, rtol=1e-9, atol=1e-8)
+
+
+def test_one_factorisation_serves_many_right_hand_sides(rng):
+    matrix = definite(rng, 25)
+    solver = Cholesky()
+    state = solver.init(matrix.copy(), 1.0)
+    many = rng.normal(size=(25, 5))
+    together = solver.solve(state, many).value
+    for j in range(5):
+        rhs = many[:, j].copy()
+        alone = solver.solve(state, rhs).value
+        np.testing.assert_allclose(alone, together[:, j], rtol=1e-12)
+        np.testing.assert_array_equal(rhs, many[:, j], err_msg="rhs was changed")
+
+
+def test_zero_right_hand_side(rng):
+    solution = solve(definite(rng, 6), np.zeros((6, 2)))
+    np.testing.assert_array_equal(solution.value, 0.0)
+    assert solution.residual == 0
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 0), (3, 1)])
+def test_shape_of_the_right_hand_side_is_kept(shape):
+    assert solve(np.eye(3), np.ones(shape)).value.shape == shape
+
+
+def test_integer_and_float32_right_hand_sides(rng):
+    matrix = definite(rng, 5)
+    expected = np.linalg.solve(matrix, np.arange(5))
+    for dtype in (int, np.float32):
+        value = solve(matrix, np.arange(5, dtype=dtype)).value
+        assert value.dtype == np.float64
+        np.testing.assert_allclose(value, expected, rtol=1e-9)
+
+
+# -- in doubt ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeats", [2, 5])
+def test_duplicate_columns_need_jitter(rng, repeats):
+    """Z = [B, B, ...]: ZᵀZ is singular, the fit Zw is not in doubt."""
+    base = rng.normal(size=(50, 20))
+    Z, y = np.tile(base, repeats), rng.normal(size=50)
+    with pytest.warns(IllConditionedWarning, match="increase alpha.*jitter"):
+        solution = solve(Z.T @ Z, Z.T @ y)
+    assert solution.outcome is Outcome.JITTERED
+    assert 0 < solution.jitter < 1e-9 * np.trace(Z.T @ Z)
+    expected = base @ scipy.linalg.lstsq(base, y)[0]
+    np.testing.assert_allclose(Z @ solution.value, expected, atol=1e-9)
+
+
+def test_jitter_is_no_larger_than_it_must_be(rng):
+    """Escalation by tens stops at the first multiple that factorises."""
+    base = rng.normal(size=(50, 20))
+    Z = np.tile(base, 2)
+    gram = Z.T @ Z
+    with pytest.warns(IllConditionedWarning):
+        jitter = solve(gram, np.ones(40)).jitter
+    smallest = len(gram) * EPS * np.diagonal(gram).mean()
+    assert jitter >= smallest * (1 - 1e-12)
+    if jitter > 1.01 * smallest:
+        with pytest.raises(np.linalg.LinAlgError):
+            scipy.linalg.cholesky(gram + jitter / 10 * np.eye(40))
+
+
+def test_jitter_in_a_large_singular_matrix(rng):
+    """The copy between the triangles restores a matrix of several tiles."""
+    base = rng.normal(size=(700, 550)) / 20
+    Z, y = np.tile(base, 2), rng.normal(size=700)
+    with pytest.warns(IllConditionedWarning):
+        solution = solve(np.triu(Z.T @ Z), Z.T @ y)
+    assert solution.outcome is Outcome.JITTERED
+    expected = base @ scipy.linalg.lstsq(base, y)[0]
+    np.testing.assert_allclose(Z @ solution.value, expected, atol=1e-8)
+
+
+def test_zero_matrix_and_zero_right_hand_side():
+    with pytest.warns(IllConditionedWarning):
+        solution = solve(np.zeros((3, 3)), np.zeros(3))
+    np.testing.assert_array_equal(solution.value, 0.0)
+    np.testing.assert_allclose(solve(np.zeros((3, 3)), np.ones(3), 2.0).value, 0.5)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [np.diag([1.0, -1.0, 1.0]), -np.eye(3), np.array([[1.0, 9.0], [9.0, 1.0]])],
+    ids=["one negative", "negative definite", "saddle"],
+)
+def test_indefinite_is_an_error(matrix):
+    with pytest.raises(np.linalg.LinAlgError, match="far from positive definite"):
+        solve(matrix, np.ones(len(matrix)))
+
+
+def test_nearly_singular_is_told(rng):
+    """Definite in floating point, but with no certain digit."""
+    matrix = np.diag([1.0, 1e-17])
+    with pytest.warns(IllConditionedWarning, match="reciprocal condition number"):
+        solution = solve(matrix, np.array([1.0, 1e-17]))
+    assert solution.outcome is Outcome.ILL_CONDITIONED
+    np.testing.assert_allclose(solution.value, [1.0, 1.0])
+
+
+def test_no_warning_on_a_sound_matrix():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert solve(scipy.linalg.hilbert(8), np.ones(8)).outcome is Outcome.SUCCESS
+
+
+def test_each_outcome_says_what_to_do():
+    for outcome in Outcome:
+        assert outcome.value
+        assert outcome is Outcome.SUCCESS or "increase alpha" in outcome.value
+
+
+# -- what cannot be solved --------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_overflow_on_the_diagonal(value):
+    matrix = np.eye(3)
+    matrix[1, 1] = value
+    with pytest.raises(ValueError, match=r"overflowed.*[Ss]cale the input"):
+        solve(matrix, np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("off_diagonal", "right", "shift"),
+    [(np.nan, 1.0, 0.0), (np.inf, 1.0, 0.0), (0.0, np.nan, 0.0), (0.0, 1.0, np.nan)],
+    ids=["nan in matrix", "inf in matrix", "nan in rhs", "nan shift"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_never_returns_nan(off_diagonal, right, shift):
+    matrix = np.array([[1.0, off_diagonal], [0.0, 1.0]])
+    with pytest.raises((ValueError, np.linalg.LinAlgError)):
+        solve(matrix, np.array([right, 1.0]), shift)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.asfortranarray,
+        lambda A: A.astype(np.float32),
+        lambda A: np.pad(A, (0, 5))[: len(A), : len(A)],
+    ],
+    ids=["Fortran order", "float32", "strided"],
+)
+def test_other_layouts_are_solved_or_refused(rng, make):
+    """The factor is built in place: what is not C-ordered float64 is no place."""
+    matrix, rhs = definite(rng, 12), rng.normal(size=12)
+    solver = Cholesky()
+    try:
+        value = solver.solve(solver.init(make(matrix), 1.0), rhs).value
+    except (TypeError, ValueError) as error:
+        assert "float64" in str(error)
+    else:
+        expected = np.linalg.solve(matrix + np.eye(12), rhs)
+        np.testing.assert_allclose(value, expected, rtol=1e-4)

@@ -1,0 +1,252 @@
+"""Memory limits: how they are written, what they stop, and what a fit really takes."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import randkern as rk
+from randkern._memory import available_memory, format_bytes, resolve_memory_limit
+from randkern.exceptions import MemoryLimitError
+
+MB = 10**6
+MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeClassifier]
+EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
+
+
+# -- how a limit is written -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_bytes"),
+    [
+        ("4GB", 4 * 10**9),
+        ("500 MB", 500 * 10**6),
+        ("500mb", 500 * 10**6),
+        ("1.5 GB", 1_500_000_000),
+        (" 2 tb ", 2 * 10**12),
+        ("64k", 64_000),
+        ("1000", 1000),
+        ("1000B", 1000),
+        (10**9, 10**9),
+        (1e9, 10**9),
+        (np.int64(10**9), 10**9),
+        (np.float32(1e9), 10**9),
+    ],
+)
+def test_limits(limit, n_bytes):
+    resolved = resolve_memory_limit(limit)
+    assert resolved == n_bytes
+    assert type(resolved) is int
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        *("lots", "", "GB", "4 parsecs", "-4GB", "1.2.3GB", "4GB extra", "0GB", "nan"),
+        *("inf", "9" * 400 + "GB", b"4GB", 0, -1, np.nan, np.inf, True, [4], (1, "GB")),
+    ],
+    ids=repr,
+)
+def test_bad_limits(limit):
+    with pytest.raises(ValueError, match=r"memory_limit must be .*'4GB'.*got"):
+        resolve_memory_limit(limit)
+
+
+def test_default_limit_is_at_most_two_gigabytes():
+    default = resolve_memory_limit(None)
+    free = available_memory()
+    assert 0 < default <= 2 * 10**9
+    assert free is None or default <= 0.5 * free
+
+
+@given(st.integers(1, 10**15))
+def test_a_formatted_size_reads_back(n_bytes):
+    text = format_bytes(n_bytes)
+    assert abs(resolve_memory_limit(text) - n_bytes) <= max(0.5, 0.06 * n_bytes)
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("limit", ["lots", -5, 0, True, [1]], ids=repr)
+def test_models_refuse_bad_limits(cls, limit):
+    model = cls(rk.Gaussian(), n_components=4, memory_limit=limit)
+    with pytest.raises(ValueError, match="memory_limit"):
+        model.fit(np.eye(6), [0, 1] * 3)
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("limit", ["1GB", 10**9, 1e9, np.int64(10**9)], ids=repr)
+def test_models_take_good_limits(cls, limit):
+    model = cls(rk.Gaussian(), n_components=4, memory_limit=limit)
+    assert model.fit(np.eye(6), [0, 1] * 3).memory_limit is limit
+
+
+# -- what a limit stops -----------------------------------------------------------
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Return the largest memory, beyond what there was, while `work` runs."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+CASES = {
+    # name: (rows, n_components, limit, what, advice)
+    "primal": (1500, 1000, "20MB", "1000 x 1000 normal equations", "fewer components"),
+    "dual": (1000, 4000, "5MB", "1000 x 1000 dual system", "fewer components"),
+    "exact": (1500, None, "10MB", "exact 1500 x 1500 Gram matrix", "random features"),
+}
+EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@EVERY_MODEL
+@EVERY_CASE
+def test_too_large_a_fit_is_stopped_before_it_starts(cls, case):
+    n, n_components, limit, what, advice = case
+    X = np.zeros((n, 2), dtype=np.float32)
+    X[: n // 2] = 1
+    model = cls(rk.Gaussian(), n_components=n_components, memory_limit=limit)
+    errors = []
+
+    def fit() -> None:
+        with pytest.raises(MemoryLimitError) as caught:
+            model.fit(X, np.arange(n) % 2)
+        errors.append(str(caught.value))
+
+    assert peak_bytes(fit) < 1 * MB, "something was allocated before the error"
+    (message,) = errors
+    assert what in message
+    assert advice in message
+    assert f"memory_limit = {format_bytes(resolve_memory_limit(limit))}" in message
+    assert isinstance(MemoryLimitError("..."), MemoryError)
+
+
+@EVERY_CASE
+def test_the_limit_that_the_error_names_is_enough(case):
+    n, n_components, _, _, _ = case
+    X, y = np.linspace(0, 1, 2 * n).reshape(n, 2), np.zeros(n)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(), n_components=n_components)
+    with pytest.raises(MemoryLimitError) as caught:
+        model.set_params(memory_limit=1000).fit(X[:200], y[:200])
+    named = str(caught.value).split("memory_limit='")[1].split("'")[0]
+    model.set_params(memory_limit=named).fit(X[:200], y[:200])
+
+
+def test_partial_fit_is_stopped_too():
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(), n_components=5000, memory_limit="150MB"
+    )
+    with pytest.raises(MemoryLimitError, match="5000 x 5000"):
+        model.partial_fit(np.eye(3), np.ones(3))
+    # Nothing is left half done: a later call starts from the beginning.
+    with pytest.raises(ValueError, match="partial_fit"):
+        model.solve()
+    model.set_params(n_components=4).partial_fit(np.eye(3), np.ones(3))
+    assert model.predict(np.eye(3)).shape == (3,)
+
+
+def test_solving_later_needs_less():
+    """`partial_fit` keeps the statistics and factorises a copy of them."""
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(), n_components=2000, memory_limit="110MB"
+    )
+    with pytest.raises(MemoryLimitError):
+        model.partial_fit(np.eye(3), np.ones(3))
+    model.partial_fit(np.eye(3), np.ones(3), solve=False)
+
+
+def test_few_rows_need_little():
+    """The block of features is counted by the rows there are."""
+    model = rk.KernelRidgeRegressor(rk.Gaussian(), n_components=4, memory_limit="20MB")
+    model.fit(np.eye(6), np.ones(6))
+    model.partial_fit(np.eye(6), np.ones(6))
+
+
+# -- what a fit takes -------------------------------------------------------------
+
+BLOCK = 64 * MB  # the features that are held at a time
+TILES = 4 * 8 * 1024**2  # what copies between the triangles of a matrix take
+
+
+@pytest.fixture(scope="module")
+def many_rows() -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(20_000, 10)).astype(np.float32)
+    # Compile outside the measurement.
+    rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=10).fit(X[:50], X[:50, 0])
+    return X, np.sin(X[:, 0])
+
+
+def test_primal_memory_does_not_grow_with_the_rows(many_rows):
+    """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
+    X, y = many_rows
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), n_components=1000, fit_intercept=True, random_state=0
+    )
+    X, weights = X.astype(np.float64), np.linspace(0, 1, len(X))
+    gram = 8 * 1000**2
+    peak = peak_bytes(lambda: model.fit(X, y, sample_weight=weights))
+    assert peak < gram + BLOCK + TILES
+    assert peak_bytes(lambda: model.predict(X)) < BLOCK + TILES
+
+
+def test_partial_fit_memory(many_rows):
+    X, y = many_rows
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=1000, random_state=0)
+    model.partial_fit(X[:1000], y[:1000], solve=False)
+
+    def go_on() -> None:
+        for start in range(1000, 7000, 2000):
+            rows = slice(start, start + 2000)
+            model.partial_fit(X[rows], y[rows], solve=False)
+
+    assert peak_bytes(go_on) < 4 * 2000 * 1000 + TILES
+    # The factorisation works on a copy.
+    assert peak_bytes(model.solve) < 8 * 1000**2 + TILES
+
+
+@pytest.mark.parametrize("n_components", [None, 2500], ids=["exact", "dual"])
+def test_dual_memory_is_that_of_one_square(many_rows, n_components):
+    X, y = (array[:2400] for array in many_rows)
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), n_components=n_components, fit_intercept=True, random_state=0
+    )
+    gram = 8 * 2400**2
+    # Beside the matrix: a few tiles of at most 2048 x 2048, whatever n.
+    assert peak_bytes(lambda: model.fit(X, y)) < gram + 4 * 8 * 2048**2
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "n_components"),
+    [(1600, 5, None), (1600, 5, 2000), (5000, 5, 400), (200, 5000, 300)],
+    ids=["exact", "dual", "primal", "wide rows"],
+)
+def test_a_fit_stays_within_its_limit(n, d, n_components):
+    """A limit a fifth below what a fit takes refuses it: the estimate is honest."""
+    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    y = X[:, 0].copy()
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), n_components=n_components, random_state=0
+    )
+    peak = peak_bytes(lambda: model.fit(X, y))
+    with pytest.raises(MemoryLimitError):
+        model.set_params(memory_limit=0.8 * peak).fit(X, y)
+
+
+def test_a_pickle_holds_no_projection():
+    """A fitted model pickles as its weights and its plan, whatever d."""
+    import pickle
+
+    X = np.random.default_rng(0).normal(size=(100, 2000))
+    model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, X[:, 0])
+    model.predict(X)
+    assert len(pickle.dumps(model)) < 20_000

@@ -1,0 +1,298 @@
+"""Kernel ridge regression and classification against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.utils import compute_class_weight
+
+import randkern as rk
+from randkern.plan import evaluate
+from randkern.solvers import Outcome
+
+# Four columns of numbers and one of category codes.
+NUMBERS = [0, 1, 2, 3]
+N, N_TEST = 40, 15
+KERNELS = {
+    "default": None,
+    "gaussian": rk.Gaussian(2.0),
+    "gaussian ARD": rk.Gaussian([1.0, 2.0, 3.0, 4.0, 5.0]),
+    "gaussian median": rk.Gaussian("median"),
+    "laplacian": rk.Laplacian(5.0),
+    "cauchy": rk.Cauchy(3.0),
+    "matern 1/2": rk.Matern(nu=0.5, lengthscale=3.0),
+    "matern 2.2": rk.Matern(nu=2.2, lengthscale=2.0),
+    "rational quadratic": rk.RationalQuadratic(alpha=0.7, lengthscale=2.0),
+    "linear": rk.Linear(),
+    "optical 1": rk.Optical(degree=1, bias=0.5),
+    "optical 2": rk.Optical(degree=2),
+    "optical 2.5": rk.Optical(degree=2.5, bias=1.0),
+    "categorical": rk.Categorical(columns=[4]),
+    "multiple": 2.5 * rk.Gaussian(2.0),
+    "sum": rk.Gaussian(2.0, columns=NUMBERS) + 0.3 * rk.Linear(columns=NUMBERS),
+    "product": rk.Matern(1.5, 3.0, columns=NUMBERS) * rk.Categorical(columns=[4]),
+    "sum of products": (rk.Gaussian(3.0) + rk.Laplacian(8.0))
+    * (rk.Categorical(columns=[4]) + 0.5 * rk.Optical(2, columns=[0, 1])),
+}
+EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+INTERCEPT = pytest.mark.parametrize(
+    "fit_intercept", [False, True], ids=["origin", "intercept"]
+)
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights"])
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, two targets, weights (some of them zero), and rows to predict."""
+    X = rng.normal(size=(N + N_TEST, 5))
+    X[:, 4] = rng.integers(0, 4, size=len(X))
+    Y = np.column_stack([np.sin(X[:, 0]) + X[:, 4], X[:, 1] * X[:, 2] + 5])
+    Y += 0.1 * rng.normal(size=Y.shape)
+    weights = rng.uniform(0.2, 3, size=N)
+    weights[rng.choice(N, 7, replace=False)] = 0
+    return X[:N], Y[:N], weights, X[N:]
+
+
+def assert_close(actual, expected, tolerance=1e-6):
+    """Assert a maximal error relative to the largest expected value."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+# -- random features and scikit-learn's Ridge -------------------------------------
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize("n_components", [13, 61], ids=["primal", "dual"])
+@INTERCEPT
+@WEIGHTED
+def test_equals_features_and_ridge(data, kernel, n_components, fit_intercept, weighted):
+    X, Y, weights, X_test = data
+    if isinstance(kernel, rk.Linear):
+        n_components = 3  # it has no more than 5 columns
+    sample_weight = weights if weighted else None
+    features = rk.RandomFeatures(kernel, n_components, random_state=3)
+    features.fit(X, sample_weight=sample_weight)
+    Z, Z_test = features.transform(X), features.transform(X_test)
+    for y in (Y[:, 0], Y[:, :1], Y):
+        ridge = Ridge(alpha=0.05, fit_intercept=fit_intercept, solver="svd")
+        ridge.fit(Z, y, sample_weight=sample_weight)
+        model = rk.KernelRidgeRegressor(
+            kernel,
+            alpha=0.05,
+            n_components=n_components,
+            fit_intercept=fit_intercept,
+            random_state=3,
+        )
+        model.fit(X, y, sample_weight=sample_weight)
+        assert_close(
+            model.predict(X_test), ridge.predict(Z_test).reshape(-1, *y.shape[1:])
+        )
+        assert_close(model.coef_, ridge.coef_.reshape(model.coef_.shape))
+        assert np.shape(model.intercept_) == y.shape[1:]
+        if fit_intercept:
+            assert_close(model.intercept_, np.reshape(ridge.intercept_, y.shape[1:]))
+        assert model.solution_.outcome is Outcome.SUCCESS
+
+
+@EVERY_KERNEL
+def test_float32_is_close(data, kernel):
+    X, Y, weights, X_test = data
+    # A dot product of 5 columns has no more than 5 features.
+    for n_components in (3, None) if isinstance(kernel, rk.Linear) else (13, 61, None):
+        model = rk.KernelRidgeRegressor(
+            kernel, 0.1, n_components, fit_intercept=True, random_state=1
+        )
+        expected = model.fit(X, Y, sample_weight=weights).predict(X_test)
+        X_float32 = X.astype(np.float32)
+        model.fit(X_float32, Y, sample_weight=weights)
+        assert_close(model.predict(X_test.astype(np.float32)), expected, 2e-3)
+
+
+# -- the exact kernel and scikit-learn's KernelRidge ------------------------------
+
+
+@EVERY_KERNEL
+@WEIGHTED
+def test_exact_equals_kernel_ridge(data, kernel, weighted):
+    X, Y, weights, X_test = data
+    sample_weight = weights if weighted else None
+    for y in (Y[:, 0], Y[:, :1], Y):
+        model = rk.KernelRidgeRegressor(kernel, alpha=0.05, n_components=None)
+        model.fit(X, y, sample_weight=sample_weight)
+        gram, gram_test = model.kernel_(X), model.kernel_(X_test, X)
+        oracle = KernelRidge(alpha=0.05, kernel="precomputed")
+        oracle.fit(gram, y, sample_weight=sample_weight)
+        assert_close(model.predict(X_test), oracle.predict(gram_test))
+        assert_close(model.dual_coef_, oracle.dual_coef_)
+        np.testing.assert_array_equal(model.X_fit_, X)
+        assert model.plan_ is None
+
+
+def test_exact_gaussian_is_scikit_learns_rbf(data):
+    X, Y, _, X_test = data
+    oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=1 / (2 * 2.0**2)).fit(X, Y)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), alpha=0.3, n_components=None)
+    assert_close(model.fit(X, Y).predict(X_test), oracle.predict(X_test), 1e-10)
+    # "scale" is scikit-learn's gamma="scale".
+    gamma = 1 / (X.shape[1] * X.var())
+    oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=gamma).fit(X, Y)
+    model = rk.KernelRidgeRegressor(alpha=0.3, n_components=None).fit(X, Y)
+    assert_close(model.predict(X_test), oracle.predict(X_test), 1e-10)
+
+
+@EVERY_KERNEL
+@WEIGHTED
+def test_exact_intercept_centred_by_hand(data, kernel, weighted):
+    """Centred features: K̃ = (I − 1sᵀ)K(I − s1ᵀ), s the shares of the weights."""
+    X, Y, weights, X_test = data
+    w = weights if weighted else np.ones(N)
+    model = rk.KernelRidgeRegressor(
+        kernel, alpha=0.05, n_components=None, fit_intercept=True
+    )
+    model.fit(X, Y, sample_weight=w if weighted else None)
+    gram, gram_test = model.kernel_(X), model.kernel_(X_test, X)
+    s = w / w.sum()
+    right = np.eye(N) - np.outer(s, np.ones(N))
+    centred = right.T @ gram @ right
+    centred_test = (gram_test - s @ gram) @ right
+    # (K̃ + αW⁻¹)A = Y − ȳ, written for weights that may be zero.
+    dual = np.linalg.solve(
+        w[:, None] * centred + 0.05 * np.eye(N), w[:, None] * (Y - s @ Y)
+    )
+    assert_close(model.predict(X_test), s @ Y + centred_test @ dual)
+
+
+def test_linear_kernel_with_an_intercept_is_ridge(data):
+    X, Y, weights, X_test = data
+    oracle = Ridge(alpha=0.7).fit(X, Y, sample_weight=weights)
+    for n_components in (5, None):
+        model = rk.KernelRidgeRegressor(
+            rk.Linear(), alpha=0.7, n_components=n_components, fit_intercept=True
+        )
+        model.fit(X, Y, sample_weight=weights)
+        assert_close(model.predict(X_test), oracle.predict(X_test), 1e-10)
+
+
+@INTERCEPT
+def test_weights_are_repetitions(data, fit_intercept):
+    """A row of weight 3 is three rows; a row of weight 0 is none."""
+    X, Y, _, X_test = data
+    counts = np.arange(N) % 4
+    for n_components in (20, 130, None):
+        model = rk.KernelRidgeRegressor(
+            alpha=0.5,
+            n_components=n_components,
+            fit_intercept=fit_intercept,
+            random_state=0,
+        )
+        weighted = model.fit(X, Y, sample_weight=counts).predict(X_test)
+        repeated = model.fit(np.repeat(X, counts, 0), np.repeat(Y, counts, 0))
+        assert_close(weighted, repeated.predict(X_test))
+
+
+@INTERCEPT
+def test_primal_and_dual_meet(data, fit_intercept):
+    """More features than rows: the two systems have the same weights."""
+    X, Y, weights, X_test = data
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 0.01, 90, fit_intercept=fit_intercept, random_state=0
+    )
+    dual = model.fit(X, Y, sample_weight=weights).predict(X_test)
+    model.partial_fit(X, Y, sample_weight=weights)
+    assert_close(model.predict(X_test), dual, 1e-8)
+
+
+# -- classification ---------------------------------------------------------------
+
+LABELS = {
+    "two": np.array([0, 1]),
+    "two strings": np.array(["no", "yes"]),
+    "two booleans": np.array([False, True]),
+    "three": np.array([-3, 0, 7]),
+    "four strings": np.array(["a", "b", "c", "d"], dtype=object),
+}
+CLASS_WEIGHTS = {
+    "none": lambda classes: None,
+    "dict": lambda classes: {classes[0]: 3.0, classes[1]: 0.5},
+    "balanced": lambda classes: "balanced",
+}
+
+
+def as_dict(class_weight, y, sample_weight):
+    """Return ``"balanced"`` as numbers: classes counted by the weights of their rows.
+
+    RidgeClassifier counts rows, whatever their weights.
+    """
+    if class_weight != "balanced":
+        return class_weight
+    classes = np.unique(y)
+    numbers = compute_class_weight(
+        "balanced", classes=classes, y=y, sample_weight=sample_weight
+    )
+    return dict(zip(classes, numbers, strict=True))
+
+
+@pytest.mark.parametrize("classes", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS.values(), ids=CLASS_WEIGHTS)
+@pytest.mark.parametrize("n_components", [13, 61])
+def test_equals_features_and_ridge_classifier(
+    data, classes, class_weight, n_components
+):
+    X, Y, weights, X_test = data
+    y = classes[np.searchsorted([0.0, 1.0, 2.0], Y[:, 0]) % len(classes)]
+    assert len(np.unique(y)) == len(classes)
+    for fit_intercept in (False, True):
+        for sample_weight in (None, weights):
+            model = rk.KernelRidgeClassifier(
+                alpha=0.1,
+                n_components=n_components,
+                fit_intercept=fit_intercept,
+                class_weight=class_weight(classes),
+                random_state=0,
+            )
+            model.fit(X, y, sample_weight=sample_weight)
+            # Kernel and features see the rows with the weights of their classes.
+            Z, Z_test = (evaluate(model.plan_, rows) for rows in (X, X_test))
+            oracle = RidgeClassifier(
+                alpha=0.1,
+                fit_intercept=fit_intercept,
+                class_weight=as_dict(class_weight(classes), y, sample_weight),
+                solver="svd",
+            )
+            oracle.fit(Z, y, sample_weight=sample_weight)
+            values = model.decision_function(X_test)
+            assert_close(values, oracle.decision_function(Z_test))
+            two = len(classes) == 2
+            assert values.shape == ((N_TEST,) if two else (N_TEST, len(classes)))
+            np.testing.assert_array_equal(model.predict(X_test), oracle.predict(Z_test))
+            np.testing.assert_array_equal(model.classes_, classes)
+            assert model.predict(X_test).dtype == oracle.predict(Z_test).dtype
+
+
+def test_exact_classifier_is_regression_on_signs(data):
+    X, Y, _, X_test = data
+    y = np.digitize(Y[:, 0], [0.5, 2.0])
+    model = rk.KernelRidgeClassifier(rk.Gaussian(2.0), 0.1, None).fit(X, y)
+    signs = np.where(y[:, None] == [0, 1, 2], 1.0, -1.0)
+    regressor = rk.KernelRidgeRegressor(rk.Gaussian(2.0), 0.1, None).fit(X, signs)
+    assert_close(model.decision_function(X_test), regressor.predict(X_test), 1e-12)
+    # Two classes: one column, +1 for the second.
+    model.fit(X, np.array(["n", "p"])[(y > 0).astype(int)])
+    regressor.fit(X, np.where(y > 0, 1.0, -1.0))
+    values = model.decision_function(X_test)
+    assert_close(values, regressor.predict(X_test), 1e-12)
+    np.testing.assert_array_equal(model.predict(X_test), np.where(values > 0, "p", "n"))
+
+
+def test_balanced_weights_are_repetitions(data):
+    X, Y, _, X_test = data
+    y, counts = (Y[:, 0] > 1).astype(int), np.arange(N) % 3
+    model = rk.KernelRidgeClassifier(
+        n_components=20, class_weight="balanced", random_state=0
+    )
+    weighted = model.fit(X, y, sample_weight=counts).decision_function(X_test)
+    model.fit(np.repeat(X, counts, 0), np.repeat(y, counts))
+    assert_close(weighted, model.decision_function(X_test))
