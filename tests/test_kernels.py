@@ -1,0 +1,639 @@
+"""Exact kernel values: against other libraries, closed forms, and at the extremes."""
+
+import copy
+import pickle
+import tracemalloc
+
+import mpmath
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as gp
+from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, rbf_kernel
+
+import randkern as rk
+from _cases import ARD, KERNELS, POINTS
+from randkern.exceptions import UnresolvedKernelError
+
+TOLERANCE = {"rtol": 1e-12, "atol": 1e-14}
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(30, 4))
+Y = RNG.normal(size=(20, 4))
+STATIONARY = {
+    name: kernel
+    for name, kernel in {
+        "gaussian": rk.Gaussian(1.3),
+        "laplacian": rk.Laplacian(2.0),
+        "cauchy": rk.Cauchy(0.9),
+        "matern-0.5": rk.Matern(0.5),
+        "matern-0.7": rk.Matern(0.7),
+        "matern-1.5": rk.Matern(1.5, 1.2),
+        "rational-quadratic": rk.RationalQuadratic(0.7, 1.4),
+    }.items()
+}
+EVERY_KERNEL = pytest.mark.parametrize("kernel", [c.kernel for c in KERNELS.values()])
+EVERY_STATIONARY = pytest.mark.parametrize("kernel", STATIONARY.values())
+
+
+def cauchy_kernel(X, Y, lengthscale):
+    tau = (X[:, None] - Y[None]) / lengthscale
+    return np.prod(1 / (1 + tau**2), axis=2)
+
+
+# -- against other libraries ---------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [X, Y], ids=["itself", "others"])
+@pytest.mark.parametrize(
+    ("kernel", "reference"),
+    [
+        (rk.Gaussian(1.3), lambda X, Y=X: rbf_kernel(X, Y, gamma=0.5 / 1.3**2)),
+        (rk.Gaussian(ARD), gp.RBF(ARD)),
+        (rk.Laplacian(2.0), lambda X, Y=X: laplacian_kernel(X, Y, gamma=0.5)),
+        (
+            rk.Laplacian(ARD),
+            lambda X, Y=X: laplacian_kernel(X / ARD, Y / ARD, gamma=1.0),
+        ),
+        (rk.Cauchy(0.9), lambda X, Y=X: cauchy_kernel(X, Y, 0.9)),
+        (rk.Cauchy(ARD), lambda X, Y=X: cauchy_kernel(X, Y, ARD)),
+        *((rk.Matern(nu, 1.2), gp.Matern(1.2, nu=nu)) for nu in (0.1, 0.5, 0.7, 1.5)),
+        *((rk.Matern(nu, ARD), gp.Matern(ARD, nu=nu)) for nu in (2.5, 3.0, 10.0)),
+        (rk.Matern(np.inf, 1.2), gp.Matern(1.2, nu=np.inf)),
+        (rk.RationalQuadratic(0.7, 1.4), gp.RationalQuadratic(1.4, alpha=0.7)),
+        (rk.RationalQuadratic(40.0), gp.RationalQuadratic(alpha=40.0)),
+        (rk.Linear(), linear_kernel),
+        (
+            3.0 * rk.Linear() + rk.Gaussian(),
+            lambda X, Y=X: 3 * X @ Y.T + gp.RBF()(X, Y),
+        ),
+        (
+            rk.Gaussian() * rk.Matern(0.5),
+            lambda X, Y=X: gp.RBF()(X, Y) * gp.Matern(nu=0.5)(X, Y),
+        ),
+        (
+            (rk.Gaussian() + rk.Linear()) * rk.Laplacian(),
+            lambda X, Y=X: (gp.RBF()(X, Y) + X @ Y.T) * laplacian_kernel(X, Y, gamma=1),
+        ),
+        (
+            rk.Gaussian(columns=[0, 2]) * rk.Linear(columns=slice(1, 3)),
+            lambda X, Y=X: (
+                gp.RBF()(X[:, [0, 2]], Y[:, [0, 2]]) * (X[:, 1:3] @ Y[:, 1:3].T)
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_values_of_other_libraries(kernel, reference, other):
+    expected = reference(X) if other is X else reference(X, other)
+    np.testing.assert_allclose(kernel(X, other), expected, **TOLERANCE)
+    if other is X:
+        np.testing.assert_allclose(kernel(X), expected, **TOLERANCE)
+
+
+mpmath.mp.dps = 40
+
+
+def matern_value(nu, r):
+    if nu == np.inf:
+        return float(mpmath.exp(-(mpmath.mpf(r) ** 2) / 2))
+    nu = mpmath.mpf(nu)
+    z = mpmath.sqrt(2 * nu) * mpmath.mpf(r)
+    value = 2 ** (1 - nu) / mpmath.gamma(nu) * z**nu * mpmath.besselk(nu, z)
+    return float(value)
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.7, 1.0, 1.5, 2.5, 3, 10, 150, 250, np.inf])
+def test_matern_near_and_far(nu):
+    """From where K_ν overflows to where it underflows, for every ν."""
+    kernel = rk.Matern(nu)
+    assert kernel([[1.0]], [[1.0]]).item() == pytest.approx(1.0, rel=1e-12)
+    for r in (1e-30, 1e-8, 1e-3, 0.1, 0.7, 2.0, 6.0, 20.0, 300.0):
+        value = kernel([[0.0]], [[r]]).item()
+        np.testing.assert_allclose(value, matern_value(nu, r), rtol=1e-12, atol=1e-300)
+    for r in (1e5, 1e160, 1e300):
+        assert 0 <= kernel([[0.0]], [[r]]).item() < 1e-30
+    assert np.all(np.diff(kernel([[0.0]], np.linspace(0, 9, 200)[:, None])) <= 0)
+
+
+def test_matern_approaches_the_gaussian_kernel():
+    for nu in (1e3, 1e4, 1e6):
+        difference = np.abs(rk.Matern(nu)(X) - rk.Gaussian()(X)).max()
+        assert 0.1 / nu < difference < 0.5 / nu
+
+
+def optical_value(m, x, y):
+    x, y = mpmath.matrix(x.tolist()), mpmath.matrix(y.tolist())
+    norms = mpmath.norm(x) * mpmath.norm(y)
+    cosine = min((x.T * y)[0] / norms, 1)
+    m = mpmath.mpf(m)
+    series = mpmath.hyp2f1(-m / 2, -m / 2, 1, cosine**2)
+    return float(norms**m * mpmath.gamma(1 + m / 2) ** 2 * mpmath.re(series))
+
+
+@pytest.mark.parametrize(
+    "degree", [0.01, 0.5, 1, 1.5, 2, 2.7, 3, 4, 5.5, 6, 11.3, 20, 40.5, 60, 62]
+)
+def test_optical_is_the_hypergeometric_series(degree):
+    rows = np.vstack([X[:4], -2 * X[0], X[1] + 1e-7, np.eye(4)[:2]])
+    expected = [[optical_value(degree, x, y) for y in rows] for x in rows]
+    np.testing.assert_allclose(rk.Optical(degree)(rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(rk.Optical(degree)(rows, rows), expected, rtol=1e-12)
+
+
+def test_optical_closed_forms():
+    """Theorem 2 of Ohana et al. 2020 for m = 2 and 4; bias in dot and norms."""
+    n = np.outer(np.sum(X**2, axis=1), np.sum(Y**2, axis=1))
+    c = X @ Y.T
+    np.testing.assert_allclose(rk.Optical(2)(X, Y), n + c**2, **TOLERANCE)
+    fourth = 4 * (n**2 + 4 * n * c**2 + c**4)
+    np.testing.assert_allclose(rk.Optical(4)(X, Y), fourth, **TOLERANCE)
+    bias = 1.7
+    appended = [np.hstack([A, np.full((len(A), 1), np.sqrt(bias))]) for A in (X, Y)]
+    for degree in (0.5, 1, 2, 3):
+        np.testing.assert_allclose(
+            rk.Optical(degree, bias)(X, Y), rk.Optical(degree)(*appended), **TOLERANCE
+        )
+
+
+def test_categorical_is_the_share_of_equal_columns():
+    codes = RNG.integers(3, size=(12, 3)).astype(float)
+    share = np.mean(codes[:, None] == codes[None], axis=2)
+    np.testing.assert_allclose(rk.Categorical()(codes), share, **TOLERANCE)
+    one = rk.Categorical(columns=[1])(codes, codes[:4])
+    np.testing.assert_array_equal(one, codes[:, 1, None] == codes[None, :4, 1])
+
+
+# -- what holds for every kernel -----------------------------------------------
+
+
+@EVERY_KERNEL
+def test_gram_matrix_is_symmetric_and_positive(kernel):
+    rows = np.vstack([POINTS, RNG.choice([0.0, 0.5, 1.0], size=(20, 4))])
+    gram = kernel(rows)
+    np.testing.assert_allclose(gram, gram.T, rtol=1e-14, atol=1e-16)
+    eigenvalues = np.linalg.eigvalsh(gram)
+    assert eigenvalues.min() >= -1e-10 * max(1.0, eigenvalues.max())
+
+
+@EVERY_KERNEL
+def test_rows_compared_with_themselves(kernel):
+    """Y omitted, Y the same rows, Y a part of them, and the diagonal agree."""
+    gram = kernel(POINTS)
+    np.testing.assert_allclose(kernel(POINTS, POINTS.copy()), gram, **TOLERANCE)
+    np.testing.assert_allclose(kernel(POINTS, POINTS[2:4]), gram[:, 2:4], **TOLERANCE)
+    np.testing.assert_allclose(kernel.diag(POINTS), np.diag(gram), **TOLERANCE)
+    np.testing.assert_array_equal(kernel(POINTS.tolist()), gram)
+    np.testing.assert_array_equal(kernel(POINTS[:, ::-1][:, ::-1]), gram)
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix, sp.coo_array])
+def test_sparse_rows_equal_dense_ones(kernel, container):
+    rows = np.vstack([POINTS, np.where(RNG.random((9, 4)) < 0.5, 1.0, 0.0)])
+    sparse, dense = container(rows), kernel(rows)
+    np.testing.assert_allclose(kernel(sparse), dense, **TOLERANCE)
+    np.testing.assert_allclose(kernel(sparse, rows[:5]), dense[:, :5], **TOLERANCE)
+    np.testing.assert_allclose(kernel(rows[:5], sparse), dense[:5], **TOLERANCE)
+    np.testing.assert_allclose(kernel.diag(sparse), np.diag(dense), **TOLERANCE)
+
+
+@EVERY_KERNEL
+def test_float32_is_kept_and_computed_in_float64(kernel):
+    single = POINTS.astype(np.float32)
+    gram, expected = kernel(single), kernel(single.astype(float))
+    assert gram.dtype == kernel.diag(single).dtype == np.float32
+    np.testing.assert_allclose(gram, expected, rtol=3e-7, atol=1e-9)
+    assert kernel(single, POINTS).dtype == kernel(POINTS, single).dtype == np.float64
+    assert kernel((POINTS * 10).astype(int)).dtype == np.float64
+
+
+@EVERY_KERNEL
+def test_copies_are_equal(kernel):
+    gram = kernel(POINTS)
+    names = {name: getattr(rk, name) for name in rk.__all__}
+    for copied in (
+        clone(kernel),
+        copy.deepcopy(kernel),
+        pickle.loads(pickle.dumps(kernel)),
+        eval(repr(kernel), names | {"array": np.array, "inf": np.inf}),
+    ):
+        np.testing.assert_array_equal(copied(POINTS), gram)
+        assert copied != kernel
+
+
+def test_tiles_join_seamlessly():
+    """More rows than one tile, as matrix and as blocks of it."""
+    rows = RNG.normal(size=(2_500, 3))
+    kernel = rk.Gaussian(1.1)
+    gram = kernel(rows)
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_allclose(
+        gram[1000:1100], kernel(rows[1000:1100], rows), rtol=1e-9
+    )
+    np.testing.assert_allclose(kernel(rows, rows[:1030]), gram[:, :1030], rtol=1e-9)
+
+
+# -- algebra -------------------------------------------------------------------
+
+
+def test_operators():
+    a, b = rk.Gaussian(), rk.Linear()
+    assert isinstance(a + b, rk.Sum)
+    assert isinstance(a * b, rk.Product)
+    for scaled in (2.5 * a, a * 2.5, np.float64(2.5) * a, a * np.float32(2.5)):
+        assert isinstance(scaled, rk.Scaled)
+        np.testing.assert_allclose(scaled(X), 2.5 * a(X), rtol=1e-15)
+    np.testing.assert_allclose(sum([a, b])(X), a(X) + b(X), rtol=1e-15)
+    assert a != rk.Gaussian()
+    assert len({a, b, a}) == 2
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda k: k + 1,
+        lambda k: 1 + k,
+        lambda k: -k,
+        lambda k: np.ones(3) * k,
+        lambda k: k * "2",
+        lambda k: k * [1, 2],
+    ],
+)
+def test_operators_refuse_the_rest(expression):
+    with pytest.raises(TypeError):
+        expression(rk.Gaussian())
+
+
+def test_nested_parameters():
+    kernel = 2.0 * (rk.Gaussian() + rk.Optical())
+    kernel.set_params(kernel__k1__lengthscale=3.0, kernel__k2__degree=1, scale=0.5)
+    expected = 0.5 * (rk.Gaussian(3.0)(X) + rk.Optical(1)(X))
+    np.testing.assert_allclose(kernel(X), expected, rtol=1e-14)
+    assert kernel.get_params()["kernel__k2__degree"] == 1
+
+
+def test_arguments_are_not_changed():
+    before, rows = X.copy(), X.copy()
+    for case in KERNELS.values():
+        case.kernel(rows)
+        case.kernel(rows, rows[:3])
+        resolved = case.kernel.resolve(rows)
+        if not isinstance(resolved, rk.Linear):  # which has at most 4 columns
+            resolved.feature_variance(rows[:3], n_components=8)
+    np.testing.assert_array_equal(rows, before)
+
+
+# -- far, huge, tiny, equal ----------------------------------------------------
+
+
+@EVERY_STATIONARY
+def test_far_from_the_origin_nothing_cancels(kernel):
+    shift = 2.0**20  # so that the shifted rows are known to 2⁻³²
+    rows = np.round(X * 2**20) / 2**20
+    np.testing.assert_allclose(kernel(rows + shift), kernel(rows), rtol=1e-8)
+    others = np.round(Y * 2**20) / 2**20
+    np.testing.assert_allclose(
+        kernel(rows + shift, others + shift), kernel(rows, others), rtol=1e-8
+    )
+
+
+@EVERY_STATIONARY
+@pytest.mark.parametrize("outlier", [1e4, 1e6, 1e9, 1e200])
+def test_an_outlier_spoils_no_other_value(kernel, outlier):
+    rows = np.vstack([X, np.full((1, 4), outlier)])
+    gram = kernel(rows)
+    np.testing.assert_allclose(gram[:-1, :-1], kernel(X), rtol=1e-11, atol=1e-13)
+    assert np.all(gram[-1, :-1] < 1e-2)
+
+
+@EVERY_STATIONARY
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_equal_rows_have_the_value_one(kernel, scale):
+    """Rough kernels take the root of a distance that must not be rounding."""
+    rows = RNG.normal(size=(60, 20)) * scale
+    np.testing.assert_allclose(np.diag(kernel(rows, rows.copy())), 1.0, rtol=1e-12)
+    twice = np.vstack([rows, rows])
+    np.testing.assert_allclose(np.diag(kernel(twice)[:60, 60:]), 1.0, rtol=1e-12)
+    sparse = sp.csr_array(rows)
+    np.testing.assert_allclose(np.diag(kernel(sparse, rows)), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.7, 1.5])
+def test_near_rows_of_rough_kernels(nu):
+    rows = RNG.normal(size=(40, 10)) * 5
+    near = rows + 1e-7 * RNG.normal(size=rows.shape)
+    expected = np.diag(gp.Matern(nu=nu)(rows, near))
+    np.testing.assert_allclose(np.diag(rk.Matern(nu)(rows, near)), expected, rtol=1e-9)
+
+
+@EVERY_STATIONARY
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_huge_and_tiny_rows(kernel, container):
+    gram = kernel(container(X * 1e200))
+    np.testing.assert_array_equal(np.diag(gram), 1.0)
+    assert np.all(gram[~np.eye(30, dtype=bool)] < 1e-100)
+    np.testing.assert_allclose(kernel(container(X * 1e-200)), 1.0, rtol=1e-9)
+    huge = clone(kernel).set_params(lengthscale=kernel.lengthscale * 1e200)
+    np.testing.assert_allclose(huge(container(X * 1e200)), kernel(X), rtol=1e-11)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("degree", [0.5, 1, 2, 3])
+def test_optical_at_extreme_scales(degree, container):
+    for scale in (1e200, 1e-200, 1e-310):
+        rows = X * scale
+        if scale > 1 and degree > 0.5:
+            with pytest.raises(ValueError, match=r"k\(x, x\) reaches.*scale the input"):
+                rk.Optical(degree)(container(rows))
+            continue
+        gram = rk.Optical(degree)(container(rows))
+        assert np.all(np.isfinite(gram))
+        if degree == 0.5 and scale != 1e-310:
+            np.testing.assert_allclose(gram / scale, rk.Optical(0.5)(X), rtol=1e-11)
+
+
+def test_zero_rows():
+    rows = np.vstack([np.zeros((2, 4)), X[:2]])
+    for degree in (0.5, 1, 2, 3):
+        gram = rk.Optical(degree)(rows)
+        assert np.all(gram[:2] == 0)
+        assert np.all(gram[2:, 2:] > 0)
+    # With a bias a zero row is the bias: K = ν^m Γ(1 + m).
+    assert np.isclose(rk.Optical(2, 3.0)(rows)[0, 1], 3.0**2 * 2)
+    assert rk.Linear()(rows)[0].sum() == 0
+
+
+def test_overflow_is_an_error_that_says_what_to_do():
+    for kernel in (rk.Linear(), rk.Optical(2), rk.Linear() * rk.Linear()):
+        with pytest.raises(ValueError, match="scale the input down"):
+            kernel(X * 1e200)
+    with pytest.raises(ValueError, match="float32.*use float64"):
+        rk.Optical(4)((X * 1e10).astype(np.float32))
+
+
+def test_memory_beyond_the_result_is_bounded():
+    rows = RNG.normal(size=(3_000, 10))
+    for kernel in (rk.Gaussian(), rk.Laplacian(), rk.Optical(3)):
+        kernel(rows[:10])  # compile
+        tracemalloc.start()
+        kernel(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        result = 3_000**2 * 8
+        assert peak < result + 60e6
+
+
+# -- dataframes and columns ----------------------------------------------------
+
+TABLE = pd.DataFrame(
+    {"age": X[:, 0], "city": list("abc" * 10), "income": X[:, 1], "x": X[:, 2]}
+)
+MIXED = rk.Gaussian(1.5, columns=["age", "income"]) * rk.Categorical(columns="city")
+
+
+def test_dataframes_by_column_name():
+    city = TABLE["city"].to_numpy()
+    numbers = TABLE[["age", "income"]].to_numpy()
+    expected = rk.Gaussian(1.5)(numbers) * (city[:, None] == city)
+    for table in (TABLE, pl.DataFrame(TABLE.to_dict("list"))):
+        np.testing.assert_allclose(MIXED(table), expected, **TOLERANCE)
+        np.testing.assert_allclose(MIXED(table, table[:7]), expected[:, :7], rtol=1e-12)
+        np.testing.assert_array_equal(MIXED.diag(table), 1.0)
+    categories = TABLE.assign(city=TABLE["city"].astype("category"))
+    np.testing.assert_allclose(MIXED(categories), expected, **TOLERANCE)
+
+
+def test_values_that_only_one_table_has():
+    other = TABLE[:3].assign(city=["a", "new", None])
+    gram = MIXED(TABLE, other)
+    assert np.all(gram[:, 1:] == 0)
+    assert gram[0, 0] == 1
+    missing = TABLE.assign(city=[None] * 30)
+    np.testing.assert_array_equal(rk.Categorical(columns=["city"])(missing), 1.0)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [[0, 2], (0, 2), np.array([0, 2]), [0, -2], slice(0, 3, 2), [True, False] * 2],
+    ids=str,
+)
+def test_ways_to_name_columns(columns):
+    np.testing.assert_allclose(
+        rk.Gaussian(columns=columns)(X), rk.Gaussian()(X[:, [0, 2]]), **TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([4], "column 4, but the input has 4"),
+        ([-5], "column -5"),
+        ([], "selects no column"),
+        (slice(2, 2), "selects no column"),
+        ([True, False], "columns must be"),
+        ([1.0], "columns must be"),
+        (["age"], "no column names"),
+        ([[0, 1]], "columns must be"),
+    ],
+)
+def test_wrong_columns(columns, message):
+    with pytest.raises(ValueError, match=message):
+        rk.Gaussian(columns=columns)(X)
+
+
+def test_tables_must_match():
+    numbers = TABLE[["age", "income"]]
+    kernel = rk.Gaussian([1.0, 5.0])
+    with pytest.raises(ValueError, match="dataframe"):
+        kernel(numbers, numbers.to_numpy())
+    with pytest.raises(ValueError, match="no column 'q' among"):
+        rk.Gaussian(columns=["q"])(numbers)
+    # By position, "age" would be compared with "income".
+    with pytest.raises(ValueError, match=r"column|name"):
+        kernel(numbers, numbers[["income", "age"]])
+    with pytest.raises(ValueError, match=r"column|name"):
+        kernel(numbers, numbers.rename(columns={"age": "size"}))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [rk.Gaussian(), rk.Linear(), rk.Optical(), rk.Laplacian(columns=["city"])],
+    ids=str,
+)
+def test_text_is_no_number(kernel):
+    with pytest.raises(ValueError, match="city"):
+        kernel(TABLE)
+
+
+# -- wrong hyperparameters and input -------------------------------------------
+
+NUMBERS = [0, -1.0, np.nan, None, "big", [1.0, 2.0], 1 + 2j, True]
+WRONG_NUMBERS = pytest.mark.parametrize("value", NUMBERS, ids=str)
+
+
+@WRONG_NUMBERS
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("nu", lambda v: rk.Matern(v)),
+        ("alpha", lambda v: rk.RationalQuadratic(v)),
+        ("degree", lambda v: rk.Optical(v)),
+        ("scale", lambda v: rk.Scaled(rk.Linear(), v)),
+    ],
+)
+def test_wrong_hyperparameters(name, make, value):
+    for kernel in (make(value), make(value) * rk.Gaussian(), rk.Linear() + make(value)):
+        with pytest.raises(
+            ValueError, match=f"{name} must be a positive finite number"
+        ):
+            kernel(X)
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            rk.RandomFeatures(kernel, 10).fit(X)
+
+
+@pytest.mark.parametrize("value", NUMBERS[1:], ids=str)
+def test_wrong_bias(value):
+    with pytest.raises(ValueError, match="bias must be a non-negative finite number"):
+        rk.Optical(2, value)(X)
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian, rk.Laplacian, rk.Cauchy, rk.Matern])
+@pytest.mark.parametrize(
+    "value",
+    [*NUMBERS, np.inf, [1, 1, 1, 0], [[1.0] * 4], [1, 1, 1, np.nan], [], [True] * 4],
+    ids=str,
+)
+def test_wrong_lengthscale(kernel, value):
+    for call in (kernel(lengthscale=value), rk.Linear() * kernel(lengthscale=value)):
+        with pytest.raises(ValueError, match="lengthscale"):
+            call(X)
+        with pytest.raises(ValueError, match="lengthscale"):
+            rk.RandomFeatures(call, 10).fit(X)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_unresolved(rule):
+    kernel = rk.Linear() + 2.0 * rk.Gaussian(rule)
+    for call in (kernel, kernel.diag, kernel.feature_variance):
+        with pytest.raises(UnresolvedKernelError, match=r"call kernel.resolve\(X\)"):
+            call(X)
+    with pytest.raises(UnresolvedKernelError, match="categories"):
+        rk.Categorical().feature_variance(X)
+
+
+@pytest.mark.parametrize("wrong", [None, 2, "rbf", rk.Gaussian])
+def test_algebra_of_kernels_only(wrong):
+    for kernel in (rk.Sum(rk.Linear(), wrong), rk.Product(wrong, rk.Linear())):
+        with pytest.raises(ValueError, match="k[12] must be a kernel"):
+            kernel(X)
+    with pytest.raises(ValueError, match="kernel must be a kernel"):
+        rk.Scaled(wrong, 2.0)(X)
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [
+        "all",
+        None,
+        3,
+        [np.array([0.0, 1.0])] * 3,
+        [np.array([1.0, 0.0])] * 4,
+        [np.array([0.0, 0.0])] * 4,
+        [np.array(["a", "b"])] * 4,
+        [np.array([0.0, np.nan])] * 4,
+        [[]] * 4,
+    ],
+    ids=str,
+)
+def test_wrong_categories(categories):
+    with pytest.raises(ValueError, match="categories must"):
+        rk.RandomFeatures(rk.Categorical(categories=categories), 4).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([1.0, 2.0], "2D array"),
+        ([[1.0, np.nan]], "NaN"),
+        ([[np.inf, 1.0]], "infinity"),
+        (np.empty((0, 3)), "0 sample"),
+        (np.empty((3, 0)), "0 feature"),
+        ([["a", "b"]], "convert string"),
+        (np.ones((2, 2, 2)), "dim 3"),
+        (np.ones((2, 2)) * 1j, "[Cc]omplex"),
+        (None, "2D array"),
+    ],
+)
+def test_wrong_rows(rows, message):
+    for kernel in (rk.Gaussian(), rk.Categorical(), rk.Linear() + rk.Optical()):
+        with pytest.raises(ValueError, match=message):
+            kernel(rows)
+        with pytest.raises(ValueError, match=message):
+            kernel.diag(rows)
+
+
+def test_widths_must_agree():
+    with pytest.raises(ValueError, match="4 columns but Y has 3"):
+        rk.Gaussian()(X, Y[:, :3])
+
+
+@given(
+    rows=hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 6), st.integers(1, 5)),
+        elements=st.floats(-1e8, 1e8),
+    ),
+    name=st.sampled_from(sorted(STATIONARY)),
+)
+def test_stationary_values_lie_between_zero_and_one(rows, name):
+    gram = STATIONARY[name](rows)
+    assert gram.shape == (len(rows), len(rows))
+    assert np.all((gram >= 0) & (gram <= 1))
+    np.testing.assert_array_equal(np.diag(gram), 1.0)
+
+
+# -- the variance of features ---------------------------------------------------
+
+
+def test_variance_formulas():
+    """(1 + K(2τ) − 2K²)/D, (1 + K(2τ)/2 − K²)/D, and (K_2m − K_m²)/D."""
+    for kernel in STATIONARY.values():
+        value, double = kernel(X, Y), kernel(2 * X, 2 * Y)
+        np.testing.assert_allclose(
+            kernel.feature_variance(X, Y, 10), (1 + double - 2 * value**2) / 10, 1e-9
+        )
+        np.testing.assert_allclose(
+            kernel.feature_variance(X, Y, 10, fourier="offset"),
+            (1 + double / 2 - value**2) / 10,
+        )
+    gaussian = rk.Gaussian()(X, Y)
+    np.testing.assert_allclose(
+        rk.Gaussian().feature_variance(X, Y, 2), (1 - gaussian**2) ** 2 / 2, 1e-9
+    )
+    unit = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    c = unit @ unit.T
+    np.testing.assert_allclose(
+        rk.Optical(2).feature_variance(unit, n_components=5),
+        (3 + 14 * c**2 + 3 * c**4) / 5,
+    )
+    for degree, relative in ((1, 1), (2, 5), (3, 19), (4, 69)):
+        value = rk.Optical(degree)(unit)[0, 0]
+        at_x = rk.Optical(degree).feature_variance(unit, n_components=1)[0, 0]
+        assert np.isclose(at_x / value**2, relative)
+
+
+@pytest.mark.parametrize("n_components", [0, -1, 2.5, True, "10", None])
+def test_variance_of_a_wrong_number_of_columns(n_components):
+    with pytest.raises(ValueError, match="n_components"):
+        rk.Gaussian().feature_variance(X, n_components=n_components)
+
+
+def test_variance_of_a_wrong_map():
+    with pytest.raises(ValueError, match="fourier must be one of"):
+        rk.Gaussian().feature_variance(X, fourier="cosine")
