@@ -36,7 +36,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import compare, console
+    from . import bench, compare, console
 
     app = typer.Typer(
         name="randkern",
@@ -48,4 +48,5 @@ def _build_app() -> Any:
     )
     app.callback()(console.options)
     app.command("compare")(compare.command)
+    app.add_typer(bench.application, name="bench")
     return app

@@ -1,0 +1,258 @@
+"""``randkern bench NAME``: time and accuracy of features, beside peers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..bench.contenders import FAMILIES
+from .bench_tables import (
+    accuracy_tables,
+    cost_table,
+    features_tables,
+    notes,
+    sweep_tables,
+)
+from .compare import parse_sizes
+from .console import error_exit, output, progress_bar, user_messages
+
+__all__ = ["application", "parse_lengthscale", "parse_names"]
+
+_PROJECTIONS = Annotated[
+    str | None,
+    typer.Option(help="Comma-separated projections; default: all there are."),
+]
+_MEMORY_LIMIT = Annotated[
+    str | None,
+    typer.Option(
+        help='What one contender may use, such as "8GB"; more is skipped. Default: '
+        "half of the free memory."
+    ),
+]
+
+
+class _Benchmarks(TyperGroup):
+    """The group of benchmarks, which names them when it is asked for another."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            known = ", ".join(self.list_commands(ctx))
+            raise error_exit(f"unknown benchmark {args[0]!r}; expected one of {known}")
+        return super().resolve_command(ctx, args)
+
+
+application = typer.Typer(
+    cls=_Benchmarks,
+    help="Time and accuracy of random features, beside peers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@application.command("features")
+def features_command(
+    d: Annotated[int, typer.Option("--d", help="Input columns.")] = 784,
+    n_components: Annotated[int, typer.Option(help="Features.")] = 10240,
+    n: Annotated[int, typer.Option("--n", help="Rows.")] = 6000,
+    repeats: Annotated[int, typer.Option(help="Rounds of the timing.")] = 5,
+    degree: Annotated[float, typer.Option(help="Of the optical kernel.")] = 2.0,
+    projections: _PROJECTIONS = None,
+    families: Annotated[
+        str, typer.Option(help="Of gaussian, optical.")
+    ] = "gaussian,optical",
+    memory: Annotated[
+        bool,
+        typer.Option(help="Measure peak memory, each method in its own process."),
+    ] = True,
+    cold: Annotated[
+        bool, typer.Option(help="Measure first calls without cached code.")
+    ] = True,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Also time against d and against D.")
+    ] = False,
+    sweep_d: Annotated[
+        str, typer.Option(help="Values of d of the sweep.")
+    ] = "64,256,1024,4096,16384",
+    sweep_n_components: Annotated[
+        str, typer.Option(help="Values of D of the sweep.")
+    ] = "1024,4096,16384,65536",
+    memory_limit: _MEMORY_LIMIT = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and figures.")
+    ] = Path("randkern-bench/features"),
+) -> None:
+    """Nanoseconds a feature: every projection, scikit-learn and NumPy, in one run.
+
+    The Gaussian kernel beside RBFSampler in float32 and in its default float64; the
+    optical kernel beside two dense products in NumPy. Repeats are interleaved;
+    bounds of the machine are measured in the same run.
+    """
+    with user_messages():
+        from ..bench import features
+
+        names = parse_names(projections)
+        dimensions, sizes = parse_sizes(sweep_d), parse_sizes(sweep_n_components)
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = features.run(
+                *(d, n_components, n),
+                repeats=repeats,
+                degree=degree,
+                projections=names,
+                families=parse_names(families) or FAMILIES,
+                memory=memory,
+                cold=cold,
+                memory_limit=memory_limit,
+                seed=seed,
+                progress=progress,
+            )
+            if sweep:
+                results["sweep"] = features.sweep(
+                    *(dimensions, sizes),
+                    d=d,
+                    n_components=n_components,
+                    projections=names,
+                    memory_limit=memory_limit,
+                    seed=seed,
+                    progress=progress,
+                )
+        written = _write(results, out, _feature_figures(results))
+    _print([*features_tables(results), *sweep_tables(results)], results, written)
+
+
+@application.command("accuracy")
+def accuracy_command(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, mnist, fashion-mnist, cifar10, or another name that "
+            "randkern.datasets knows, or a .csv or .parquet file."
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data set's files.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict, for a file.")
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="Training rows at most.")] = 2000,
+    n_test: Annotated[int, typer.Option(help="Test rows at most.")] = 5000,
+    lengthscale: Annotated[
+        str, typer.Option(help="Of the Gaussian kernel: a number, scale or median.")
+    ] = "5",
+    n_components: Annotated[
+        str, typer.Option(help="Numbers of features.")
+    ] = "196,392,784,1568,3136",
+    alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1e-3,
+    seeds: Annotated[int, typer.Option(help="Draws of the features.")] = 10,
+    projections: _PROJECTIONS = None,
+    optical: Annotated[
+        bool, typer.Option(help="Also the optical kernel, plain and centred.")
+    ] = True,
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and figures.")
+    ] = Path("randkern-bench/accuracy"),
+) -> None:
+    """Error of the Gram matrix and of ridge against D: all projections and peers.
+
+    The relative Frobenius error off the diagonal, its ratio to dense over paired
+    seeds, and the test error of ridge, beside scikit-learn's RBFSampler and
+    Nystroem at equal D; then Nystroem beside what its time affords.
+    """
+    with user_messages():
+        from ..bench import accuracy
+        from ..datasets import load_dataset
+
+        names, sizes = parse_names(projections), parse_sizes(n_components)
+        scale = parse_lengthscale(lengthscale)
+        dataset = load_dataset(data, data_dir=data_dir, target=target)
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = accuracy.run(
+                *(dataset, sizes),
+                n=n,
+                n_test=n_test,
+                lengthscale=scale,
+                alpha=alpha,
+                n_seeds=seeds,
+                projections=names,
+                optical=optical,
+                progress=progress,
+            )
+        results["arguments"]["data"] = data
+        written = _write(results, out, _accuracy_figures(results))
+    _print([*accuracy_tables(results), *cost_table(results)], results, written)
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Read comma-separated names; None stays None.
+
+    Examples
+    --------
+    >>> from randkern.cli.bench import parse_names
+    >>> parse_names("dense, qmc")
+    ['dense', 'qmc']
+    """
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_lengthscale(text: str) -> float | str:
+    """Read a positive number, ``scale`` or ``median``.
+
+    Examples
+    --------
+    >>> from randkern.cli.bench import parse_lengthscale
+    >>> parse_lengthscale("5"), parse_lengthscale("median")
+    (5.0, 'median')
+    """
+    if text in ("scale", "median"):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(
+            f"--lengthscale takes a positive number, scale or median, got {text!r}"
+        )
+    return value
+
+
+def _feature_figures(results: Mapping[str, Any]) -> dict[str, Any]:
+    from ..bench.figures import plot_features, plot_sweep
+
+    figures = {"features.png": plot_features(results)}
+    if "sweep" in results:
+        figures["sweep.png"] = plot_sweep(results["sweep"])
+    return figures
+
+
+def _accuracy_figures(results: Mapping[str, Any]) -> dict[str, Any]:
+    from ..bench.figures import plot_accuracy, plot_cost
+
+    return {"accuracy.png": plot_accuracy(results), "cost.png": plot_cost(results)}
+
+
+def _write(
+    results: Mapping[str, Any], out: Path, figures: Mapping[str, Any]
+) -> list[Path]:
+    from ..experiments.records import write_results
+    from ..plots import save_figure
+
+    written = [write_results(results, out / "results.json")]
+    return written + [save_figure(fig, out / name) for name, fig in figures.items()]
+
+
+def _print(tables: list[Any], results: Mapping[str, Any], written: list[Path]) -> None:
+    """Print tables, what was skipped, and the files."""
+    console = output()
+    for table in tables:
+        console.print(table)
+    for note in notes(results):
+        console.print(note, soft_wrap=True)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
