@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_limits
 
 import randkern as rk
 
@@ -293,3 +294,37 @@ def test_rows_in_any_order(data, rng):
         expected = model.fit(X, Y, weights).predict(X_test)
         shuffled = model.fit(X[order], Y[order], weights[order]).predict(X_test)
         assert_close(shuffled, expected, 1e-9)
+
+
+@pytest.mark.parametrize(
+    "n_components", [20, 700, None], ids=["primal", "dual", "exact"]
+)
+def test_blocks_and_threads_change_only_rounding(monkeypatch, rng, n_components):
+    """The draws depend on neither the size of blocks nor the number of threads."""
+    X = rng.normal(size=(600, 5))
+    Y, weights = X[:, :2] ** 2, rng.uniform(size=600)
+    kernel = rk.Gaussian(2.0) + rk.Laplacian(5.0)
+    model = rk.KernelRidgeRegressor(
+        kernel, 0.1, n_components, fit_intercept=True, random_state=0
+    )
+    expected = model.fit(X, Y, weights).predict(X)
+    with threadpool_limits(1):
+        assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
+    monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 1)
+    monkeypatch.setattr("randkern.models._systems._COLUMNS", 97)
+    monkeypatch.setattr("randkern.models._ridge._PREDICTION_BYTES", 1)
+    monkeypatch.setattr("randkern.models._ridge._FEATURE_BLOCK", 51)
+    assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
+
+
+def test_batches_of_weight_zero(data):
+    """Rows of weight zero are no rows: neither do they harm, nor are they counted."""
+    X, Y, _, X_test = data
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), n_components=20, fit_intercept=True, random_state=0
+    )
+    model.partial_fit(X, Y)
+    expected = model.predict(X_test)
+    half = np.repeat([0.0, 1.0], N // 2)
+    model.fit(X, Y).partial_fit(X, Y, half).partial_fit(X, Y, 1 - half)
+    assert_close(model.predict(X_test), expected)
