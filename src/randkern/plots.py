@@ -80,7 +80,6 @@ def plot_compare(
     'digits'
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
 
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
@@ -93,7 +92,7 @@ def plot_compare(
         _draw_kernel(axes, own, kernel, position, len(kernels))
     _format_axes(axes, sizes, metric)
     if percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
     if dataset:
         axes.set_title(dataset)
     _add_legend(figure, axes, records)
