@@ -11,11 +11,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern._validation import Rows, validate_rows
 from randkern.blocks import row_blocks, rows_within
 from randkern.features import fit_plan
 from randkern.kernels.draw import resolve_kernel
+from randkern.models._operators import FeatureOperator, operator_bytes
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
@@ -28,6 +29,7 @@ from randkern.models._systems import (
 )
 from randkern.plan import evaluate
 from randkern.projections import PROJECTIONS
+from randkern.solvers import PCG
 
 __all__ = ["KernelRidge", "has_components"]
 
@@ -42,7 +44,7 @@ class KernelRidge(BaseEstimator):
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "alpha": [Interval(Real, 0, None, closed="left")],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "solver": [StrOptions({"auto", "cholesky"})],
+        "solver": [StrOptions({"auto", "cholesky", "pcg"}), PCG],
         "projection": [StrOptions(set(PROJECTIONS))],
         "fit_intercept": ["boolean"],
         "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
@@ -51,8 +53,8 @@ class KernelRidge(BaseEstimator):
 
     # -- fitting --------------------------------------------------------------
 
-    def _prepare(self, X: Rows, sample_weight: np.ndarray | None) -> None:
-        """Resolve the kernel on X and draw its features."""
+    def _prepare(self, X: Rows, sample_weight: np.ndarray | None) -> Stream:
+        """Resolve the kernel on X, draw its features, return the random stream."""
         stream = root_stream(self.random_state)
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
@@ -68,6 +70,7 @@ class KernelRidge(BaseEstimator):
                 stream.child("features"),
                 projection=self.projection,
             )
+        return stream
 
     def _fit_targets(
         self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
@@ -75,9 +78,11 @@ class KernelRidge(BaseEstimator):
         """Fit weights to targets of shape (n, k)."""
         self._forget()
         limit = resolve_memory_limit(self.memory_limit)
-        self._prepare(X, sample_weight)
+        stream = self._prepare(X, sample_weight)
         if self.plan_ is None:
             self._fit_exact(X, Y, sample_weight, limit)
+        elif self._iterates(X, Y.shape[1], limit):
+            self._fit_pcg(X, Y, sample_weight, limit, stream.child("solver"))
         elif self.plan_.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
@@ -85,6 +90,55 @@ class KernelRidge(BaseEstimator):
             statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
             statistics.add(self.plan_, X, Y, sample_weight)
             self._solve_primal(statistics, overwrite=True)
+
+    def _iterates(self, X: Rows, n_targets: int, limit: int) -> bool:
+        """Tell whether to solve by conjugate gradients.
+
+        "auto" does so where the direct system does not fit the memory limit, or
+        takes twice the work: min(n, D) operations an entry of the features,
+        against 4k + 60 (what it takes to make one) in each of 30 iterations.
+        """
+        if self.solver != "auto":
+            return self.solver != "cholesky"
+        n, D = X.shape[0], self.plan_.n_components
+        if D <= n:
+            itemsize = X.dtype.itemsize
+            needed = NormalEquations.n_bytes(self.plan_, n, n_targets, itemsize)
+        else:
+            needed = self._dual_bytes(X, n_targets)
+        return needed > limit or min(n, D) > 60 * (4 * n_targets + 60)
+
+    def _fit_pcg(
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        limit: int,
+        stream: Stream,
+    ) -> None:
+        """Solve the normal equations without forming them."""
+        D, k = self.plan_.n_components, Y.shape[1]
+        solver = self.solver if isinstance(self.solver, PCG) else PCG()
+        fixed = operator_bytes(self.plan_, X, k, solver.chosen_rank(D))
+        check_memory(
+            fixed,
+            limit,
+            f"the preconditioner of n_components={D}",
+            "Use a smaller rank, as solver=PCG(rank=...)",
+        )
+        operator = FeatureOperator(
+            self.plan_, X, sample_weight, self.fit_intercept, stream, limit - fixed
+        )
+        rhs, means = operator.right_hand_side(Y)
+        state = solver.init(operator, float(self.alpha) / operator.weight_unit)
+        solution = solver.solve(state, rhs)
+        intercept = operator.intercept(means, solution.value)
+        self._store(solution, solution.value, intercept)
+
+    def _dual_bytes(self, X: Rows, n_targets: int) -> int:
+        n = X.shape[0]
+        product = feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
+        return dual_bytes(n, n_targets) + product
 
     def _forget(self) -> None:
         """Drop what an earlier fit has left."""
@@ -114,8 +168,7 @@ class KernelRidge(BaseEstimator):
         """Solve an n × n system where there are more features than rows."""
         n, D = X.shape[0], self.plan_.n_components
         check_memory(
-            dual_bytes(n, Y.shape[1])
-            + feature_gram_bytes(self.plan_, n, X.dtype.itemsize),
+            self._dual_bytes(X, Y.shape[1]),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",

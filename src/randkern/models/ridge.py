@@ -43,7 +43,13 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         α ≥ 0, the penalty.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
-    solver : {"auto", "cholesky"}, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
+        ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
+        by preconditioned conjugate gradients without forming them, the
+        features being made again in each iteration
+        (``randkern.solvers.PCG(tol=...)`` sets the tolerance). ``"auto"``
+        iterates where the factorisation does not fit `memory_limit` or takes
+        twice the work; the exact kernel is always factorised.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
@@ -186,7 +192,8 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         α ≥ 0, the penalty.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
-    solver : {"auto", "cholesky"}, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
+        As in :class:`KernelRidgeRegressor`.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False

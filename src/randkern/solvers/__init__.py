@@ -6,5 +6,6 @@ share, and `solve(state, rhs)`, which returns a :class:`Solution`.
 
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
+from randkern.solvers.pcg import PCG
 
-__all__ = ["Cholesky", "Outcome", "Solution"]
+__all__ = ["PCG", "Cholesky", "Outcome", "Solution"]

@@ -14,6 +14,12 @@ class Outcome(Enum):
     """How a linear solve ended. The value says what to do about it."""
 
     SUCCESS = "solved to working precision"
+    CONVERGED = "the residual is below the tolerance"
+    STOPPED = "a callback stopped the iteration"
+    ITERATION_LIMIT = (
+        "the iteration limit was reached before the tolerance: increase max_iter or "
+        "alpha, loosen tol, use a larger rank of the preconditioner, or float64 rows"
+    )
     JITTERED = (
         "the matrix is not positive definite in floating point; a small multiple of "
         "the identity was added: increase alpha, use float64 rows, or remove "
