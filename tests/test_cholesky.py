@@ -203,10 +203,9 @@ def test_no_warning_on_a_sound_matrix():
         assert solve(scipy.linalg.hilbert(8), np.ones(8)).outcome is Outcome.SUCCESS
 
 
-def test_each_outcome_says_what_to_do():
-    for outcome in Outcome:
-        assert outcome.value
-        assert outcome is Outcome.SUCCESS or "increase alpha" in outcome.value
+@pytest.mark.parametrize("outcome", [Outcome.JITTERED, Outcome.ILL_CONDITIONED])
+def test_doubtful_outcomes_say_what_to_do(outcome):
+    assert "increase alpha" in outcome.value
 
 
 # -- what cannot be solved --------------------------------------------------------

@@ -222,3 +222,37 @@ def test_a_failed_fit_leaves_no_old_weights(cls):
         model.set_params(n_components=20, memory_limit=10).fit(GOOD + 1, LABELS)
     with pytest.raises((NotFittedError, ValueError)):
         model.predict(GOOD)
+
+
+@SYSTEMS
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_predictions_are_finite_or_an_error(n_components):
+    """Rows beyond the range of the kernel that `fit` did not see."""
+    model = rk.KernelRidgeRegressor(rk.Optical(2), n_components=n_components)
+    model.fit(GOOD, LABELS)
+    with pytest.raises(ValueError, match="[Ss]cale"):
+        model.predict(GOOD * 1e200)
+
+
+def test_column_names_that_repeat():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(GOOD, columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match="'a'"):
+        rk.KernelRidgeRegressor(n_components=10).fit(frame, LABELS)
+
+
+def test_kinds_of_targets():
+    """Series, frames and lists are fine; the messages above are for the rest."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    model = rk.KernelRidgeRegressor(n_components=10, random_state=0)
+    expected = model.fit(GOOD, LABELS).predict(GOOD)
+    frame = pd.DataFrame({"y": LABELS})
+    for y in (LABELS.tolist(), LABELS > 0, frame["y"], pl.Series(LABELS)):
+        np.testing.assert_array_equal(model.fit(GOOD, y).predict(GOOD), expected)
+    two_dimensional = model.fit(GOOD, frame).predict(GOOD)
+    np.testing.assert_array_equal(two_dimensional, expected[:, None])
+    names = np.array(["no", "yes"])[LABELS]
+    classifier = rk.KernelRidgeClassifier(n_components=10, random_state=0)
+    predicted = classifier.fit(GOOD, names).predict(GOOD)
+    for y in (list(names), pd.Series(names), pd.Categorical(names), pl.Series(names)):
+        np.testing.assert_array_equal(classifier.fit(GOOD, y).predict(GOOD), predicted)
