@@ -8,6 +8,7 @@ categories are equal sees what it would see in the table.
 
 from __future__ import annotations
 
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     if (
         isinstance(value, (bool, np.bool_))
         or not isinstance(value, numbers.Real)
-        or not np.isfinite(value)
+        or not math.isfinite(value)
         or value < 0
         or (value == 0 and not zero)
     ):
@@ -88,6 +89,9 @@ def column_names(X: Any) -> list[str] | None:
     if not is_table(X):
         return None
     names = list(X.columns)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
     return names if all(isinstance(name, str) for name in names) else None
 
 
@@ -200,9 +204,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     and keeps the encoder of a table's categories as ``table_encoder_``.
     """
     if is_table(X):
+        column_names(X)
         if reset:
-            encoder = TableEncoder.of(X)
-            estimator.table_encoder_ = encoder if encoder.encoded else None
+            learned = TableEncoder.of(X)
+            estimator.table_encoder_ = learned if learned.encoded else None
         encoder = getattr(estimator, "table_encoder_", None)
         if encoder is not None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)

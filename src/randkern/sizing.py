@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -31,7 +31,7 @@ def suggest_n_components(
     X: Any,
     relative_error: float = 0.05,
     *,
-    fourier: str = "pair",
+    fourier: Literal["pair", "offset"] = "pair",
     max_rows: int = 1000,
     random_state: Any = 0,
 ) -> int:

@@ -225,7 +225,7 @@ class Kernel(BaseEstimator):
         if isinstance(other, Kernel):
             return Product(self, other)
         if isinstance(other, numbers.Real):
-            return Scaled(self, other)
+            return Scaled(self, float(other))
         return NotImplemented
 
     def __rmul__(self, other: Any) -> Kernel:

@@ -113,7 +113,7 @@ def median_distance(
         sample_weight = None if sample_weight is None else sample_weight[chosen]
     dense = densify(X).astype(np.float64)
     # Shifted and divided by the largest entry, squares neither overflow nor vanish.
-    dense -= dense.mean(axis=0)
+    dense -= dense[0].copy()
     largest = float(np.abs(dense).max(initial=0.0))
     if largest == 0:
         return 1.0
@@ -121,6 +121,8 @@ def median_distance(
     distances = largest * pdist(dense / largest, name)
     apart = distances > 0
     distances = distances[apart]
+    if distances.size == 0:
+        return 1.0
     if sample_weight is None:
         return float(np.median(distances))
     first, second = np.triu_indices(dense.shape[0], 1)

@@ -73,10 +73,12 @@ def _debye(z: np.ndarray, nu: float) -> np.ndarray:
         series += (
             (-1 / nu) ** k * t**k * np.polynomial.polynomial.polyval(t * t, polynomial)
         )
-    # ν ln z − ν η(s), with the logarithms of z and of s/(1 + root) merged.
-    exponent = nu * (np.log1p(root) + math.log(nu) - root)
-    constant = (1 - nu) * math.log(2) - gammaln(nu) + 0.5 * math.log(math.pi / (2 * nu))
-    return exponent + constant - 0.5 * np.log(root) + np.log(series)
+    # The large logarithms of ν η, ln Γ(ν) by Stirling's series and ν ln z cancel;
+    # what is left of them, with e = √(1 + s²) − 1, is ν (ln(1 + e/2) − e).
+    excess = s * s / (1 + root)
+    stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5)
+    exponent = nu * (np.log1p(excess / 2) - excess) - stirling
+    return exponent - 0.5 * np.log(root) + np.log(series)
 
 
 _U = (

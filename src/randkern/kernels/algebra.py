@@ -19,6 +19,10 @@ class _Binary(Kernel):
         self.k1 = k1
         self.k2 = k2
 
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
+        _kernel("k1", self.k1)._check(n_features, encoder)
+        _kernel("k2", self.k2)._check(n_features, encoder)
+
     def leaves(self) -> list[Leaf]:
         return [*_kernel("k1", self.k1).leaves(), *_kernel("k2", self.k2).leaves()]
 
@@ -138,4 +142,4 @@ class Scaled(Kernel):
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
         check_positive("scale", self.scale)
-        super()._check(n_features, encoder)
+        _kernel("kernel", self.kernel)._check(n_features, encoder)

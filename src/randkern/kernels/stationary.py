@@ -115,42 +115,37 @@ def _squared_distances(
     origin does not cancel; where it still does, rows are subtracted instead.
     """
     if sp.issparse(X) or sp.issparse(Y):
-        X = sp.csr_array(X).multiply(scale).tocsr()
-        Y = sp.csr_array(Y).multiply(scale).tocsr()
+        X = X_centred = sp.csr_array(X).multiply(scale).tocsr()
+        Y = Y_centred = sp.csr_array(Y).multiply(scale).tocsr()
         x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
         y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
     else:
-        center = Y.mean(axis=0)
-        X = (X - center) * scale
-        Y = X if same else (Y - center) * scale
+        X = X * scale
+        Y = X if same else Y * scale
         if X.shape[1] <= _FEW_COLUMNS:
             return cdist(X, Y, "sqeuclidean")
-        x_norms = np.einsum("ij,ij->i", X, X)
-        y_norms = np.einsum("ij,ij->i", Y, Y)
+        center = Y.mean(axis=0)
+        X_centred = X - center
+        Y_centred = X_centred if same else Y - center
+        x_norms = np.einsum("ij,ij->i", X_centred, X_centred)
+        y_norms = np.einsum("ij,ij->i", Y_centred, Y_centred)
     if not np.isfinite(max(x_norms.max(), y_norms.max())):
         return cdist(densify(X), densify(Y), "sqeuclidean")
-    products = X @ Y.T
+    products = X_centred @ Y_centred.T
     squared = products.toarray() if sp.issparse(products) else products
     squared *= -2
     squared += x_norms[:, None]
     squared += y_norms
-    _recompute_near(squared, X, Y, x_norms, y_norms, same)
-    return squared
-
-
-def _recompute_near(
-    squared: np.ndarray,
-    X: Rows,
-    Y: Rows,
-    x_norms: np.ndarray,
-    y_norms: np.ndarray,
-    same: bool,
-) -> None:
-    """Take from differences what ‖x‖² + ‖y‖² − 2x·y has cancelled."""
     near = squared <= _CANCELLED * (x_norms[:, None] + y_norms)
     if same:
         np.fill_diagonal(near, False)
         np.fill_diagonal(squared, 0.0)
+    _subtract_near(squared, near, X, Y)
+    return squared
+
+
+def _subtract_near(squared: np.ndarray, near: np.ndarray, X: Rows, Y: Rows) -> None:
+    """Take the squared distances of near pairs from differences of rows."""
     if not sp.issparse(X) and np.count_nonzero(near) > near.size // 20:
         squared[:] = cdist(X, Y, "sqeuclidean")
         return

@@ -15,6 +15,7 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows, validate_rows
 from randkern.blocks import row_blocks, rows_within
 from randkern.features import fit_plan
+from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._operators import FeatureOperator, operator_bytes
 from randkern.models._systems import (
@@ -27,7 +28,7 @@ from randkern.models._systems import (
     feature_gram_bytes,
     solve_dual,
 )
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.solvers import PCG
 
@@ -50,6 +51,15 @@ class KernelRidge(BaseEstimator):
         "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
         "random_state": ["random_state", np.random.Generator],
     }
+
+    plan_: Plan | None
+    kernel_: Kernel
+
+    @property
+    def _plan(self) -> Plan:
+        """The plan, where there are random features."""
+        assert self.plan_ is not None
+        return self.plan_
 
     # -- fitting --------------------------------------------------------------
 
@@ -83,12 +93,12 @@ class KernelRidge(BaseEstimator):
             self._fit_exact(X, Y, sample_weight, limit)
         elif self._iterates(X, Y.shape[1], limit):
             self._fit_pcg(X, Y, sample_weight, limit, stream.child("solver"))
-        elif self.plan_.n_components > X.shape[0]:
+        elif self._plan.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
             self._check_primal_memory(X, Y.shape[1], limit)
-            statistics = NormalEquations.empty(self.plan_.n_components, Y.shape[1])
-            statistics.add(self.plan_, X, Y, sample_weight)
+            statistics = NormalEquations.empty(self._plan.n_components, Y.shape[1])
+            statistics.add(self._plan, X, Y, sample_weight)
             self._solve_primal(statistics, overwrite=True)
 
     def _iterates(self, X: Rows, n_targets: int, limit: int) -> bool:
@@ -100,10 +110,10 @@ class KernelRidge(BaseEstimator):
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
-        n, D = X.shape[0], self.plan_.n_components
+        n, D = X.shape[0], self._plan.n_components
         if D <= n:
             itemsize = X.dtype.itemsize
-            needed = NormalEquations.n_bytes(self.plan_, n, n_targets, itemsize)
+            needed = NormalEquations.n_bytes(self._plan, n, n_targets, itemsize)
         else:
             needed = self._dual_bytes(X, n_targets)
         return needed > limit or min(n, D) > 60 * (4 * n_targets + 60)
@@ -117,9 +127,9 @@ class KernelRidge(BaseEstimator):
         stream: Stream,
     ) -> None:
         """Solve the normal equations without forming them."""
-        D, k = self.plan_.n_components, Y.shape[1]
+        D, k = self._plan.n_components, Y.shape[1]
         solver = self.solver if isinstance(self.solver, PCG) else PCG()
-        fixed = operator_bytes(self.plan_, X, k, solver.chosen_rank(D))
+        fixed = operator_bytes(self._plan, X, k, solver.chosen_rank(D))
         check_memory(
             fixed,
             limit,
@@ -127,7 +137,7 @@ class KernelRidge(BaseEstimator):
             "Use a smaller rank, as solver=PCG(rank=...)",
         )
         operator = FeatureOperator(
-            self.plan_, X, sample_weight, self.fit_intercept, stream, limit - fixed
+            self._plan, X, sample_weight, self.fit_intercept, stream, limit - fixed
         )
         rhs, means = operator.right_hand_side(Y)
         state = solver.init(operator, float(self.alpha) / operator.weight_unit)
@@ -137,7 +147,7 @@ class KernelRidge(BaseEstimator):
 
     def _dual_bytes(self, X: Rows, n_targets: int) -> int:
         n = X.shape[0]
-        product = feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
+        product = feature_gram_bytes(self._plan, n, X.dtype.itemsize)
         return dual_bytes(n, n_targets) + product
 
     def _forget(self) -> None:
@@ -146,10 +156,10 @@ class KernelRidge(BaseEstimator):
             self.__dict__.pop(name, None)
 
     def _check_primal_memory(self, X: Rows, n_targets: int, limit: int) -> None:
-        D = self.plan_.n_components
+        D = self._plan.n_components
         check_memory(
             NormalEquations.n_bytes(
-                self.plan_, X.shape[0], n_targets, X.dtype.itemsize
+                self._plan, X.shape[0], n_targets, X.dtype.itemsize
             ),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
@@ -166,7 +176,7 @@ class KernelRidge(BaseEstimator):
         self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, limit: int
     ) -> None:
         """Solve an n × n system where there are more features than rows."""
-        n, D = X.shape[0], self.plan_.n_components
+        n, D = X.shape[0], self._plan.n_components
         check_memory(
             self._dual_bytes(X, Y.shape[1]),
             limit,
@@ -174,7 +184,7 @@ class KernelRidge(BaseEstimator):
             "Use fewer components than rows",
         )
         solution, intercept = solve_dual(
-            lambda: feature_gram(self.plan_, X),
+            lambda: feature_gram(self._plan, X),
             Y,
             sample_weight,
             float(self.alpha),
@@ -182,7 +192,7 @@ class KernelRidge(BaseEstimator):
         )
         weights = np.empty((D, Y.shape[1]))
         for columns in row_blocks(D, _FEATURE_BLOCK):
-            Z = evaluate(self.plan_, X, columns)
+            Z = evaluate(self._plan, X, columns)
             weights[columns] = Z.T @ solution.value
         self._store(solution, weights, intercept)
 
@@ -230,9 +240,9 @@ class KernelRidge(BaseEstimator):
             self._prepare(X, sample_weight)
             self._check_primal_memory(X, Y.shape[1], limit // 2 if solve else limit)
             self._statistics = NormalEquations.empty(
-                self.plan_.n_components, Y.shape[1]
+                self._plan.n_components, Y.shape[1]
             )
-        self._statistics.add(self.plan_, X, Y, sample_weight)
+        self._statistics.add(self._plan, X, Y, sample_weight)
         if solve:
             self.solve()
 
@@ -270,9 +280,9 @@ class KernelRidge(BaseEstimator):
         if self.plan_ is not None:
             size = float(np.abs(self.coef_).max(initial=0.0)) or 1.0
             coef = (self.coef_.T / size).astype(X.dtype)
-            block = feature_block_rows(self.plan_, X.dtype.itemsize)
+            block = feature_block_rows(self._plan, X.dtype.itemsize)
             for rows in row_blocks(n, block):
-                out[rows] = evaluate(self.plan_, X[rows]) @ coef
+                out[rows] = evaluate(self._plan, X[rows]) @ coef
             out *= size
         else:
             n_fit = self.X_fit_.shape[0]
@@ -281,6 +291,11 @@ class KernelRidge(BaseEstimator):
                 values = self.kernel_._gram(X[rows].astype(np.float64), self.X_fit_)
                 out[rows] = values @ self.dual_coef_
         out += self.intercept_
+        if not np.all(np.isfinite(out)):
+            raise ValueError(
+                "predictions overflow: rows of X lie too far beyond those of the fit "
+                "for this kernel; scale the input down."
+            )
         return out
 
     @property
@@ -288,7 +303,8 @@ class KernelRidge(BaseEstimator):
         return self._n_outputs is not None
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "kernel_")
+        fitted = ("coef_", "dual_coef_", "_statistics")
+        return any(hasattr(self, name) for name in fitted)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -84,7 +84,8 @@ class NormalEquations:
         """Memory of the statistics, the projection and one block of features."""
         D = plan.n_components
         block = min(feature_block_rows(plan, itemsize), n_rows) * D * itemsize
-        return 8 * D * (D + 2 * n_targets) + plan.stored_bytes(itemsize) + block
+        targets = 8 * n_targets * (n_rows + 2 * D)
+        return 8 * D**2 + targets + plan.stored_bytes(itemsize) + block
 
     def add(
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
@@ -145,7 +146,7 @@ def power_of_two(sample_weight: np.ndarray | None) -> float:
 
 def dual_bytes(n: int, n_targets: int) -> int:
     """Memory of an n × n system and of the tiles it is made of."""
-    return 8 * (n * (n + 2 * n_targets) + _TILES * min(n, _COLUMNS) ** 2)
+    return 8 * (n * (n + 5 * n_targets) + _TILES * min(n, _COLUMNS) ** 2)
 
 
 def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:

@@ -28,6 +28,11 @@ class Dense(Stored):
 
     name = "dense"
 
+    def stored_bytes(self, itemsize: int) -> int:
+        # Drawn in float32 and then converted.
+        parts = 2 if self.law.is_complex else 1
+        return parts * self.n_draws * self.width * (4 + itemsize)
+
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.rows(0, self.n_draws)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -53,3 +54,10 @@ class Solution:
     iterations: int
     outcome: Outcome
     jitter: float = 0.0
+
+    # An enumeration is stored by name: skops loads no other members of one.
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"outcome": self.outcome.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})

@@ -17,6 +17,8 @@ __all__ = ["Cholesky", "CholeskyState"]
 
 _TILE = 1024
 _REFINEMENTS = 2
+# A relative residual above this says that half of the digits are lost.
+_LARGE_RESIDUAL = 2.0**-26
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ class Cholesky:
             # in place on its lower triangle, our upper one.
             _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
             if info == 0:
-                break
+                reciprocal, _ = dpocon(matrix.T, norm, uplo="L")
+                singular = norm > 0 and reciprocal <= np.finfo(float).eps
+                if not (singular and self.first_jitter and jitter == 0):
+                    break
             _mirror_lower(matrix)
             jitter = max(10 * jitter, first * scale)
             if jitter > scale:
@@ -101,25 +106,18 @@ class Cholesky:
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        outcome = self._judge(matrix, norm, jitter)
+        outcome = self._judge(jitter, reciprocal, singular)
         return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
 
     @staticmethod
-    def _judge(factor: np.ndarray, norm: float, jitter: float) -> Outcome:
+    def _judge(jitter: float, reciprocal: float, singular: bool) -> Outcome:
         """Return the outcome, and warn unless it is a success."""
         if jitter > 0:
-            outcome = Outcome.JITTERED
-            detail = f"jitter {jitter:.3g}"
-        else:
-            reciprocal, _ = dpocon(factor.T, norm, uplo="L")
-            if norm == 0 or reciprocal > np.finfo(float).eps:
-                return Outcome.SUCCESS
-            outcome = Outcome.ILL_CONDITIONED
+            return _warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
+        if singular:
             detail = f"reciprocal condition number {reciprocal:.3g}"
-        warnings.warn(
-            f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=2
-        )
-        return outcome
+            return _warned(Outcome.ILL_CONDITIONED, detail)
+        return Outcome.SUCCESS
 
     def solve(self, state: CholeskyState, rhs: np.ndarray) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
@@ -131,6 +129,8 @@ class Cholesky:
         if n == 0:
             return Solution(np.zeros(rhs.shape), 0.0, 0, state.outcome)
         b = rhs.reshape(n, -1).astype(np.float64)
+        size = float(np.abs(b).max()) or 1.0
+        b = b / size
         factor = state.factor_and_matrix.T
         x, _ = dpotrs(factor, b, lower=1)
         if not np.all(np.isfinite(x)):
@@ -138,24 +138,38 @@ class Cholesky:
                 "the solution is not finite: the right-hand side is not, or the "
                 "system is too badly scaled; rescale the targets."
             )
+        x, residual, steps = self._refined(state, x, b)
+        outcome = state.outcome
+        if outcome is Outcome.SUCCESS and residual > _LARGE_RESIDUAL:
+            outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {residual:.3g}")
+        return Solution(
+            size * x.reshape(rhs.shape), residual, steps, outcome, state.jitter
+        )
+
+    def _refined(
+        self, state: CholeskyState, x: np.ndarray, b: np.ndarray
+    ) -> tuple[np.ndarray, float, int]:
+        """Return the refined solution, its residual and the number of steps."""
         norms = np.linalg.norm(b, axis=0)
         norms[norms == 0] = 1.0
+
+        def relative(residual: np.ndarray) -> float:
+            return float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
+
         residual = self._residual(state, x, b)
-        size = float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
+        size = relative(residual)
         steps = 0
         while steps < _REFINEMENTS and size > np.finfo(float).eps:
-            correction, _ = dpotrs(factor, residual, lower=1)
+            correction, _ = dpotrs(state.factor_and_matrix.T, residual, lower=1)
             better = x + correction
             residual = self._residual(state, better, b)
-            new = float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
-            if not new < size:
+            if not relative(residual) < size:
                 break
-            x, size, steps = better, new, steps + 1
+            x, size, steps = better, relative(residual), steps + 1
         if state.jitter:
             # What is left of the system that was asked for.
-            residual = self._residual(state, x, b) + state.jitter * x
-            size = float(np.max(np.linalg.norm(residual, axis=0) / norms))
-        return Solution(x.reshape(rhs.shape), size, steps, state.outcome, state.jitter)
+            size = relative(self._residual(state, x, b) + state.jitter * x)
+        return x, size, steps
 
     @staticmethod
     def _residual(state: CholeskyState, x: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -167,6 +181,11 @@ class Cholesky:
         product = dsymm(1.0, matrix.T, x, lower=0)
         np.fill_diagonal(matrix, factor_diagonal)
         return b - product
+
+
+def _warned(outcome: Outcome, detail: str) -> Outcome:
+    warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=4)
+    return outcome
 
 
 def _check_square(matrix: np.ndarray) -> None:
