@@ -148,6 +148,7 @@ def test_tables_of_mixed_types(app, tmp_path, mixed_table, suffix, target, task)
         (("--data", "nosuch.csv", "--target", "y"), "nosuch.csv"),
         (("--data", "mnist", "--data-dir", "nosuch"), "nosuch does not exist"),
         (("--data", "iris", "--task", "ranking"), "ranking"),
+        (("--data", "iris", "--memory-limit", "5 apples"), "5 apples"),
     ],
 )
 def test_bad_values_are_one_line(app, tmp_path, monkeypatch, arguments, message):

@@ -203,6 +203,7 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the figure; return nothing where matplotlib or records are missing."""
     from ..plots import plot_compare, save_figure
 
+    path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
     if not results["records"]:
         return []
     described = results["dataset"]

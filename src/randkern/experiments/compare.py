@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import randkern
 
+from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
 from .kernel_choices import KernelChoice, parse_kernels
 from .measure import Measurement
@@ -112,6 +113,7 @@ def compare(
     choices = parse_kernels(kernels)
     sizes = _checked_sizes(n_components, exact)
     _check_numbers(alpha, n_seeds)
+    resolve_memory_limit(memory_limit)  # complains before the work, not after
     data = prepare(dataset)
     runs = _Runs(data, memory_limit)
     total = len(choices) * (1 + int(exact) + len(sizes) * n_seeds)
