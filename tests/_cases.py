@@ -103,6 +103,9 @@ PROJECTIONS: dict[str, tuple[bool, float]] = {
 CORRELATED = {name: bias for name, (free, bias) in PROJECTIONS.items() if not free}
 
 
+STREAM = Stream(20_240_607)
+
+
 def admits(projection: str, case: Case) -> bool:
     """Tell whether every leaf of the kernel has draws of this projection."""
     product_laws = (rk.Laplacian, rk.Cauchy)
@@ -123,7 +126,7 @@ def draw(
     projection: str = "dense",
     fourier: str = "pair",
     centered: bool = False,
-    stream: Stream = Stream(20_240_607),
+    stream: Stream = STREAM,
 ) -> Plan:
     """Draw features for rows like `POINTS`."""
     kernel = case.kernel.resolve(POINTS)

@@ -1,0 +1,227 @@
+"""Lengthscales that are rules: what they are, and what they must not depend on."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
+from sklearn.svm import SVC
+
+import randkern as rk
+from randkern.exceptions import UnresolvedKernelError
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(60, 5)) * [1.0, 2.0, 0.5, 1.0, 3.0] + 1.0
+GAUSSIAN_LIKE = [rk.Gaussian, rk.Cauchy, rk.Matern, rk.RationalQuadratic]
+EVERY_KERNEL = pytest.mark.parametrize("kernel", [*GAUSSIAN_LIKE, rk.Laplacian])
+EVERY_RULE = pytest.mark.parametrize("rule", ["scale", "median"])
+RULES = pytest.mark.parametrize(
+    ("kernel", "rule"),
+    [(k, rule) for k in (rk.Gaussian, rk.Laplacian) for rule in ("scale", "median")],
+)
+
+
+def resolved(kernel, rule, X, weight=None, seed=0):
+    return kernel(lengthscale=rule).resolve(X, weight, seed).lengthscale
+
+
+# -- the values ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", GAUSSIAN_LIKE)
+def test_scale_of_gaussian_like_kernels(kernel):
+    assert resolved(kernel, "scale", X) == pytest.approx(np.sqrt(5 * X.var() / 2))
+
+
+def test_scale_of_the_laplacian():
+    """The size of a typical L1 distance; ℓ² = d·Var/2 would make all values 0."""
+    assert resolved(rk.Laplacian, "scale", X) == pytest.approx(5 * X.std())
+
+
+def test_scale_is_that_of_scikit_learn():
+    gamma = SVC(gamma="scale").fit(X, np.arange(60) % 2)._gamma
+    assert 0.5 / resolved(rk.Gaussian, "scale", X) ** 2 == pytest.approx(gamma)
+
+
+def test_median_is_that_of_the_own_distance():
+    euclidean, manhattan = np.median(pdist(X)), np.median(pdist(X, "cityblock"))
+    for kernel in GAUSSIAN_LIKE:
+        assert resolved(kernel, "median", X) == pytest.approx(euclidean)
+    assert resolved(rk.Laplacian, "median", X) == pytest.approx(manhattan)
+
+
+def test_median_of_many_rows_is_of_a_seeded_sample():
+    rows = RNG.normal(size=(5_000, 3))
+    values = [resolved(rk.Gaussian, "median", rows, seed=seed) for seed in range(4)]
+    assert len(set(values)) == 4
+    assert resolved(rk.Gaussian, "median", rows, seed=2) == values[2]
+    np.testing.assert_allclose(values, np.median(pdist(rows)), rtol=0.05)
+
+
+def test_median_leaves_out_equal_rows():
+    """Else data with many repeats would have the lengthscale 0."""
+    rows = np.repeat([[0.0, 0.0], [3.0, 4.0]], [30, 3], axis=0)
+    assert resolved(rk.Gaussian, "median", rows) == pytest.approx(5.0)
+
+
+# -- weights -------------------------------------------------------------------
+
+
+@EVERY_KERNEL
+@EVERY_RULE
+def test_rows_of_weight_zero_are_ignored(kernel, rule):
+    weight = np.repeat([1.0, 0.0], 30)
+    rows = X.copy()
+    rows[30:] *= 1e6
+    expected = resolved(kernel, rule, X[:30])
+    assert resolved(kernel, rule, rows, weight) == pytest.approx(expected, rel=1e-12)
+
+
+@RULES
+def test_weights_are_repetitions(kernel, rule):
+    weight = RNG.integers(1, 4, size=60)
+    repeated = resolved(kernel, rule, np.repeat(X, weight, axis=0))
+    weighted = resolved(kernel, rule, X, weight)
+    # The median counts a pair by the product of its weights.
+    assert weighted == pytest.approx(repeated, rel=1e-12 if rule == "scale" else 0.01)
+
+
+@RULES
+def test_weights_have_no_scale(kernel, rule):
+    weight = RNG.uniform(0.5, 2, size=60)
+    one, other = (resolved(kernel, rule, X, c * weight) for c in (1.0, 1e-9))
+    assert one == pytest.approx(other, rel=1e-9)
+    assert resolved(kernel, rule, X, np.full(60, 3.0)) == pytest.approx(
+        resolved(kernel, rule, X), rel=1e-2
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.ones(59), "sample_weight"),
+        (-np.ones(60), "[Nn]egative"),
+        (np.zeros(60), "zero"),
+        (np.full(60, np.nan), "NaN"),
+    ],
+)
+def test_wrong_weights(weight, message):
+    with pytest.raises(ValueError, match=message):
+        rk.Gaussian("scale").resolve(X, weight)
+
+
+# -- what they must not depend on ------------------------------------------------
+
+
+@EVERY_KERNEL
+@EVERY_RULE
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e-5, 1e5, 1e150, 1e290])
+def test_lengthscale_scales_with_the_data(kernel, rule, scale):
+    expected = resolved(kernel, rule, X)
+    assert resolved(kernel, rule, X * scale) / scale == pytest.approx(expected)
+
+
+@RULES
+@pytest.mark.parametrize(("shift", "error"), [(1e6, 1e-8), (1e9, 1e-6)])
+def test_lengthscale_does_not_depend_on_the_origin(kernel, rule, shift, error):
+    expected = resolved(kernel, rule, X)
+    assert resolved(kernel, rule, X + shift) == pytest.approx(expected, rel=error)
+
+
+@RULES
+def test_rows_and_containers(kernel, rule):
+    expected = resolved(kernel, rule, X)
+    assert resolved(kernel, rule, X[::-1]) == pytest.approx(expected, rel=1e-12)
+    single = resolved(kernel, rule, X.astype(np.float32))
+    assert single == pytest.approx(expected, rel=1e-6)
+    table = pd.DataFrame(X, columns=list("abcde"))
+    assert resolved(kernel, rule, table) == pytest.approx(expected, rel=1e-12)
+
+
+@RULES
+def test_sparse_rows(kernel, rule):
+    rows = np.where(RNG.random(X.shape) < 0.3, X, 0.0)
+    weight = RNG.integers(0, 3, size=60).astype(float)
+    for weights in (None, weight):
+        dense = resolved(kernel, rule, rows, weights)
+        sparse = resolved(kernel, rule, sp.csr_array(rows), weights)
+        assert sparse == pytest.approx(dense, rel=1e-12)
+
+
+def test_blocks_of_many_rows_join():
+    rows = RNG.normal(size=(10_001, 2)) + np.arange(10_001)[:, None] / 5_000
+    value = resolved(rk.Gaussian, "scale", rows)
+    assert value == pytest.approx(rows.std(), rel=1e-12)
+    sparse = resolved(rk.Gaussian, "scale", sp.csr_array(rows))
+    assert sparse == pytest.approx(value, rel=1e-12)
+
+
+@EVERY_KERNEL
+@EVERY_RULE
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.0, 1e300])
+def test_constant_rows_give_one(kernel, rule, value):
+    rows = np.full((7, 3), value)
+    assert resolved(kernel, rule, rows) == 1.0
+    assert resolved(kernel, rule, rows[:1]) == 1.0
+    assert resolved(kernel, rule, sp.csr_array(rows)) == 1.0
+    assert resolved(kernel, rule, rows, np.arange(7.0)) == 1.0
+
+
+# -- what `resolve` returns ------------------------------------------------------
+
+
+def test_resolve_leaves_the_kernel_alone():
+    kernel = rk.Gaussian("scale") + 2.0 * rk.Laplacian("median", columns=[1, 2])
+    copy = kernel.resolve(X)
+    assert kernel.k1.lengthscale == "scale"
+    assert copy.k1.lengthscale == resolved(rk.Gaussian, "scale", X)
+    own = resolved(rk.Laplacian, "median", X[:, 1:3])
+    assert copy.k2.kernel.lengthscale == pytest.approx(own)
+    again = copy.resolve(X * 10)
+    assert again.k1.lengthscale == copy.k1.lengthscale
+
+
+def test_numbers_stay():
+    for value in (2.0, np.array([1.0, 2, 3, 4, 5])):
+        assert np.array_equal(resolved(rk.Gaussian, value, X), value)
+
+
+def test_names_become_numbers():
+    table = pd.DataFrame(X, columns=list("abcde"))
+    kernel = rk.Gaussian("scale", columns=["e", "a"]).resolve(table)
+    assert list(kernel.columns) == [4, 0]
+    expected = rk.Gaussian("scale").resolve(X[:, [4, 0]]).lengthscale
+    assert kernel.lengthscale == pytest.approx(expected)
+
+
+def test_categories_are_learned():
+    kernel = rk.Categorical(columns=[0, 2]).resolve([[2, 9, 1.5], [0, 9, 1.5]])
+    np.testing.assert_array_equal(kernel.categories[0], [0, 2])
+    np.testing.assert_array_equal(kernel.categories[1], [1.5])
+
+
+@pytest.mark.parametrize("rule", ["Scale", "auto", "", "mean"])
+def test_unknown_rules(rule):
+    with pytest.raises(ValueError, match="'scale', 'median'"):
+        rk.Gaussian(rule).resolve(X)
+
+
+def test_resolve_checks_its_rows():
+    with pytest.raises(ValueError, match="NaN"):
+        rk.Gaussian("scale").resolve([[np.nan]])
+    with pytest.raises(ValueError, match="3 entries, but .* reads 5 columns"):
+        rk.Gaussian([1.0, 2.0, 3.0]).resolve(X)
+    with pytest.raises(UnresolvedKernelError):
+        rk.Gaussian("scale").diag(X)
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.floats(-200, 200), st.integers(0, 99))
+def test_rules_give_positive_numbers(n_rows, width, exponent, seed):
+    rows = np.random.default_rng(seed).normal(size=(n_rows, width)) * 10.0**exponent
+    for kernel in (rk.Gaussian, rk.Laplacian):
+        for rule in ("scale", "median"):
+            value = resolved(kernel, rule, rows)
+            assert isinstance(value, float)
+            assert 0 < value < np.inf
