@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from .._memory import available_memory, format_bytes, resolve_memory_limit
 from ..experiments.records import describe_machine, installed_versions
+from ..plan import evaluate
 from .contenders import (
     FAMILIES,
     Contender,
@@ -31,6 +33,7 @@ _TIMED_AS_DENSE = ("orthogonal", "qmc")
 # Fast transforms: the bound of the matrix product is not theirs.
 _WITHOUT_PRODUCT = ("structured",)
 _WARM_UP_ROWS = 256
+_IN_PLACE = ", in place"
 _SWEEP_ROWS = 1000
 
 
@@ -87,7 +90,9 @@ def run(
         (``family``, ``method``, ``reason``). A record has ``family``, ``method``,
         ``library``, ``dtype``, ``fit_seconds``, ``seconds`` (the median of
         ``repeats_seconds``, of transform), ``ns_per_feature`` (seconds over rows ×
-        features), ``speedup_over_float32`` and ``speedup_over_float64`` (the peer's
+        features), ``ns_per_feature_in_place`` (the same written into an array in use,
+        by :func:`randkern.plan.evaluate`; null for the peers, which always return a
+        new one), ``speedup_over_float32`` and ``speedup_over_float64`` (the peer's
         seconds over its own; null without that peer), ``bound_ns`` (the larger of
         the time to write the output and, where a matrix is multiplied, of the
         product), ``output_bytes``, ``peak_memory_bytes`` (above the input, output
@@ -116,14 +121,16 @@ def run(
         raise ValueError(f"no family was named; expected some of {FAMILIES}")
     steps = _Steps(
         progress,
-        1 + sum(map(len, members.values())) * (1 + repeats + memory + cold),
+        1
+        + sum(map(len, members.values())) * (1 + repeats + memory + cold)
+        + len(members) * len(names) * repeats,
     )
     steps.next("roofline")
     bounds = roofline(n, d, n_components)
     timed: list[tuple[Contender, dict[str, Any]]] = []
     skipped: list[dict[str, Any]] = []
     for family in members:
-        timed += _run_family(problem, members[family], repeats, steps, skipped)
+        timed += _run_family(problem, members[family], repeats, steps, skipped, True)
     if not timed:
         raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
     for contender, record in timed:
@@ -287,11 +294,13 @@ def _run_family(
     repeats: int,
     steps: _Steps,
     skipped: list[dict[str, Any]],
+    in_place: bool = False,
 ) -> list[tuple[Contender, dict[str, Any]]]:
     """Fit every member that can run, then time their transforms in turn."""
     single = make_rows(problem.n, problem.d, "float32", problem.seed)
     double = None
     calls: dict[str, Any] = {}
+    out = None
     timed: dict[str, tuple[Contender, dict[str, Any]]] = {}
     for contender in members:
         label = contender.label
@@ -302,34 +311,44 @@ def _run_family(
         X: Any = double if contender.dtype == "float64" else single
         if reason is None:
             try:
-                calls[label], seconds = _fitted(contender, problem, X)
+                feature_map, seconds = _fitted(contender, problem, X)
             except ValueError as error:  # a law or a width that it cannot draw
                 reason = str(error)
         if reason is not None:
-            steps.next(f"{contender.family}, {label}: skipped", repeats)
+            twice = in_place and contender.library == "randkern"
+            rounds = repeats * (2 if twice else 1)
+            steps.next(f"{contender.family}, {label}: skipped", rounds)
             note = {"family": contender.family, "method": label, "reason": reason}
             skipped.append(note)
             continue
-        record = {"family": contender.family, "method": label}
+        calls[label] = partial(feature_map.transform, X)
+        if in_place and contender.library == "randkern":
+            if out is None:
+                out = np.zeros((problem.n, problem.n_components), dtype=np.float32)
+            calls[label + _IN_PLACE] = partial(evaluate, feature_map.plan_, X, out=out)
+        record: dict[str, Any] = {"family": contender.family, "method": label}
         record |= {"library": contender.library, "dtype": contender.dtype}
         timed[label] = (contender, record | {"fit_seconds": seconds})
 
     def report(label: str) -> None:
         steps.next(f"{members[0].family}, {label}: timing")
 
-    n_features = problem.n * problem.n_components
-    for label, times in interleave(calls, repeats, report).items():
-        timed[label][1].update(
-            seconds=median(times),
-            repeats_seconds=times,
-            ns_per_feature=1e9 * median(times) / n_features,
+    nanoseconds = 1e9 / (problem.n * problem.n_components)
+    seconds_of = interleave(calls, repeats, report)
+    for label, (_, record) in timed.items():
+        times, in_use = seconds_of[label], seconds_of.get(label + _IN_PLACE)
+        record["seconds"] = median(times)
+        record["repeats_seconds"] = times
+        record["ns_per_feature"] = median(times) * nanoseconds
+        record["ns_per_feature_in_place"] = (
+            None if in_use is None else median(in_use) * nanoseconds
         )
     _add_speedups([record for _, record in timed.values()])
     return list(timed.values())
 
 
 def _fitted(contender: Contender, problem: _Problem, X: Any) -> tuple[Any, float]:
-    """Return the transform of a fitted and warmed-up map, and how long fit took.
+    """Return a fitted and warmed-up map, and how long that took.
 
     A projection may draw its matrix when it is first used, so that the warm-up
     counts as fitting.
@@ -338,7 +357,7 @@ def _fitted(contender: Contender, problem: _Problem, X: Any) -> tuple[Any, float
     gc.collect()
     call = {"fit": lambda: feature_map.fit(X).transform(X[:_WARM_UP_ROWS])}
     (seconds,) = interleave(call, repeats=1)["fit"]
-    return lambda: feature_map.transform(X), seconds
+    return feature_map, seconds
 
 
 def _add_speedups(records: Sequence[dict[str, Any]]) -> None:

@@ -30,6 +30,14 @@ _STYLES: dict[str, tuple[str, str, Any]] = {
 _OTHER_STYLE = ("#666666", "*", "-")
 # Filled bars of the projections, pale ones of the peers.
 _OWN, _PEER, _BOUND = "#0072B2", "#C8C8C8", "#D55E00"
+_IN_PLACE: dict[str, Any] = {
+    "color": "white",
+    "marker": "D",
+    "ms": 5.0,
+    "markeredgecolor": "black",
+    "linestyle": "",
+    "zorder": 4,
+}
 _FAMILY_TITLES = {
     "gaussian": "Gaussian kernel",
     "optical": "optical kernel, degree {degree:g}",
@@ -76,8 +84,10 @@ def plot_features(results: Mapping[str, Any]) -> Figure:
         title = _FAMILY_TITLES[family].format(degree=sizes["degree"])
         axes.set_title(title, loc="left", fontsize=10)
     lowest = min(
-        min(record["ns_per_feature"], record["bound_ns"] or np.inf)
+        record[key]
         for record in records
+        for key in ("ns_per_feature", "ns_per_feature_in_place", "bound_ns")
+        if record[key]
     )
     highest = max(record["ns_per_feature"] for record in records)
     panels[0].set_xlim(lowest / 1.8, highest * 2.2)
@@ -121,12 +131,12 @@ def plot_sweep(sweep: Mapping[str, Any]) -> Figure:
     for axes, axis in zip(panels, ("d", "n_components"), strict=True):
         own = [record for record in sweep["records"] if record["axis"] == axis]
         for method in dict.fromkeys(record["method"] for record in own):
-            points = sorted(
-                (r[axis], 1e6 * r["seconds"] / r["n"])
-                for r in own
-                if r["method"] == method
+            times = {
+                r[axis]: r["seconds"] / r["n"] for r in own if r["method"] == method
+            }
+            drawn[method] = _draw_curve(
+                axes, method, list(times), [1e6 * time for time in times.values()]
             )
-            drawn[method] = _draw_curve(axes, method, *zip(*points, strict=True))
         if own:
             drawn |= _draw_guides(axes, own, axis)
             _set_log_ticks(axes, sorted({record[axis] for record in own}))
@@ -265,8 +275,11 @@ def _draw_bars(axes: Axes, records: Sequence[Mapping[str, Any]]) -> None:
     for place, record in zip(places, records, strict=True):
         text = f" {record['ns_per_feature']:.3g}"
         if record["library"] == "randkern" and record["speedup_over_float32"]:
-            text += f"  ({record['speedup_over_float32']:.3g}×)"
+            ratio = record["speedup_over_float32"]
+            text += f"  ({ratio:.{1 if ratio >= 1 else 2}f}×)"
         axes.text(record["ns_per_feature"], place, text, va="center", fontsize=8)
+        if record["ns_per_feature_in_place"]:
+            axes.plot(record["ns_per_feature_in_place"], place, **_IN_PLACE)
         if record["bound_ns"]:
             axes.plot(
                 [record["bound_ns"]] * 2,
@@ -290,11 +303,17 @@ def _bar_legend(figure: Figure) -> None:
     handles: list[Any] = [
         Patch(facecolor=_OWN, edgecolor="0.25"),
         Patch(facecolor=_PEER, edgecolor="0.25"),
+        Line2D([], [], **_IN_PLACE),
         Line2D([], [], color=_BOUND, lw=2.2),
     ]
-    labels = ["randkern (× float32 peer)", "peer", "measured bound"]
+    labels = [
+        "randkern (× faster than the float32 peer)",
+        "peer",
+        "the same into an array in use",
+        "measured bound",
+    ]
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9
     )
 
 
@@ -333,7 +352,7 @@ def _draw_guides(
         for record in records
         if record[axis] == values[0]
     ]
-    guides = {"linear": (values / values[0], max(first) * 2.2, "-")}
+    guides: dict[str, Any] = {"linear": (values / values[0], max(first) * 2.2, "-")}
     if axis == "d":
         # D/d blocks of d log d operations each: d log d / d at fixed D.
         growth = np.log2(values) / np.log2(values[0])

@@ -1,6 +1,6 @@
 """The benchmarks' results as tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich import box
@@ -14,35 +14,31 @@ __all__ = [
     "sweep_tables",
 ]
 
+_COST_METHODS = ("structured", "dense", "RBFSampler")
+
 
 def features_tables(results: Mapping[str, Any]) -> list[Table]:
     """Return a table for each family: time, ratios to the peers, memory.
 
-    Memory is above the input, with the output; a multiple of the peer's time is how
-    many times faster a row is.
+    "in place" writes into an array in use; "×" says how many times faster a method
+    is than the peer of that type; "peak" is above the input, with the output.
     """
     sizes = results["arguments"]
     tables = []
     for family in dict.fromkeys(record["family"] for record in results["records"]):
+        own = [record for record in results["records"] if record["family"] == family]
+        columns = {
+            heading: [write(record[key]) for record in own]
+            for heading, (key, write) in _FEATURE_COLUMNS.items()
+        }
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
         table = _table(
             f"{family}: d = {sizes['d']:,}, D = {sizes['n_components']:,}, "
             f"{sizes['n']:,} rows",
-            ("method", "ns/feature", "bound", "× float32", "× float64"),
-            ("peak", "output", "first call", "cold"),
+            *columns,
         )
-        for record in results["records"]:
-            if record["family"] == family:
-                table.add_row(
-                    record["method"],
-                    _number(record["ns_per_feature"]),
-                    _number(record["bound_ns"]),
-                    _number(record["speedup_over_float32"]),
-                    _number(record["speedup_over_float64"]),
-                    _megabytes(record["peak_memory_bytes"]),
-                    _megabytes(record["output_bytes"]),
-                    _seconds(record["first_call_seconds"]),
-                    _seconds(record["cold_call_seconds"]),
-                )
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*cells)
         tables.append(table)
     return tables
 
@@ -64,7 +60,7 @@ def sweep_tables(results: Mapping[str, Any]) -> list[Table]:
         own = [record for record in sweep["records"] if record["axis"] == axis]
         values = sorted({record[axis] for record in own})
         headings = [f"{value:,}" for value in values]
-        table = _table(title, ("method", *headings), ("exponent",))
+        table = _table(title, "method", *headings, "exponent")
         for method in dict.fromkeys(record["method"] for record in own):
             times = {r[axis]: r["ns_per_feature"] for r in own if r["method"] == method}
             table.add_row(
@@ -82,12 +78,12 @@ def accuracy_tables(results: Mapping[str, Any]) -> list[Table]:
     where = f"{data['name']}, {data['n_train']:,} rows"
     gaussian = _table(
         f"gaussian, ℓ = {results['exact']['lengthscale']:.4g}: {where}",
-        ("D", "method", "Gram error", "ratio to dense", "test error"),
-        ("features", "with solve"),
+        *("D", "method", "Gram error", "ratio to dense", "test error"),
+        *("features", "with solve"),
     )
     optical = _table(
         f"optical, degree 2: {where}",
-        ("D", "method", "Gram error", "ratio to dense", "centred / plain"),
+        *("D", "method", "Gram error", "ratio to dense", "centred / plain"),
     )
     summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
     previous: dict[str, int] = {}
@@ -120,15 +116,18 @@ def accuracy_tables(results: Mapping[str, Any]) -> list[Table]:
 
 def cost_table(results: Mapping[str, Any]) -> list[Table]:
     """Return Nystroem beside the random features that its time affords."""
-    if not results["equal_cost"]:
+    rows = results["equal_cost"]
+    # The table of all would be long: results.json has it.
+    rows = [row for row in rows if row["method"] in _COST_METHODS] or rows
+    if not rows:
         return []
     table = _table(
         "at equal cost: the most features measured within Nystroem's time",
-        ("Nystroem D", "time", "Gram error", "test error", "projection"),
-        ("D", "time", "Gram error", "test error"),
+        *("Nystroem D", "time", "Gram error", "test error", "method"),
+        *("D", "time", "Gram error", "test error"),
     )
     previous = None
-    for row in results["equal_cost"]:
+    for row in rows:
         new = row["n_components"] != previous
         if new and previous is not None:
             table.add_section()
@@ -172,8 +171,8 @@ def notes(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _table(title: str, *headings: Sequence[str]) -> Table:
-    """Return an empty table; the columns after the first are numbers."""
+def _table(title: str, *headings: str) -> Table:
+    """Return an empty table; all its columns but the names of methods are numbers."""
     table = Table(
         title=title,
         title_justify="left",
@@ -181,9 +180,8 @@ def _table(title: str, *headings: Sequence[str]) -> Table:
         box=box.ASCII2,
         padding=(0, 0),
     )
-    for heading in [name for part in headings for name in part]:
-        words = heading in ("method", "projection")
-        table.add_column(heading, justify="left" if words else "right")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "method" else "right")
     return table
 
 
@@ -217,3 +215,17 @@ def _with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+_FEATURE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "method": ("method", str),
+    "ns/feature": ("ns_per_feature", _number),
+    "in place": ("ns_per_feature_in_place", _number),
+    "bound": ("bound_ns", _number),
+    "× float32": ("speedup_over_float32", _number),
+    "× float64": ("speedup_over_float64", _number),
+    "peak": ("peak_memory_bytes", _megabytes),
+    "output": ("output_bytes", _megabytes),
+    "first call": ("first_call_seconds", _seconds),
+    "cold": ("cold_call_seconds", _seconds),
+}
