@@ -390,15 +390,12 @@ class _Draw:
     def _scratch(self, n_tile_rows: int) -> tuple[np.ndarray, ...]:
         """Return the work space of one task, every array at a cache line."""
         dtype = self.scale.dtype
-        width, n_parts = lanes(dtype), 1 + self.unitary
-        segment = kernels.SEGMENT
-        sizes = (
-            n_tile_rows * width * n_parts,
-            n_tile_rows * n_parts,
-            segment * width * n_parts,
-            2 * segment,
-        )
-        return tuple(_aligned_zeros(size, dtype) for size in sizes)
+        n_parts = 1 + self.unitary
+        tile = _aligned_zeros(n_parts * n_tile_rows * lanes(dtype), dtype)
+        signs = _aligned_zeros(n_parts * n_tile_rows, dtype)
+        segment = _aligned_zeros(n_parts * lanes(dtype) * kernels.SEGMENT, dtype)
+        line = _aligned_zeros(2 * kernels.SEGMENT, dtype)
+        return tile, signs, segment.reshape(-1, kernels.SEGMENT), line
 
 
 def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:

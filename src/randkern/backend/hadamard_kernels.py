@@ -52,81 +52,101 @@ def _load(
 def _emit(
     parts: tuple[int, ...],
     kind: int,
-    x: np.ndarray,
-    y: np.ndarray,
+    values: np.ndarray,
     norms: np.ndarray,
     phases: np.ndarray,
     weight: float,
     parameter: float,
     line: np.ndarray,
+    place: Any,
+    outs: Any,
 ) -> None:
-    """Make features of one segment of one row (compiled code only).
+    """Make features of a segment of some rows and store them (compiled code only).
 
-    The parameter is the limit of the fast cosine or the power of a modulus.
+    `place` tells how many rows there are, which of the 64 columns are wanted, first
+    and last + 1, and where they go: the first element of both outputs, and their
+    pitches. The parameter is the limit of the fast cosine or the power of a modulus.
     """
     raise NotImplementedError
 
 
 @overload(_emit)
 def _overload_emit(
-    parts, kind, x, y, norms, phases, weight, parameter, line
+    parts, kind, values, norms, phases, weight, parameter, line, place, outs
 ) -> Callable[..., None]:
     return _emit_real if parts.count == 1 else _emit_unitary
 
 
-def _emit_real(parts, kind, x, y, norms, phases, weight, parameter, line) -> None:
-    if kind == PROJECT:
-        for j in range(SEGMENT):
-            line[j] = norms[j] * x[j]
-        return
-    # The largest phase as an integer, whose order is that of the magnitudes, with
-    # nan on top: a floating-point maximum would not vectorise.
+def _emit_real(
+    parts, kind, values, norms, phases, weight, parameter, line, place, outs
+) -> None:
+    n_lanes, begin, end, at, _, pitch, _ = place
+    each = 2 if kind == PAIRS else 1
     limit = float_to_bits(parameter)
     magnitude = type(limit)(~float_to_bits(-type(weight)(0)))
-    largest = type(limit)(0)
-    for j in range(SEGMENT):
-        phase = norms[j] * x[j] + phases[j]
-        bits = type(limit)(float_to_bits(phase) & magnitude)
-        largest = bits if bits > largest else largest
-        cosine, sine = cos_sin(phase)
-        line[2 * j] = weight * cosine
-        line[2 * j + 1] = weight * sine
-    if largest > limit:
-        for j in range(SEGMENT):
-            phase = norms[j] * x[j] + phases[j]
-            if not abs(phase) <= parameter:
-                line[2 * j] = weight * type(weight)(math.cos(np.float64(phase)))
-                line[2 * j + 1] = weight * type(weight)(math.sin(np.float64(phase)))
-    if kind == COSINES:
-        for j in range(SEGMENT):
-            line[j] = line[2 * j]
+    for i in range(n_lanes):
+        # The largest phase as an integer, whose order is that of the magnitudes,
+        # with nan on top: a floating-point maximum would not vectorise.
+        largest = type(limit)(0)
+        if kind == PROJECT:
+            for j in range(SEGMENT):
+                line[j] = norms[j] * values[i, j]
+        else:
+            for j in range(SEGMENT):
+                phase = norms[j] * values[i, j] + phases[j]
+                bits = type(limit)(float_to_bits(phase) & magnitude)
+                largest = bits if bits > largest else largest
+                cosine, sine = cos_sin(phase)
+                line[2 * j] = weight * cosine
+                line[2 * j + 1] = weight * sine
+        if largest > limit:
+            for j in range(SEGMENT):
+                phase = norms[j] * values[i, j] + phases[j]
+                if not abs(phase) <= parameter:
+                    line[2 * j] = weight * type(weight)(math.cos(np.float64(phase)))
+                    line[2 * j + 1] = weight * type(weight)(math.sin(np.float64(phase)))
+        if kind == COSINES:
+            for j in range(SEGMENT):
+                line[j] = line[2 * j]
+        vectors.copy_elements(
+            line, each * begin, outs[0], at + i * pitch, each * (end - begin)
+        )
 
 
-def _emit_unitary(parts, kind, x, y, norms, phases, weight, parameter, line) -> None:
-    if kind == PROJECT:
-        for j in range(SEGMENT):
-            line[j] = norms[j] * x[j]
-            line[SEGMENT + j] = norms[j] * y[j]
-        return
-    for j in range(SEGMENT):
-        real, imag = norms[j] * x[j], norms[j] * y[j]
-        line[j] = real * real + imag * imag
-    if parameter == 1:
-        for j in range(SEGMENT):
-            line[j] = weight * math.sqrt(line[j])
-    elif parameter == 2:
-        for j in range(SEGMENT):
-            line[j] = weight * line[j]
-    elif parameter == 3:
-        for j in range(SEGMENT):
-            line[j] = weight * (line[j] * math.sqrt(line[j]))
-    elif parameter == 4:
-        for j in range(SEGMENT):
-            line[j] = weight * (line[j] * line[j])
-    else:
-        half = type(weight)(0.5) * parameter
-        for j in range(SEGMENT):
-            line[j] = weight * line[j] ** half
+def _emit_unitary(
+    parts, kind, values, norms, phases, weight, parameter, line, place, outs
+) -> None:
+    n_lanes, begin, end, at, at_imag, pitch, pitch_imag = place
+    width = values.shape[0] // 2
+    half = type(weight)(0.5) * parameter
+    for i in range(n_lanes):
+        if kind == PROJECT:
+            for j in range(SEGMENT):
+                line[j] = norms[j] * values[i, j]
+                line[SEGMENT + j] = norms[j] * values[width + i, j]
+            vectors.copy_elements(
+                line, SEGMENT + begin, outs[1], at_imag + i * pitch_imag, end - begin
+            )
+        else:
+            for j in range(SEGMENT):
+                real, imag = norms[j] * values[i, j], norms[j] * values[width + i, j]
+                line[j] = real * real + imag * imag
+            if parameter == 1:
+                for j in range(SEGMENT):
+                    line[j] = weight * math.sqrt(line[j])
+            elif parameter == 2:
+                for j in range(SEGMENT):
+                    line[j] = weight * line[j]
+            elif parameter == 3:
+                for j in range(SEGMENT):
+                    line[j] = weight * (line[j] * math.sqrt(line[j]))
+            elif parameter == 4:
+                for j in range(SEGMENT):
+                    line[j] = weight * (line[j] * line[j])
+            else:
+                for j in range(SEGMENT):
+                    line[j] = weight * line[j] ** half
+        vectors.copy_elements(line, begin, outs[0], at + i * pitch, end - begin)
 
 
 @njit(inline="always")
@@ -149,29 +169,22 @@ def _store(
     norms, phases, weight, parameter, outs, pitches = features
     tile, _, values, line = scratch
     width = 64 // tile.itemsize
-    n = SEGMENT * width
     for part in range(len(parts)):
         for i in range(0, SEGMENT, width):
             vectors.store_transposed(
-                tile, row + parts[part] + i, values, part * n + i, SEGMENT
+                tile, row + parts[part] + i, values, part * width * SEGMENT + i, SEGMENT
             )
-    some_norms = norms[SEGMENT + column :]
-    some_phases = phases[SEGMENT + column :]
-    for i in range(n_lanes):
-        # Slices: an index that might be negative would keep the loops scalar.
-        x = values[i * SEGMENT : (i + 1) * SEGMENT]
-        y = values[values.shape[0] - n + i * SEGMENT :]
-        _emit(parts, kind, x, y, some_norms, some_phases, weight, parameter, line)
-        each = 2 if kind == PAIRS else 1
-        at = (first + i) * pitches[0] + each * (column + begin)
-        count = each * (end - begin)
-        vectors.copy_elements(line, each * begin, outs[0], at, count)
-        if len(parts) == 2 and kind == PROJECT:
-            at = (first + i) * pitches[1] + column + begin
-            vectors.copy_elements(line, SEGMENT + begin, outs[1], at, count)
+    at = (2 if kind == PAIRS else 1) * (column + begin)
+    place = (
+        *(n_lanes, begin, end),
+        *(first * pitches[0] + at, first * pitches[1] + at, pitches[0], pitches[1]),
+    )
+    # A segment may start up to 63 rows before the first that is wanted.
+    norms, phases = norms[SEGMENT + column :], phases[SEGMENT + column :]
+    _emit(parts, kind, values, norms, phases, weight, parameter, line, place, outs)
 
 
-@njit(nogil=True, cache=True, no_cfunc_wrapper=True)
+@njit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False)
 def compute_features(
     parts: tuple[int, ...],
     items: tuple[int, int],
