@@ -1,4 +1,4 @@
-"""Plans: every range of columns, block of rows, dtype and copy gives the same features."""
+"""Plans: every range of columns, block of rows and dtype gives the same features."""
 
 import math
 import pickle
