@@ -132,8 +132,8 @@ def _check_one_type(name: Any, values: np.ndarray) -> None:
 class TableEncoder:
     """Numbers for a dataframe: text and categorical columns become codes.
 
-    Codes are 0, 1, ... in sorted order, -2 for a missing category and -1 for
-    a category that was not there when the encoder was made.
+    Codes are 0, 1, ... in sorted order, a missing category being one of them,
+    and -1 for a category that was not there when the encoder was made.
     """
 
     encoded: tuple[int, ...]

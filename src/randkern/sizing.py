@@ -19,7 +19,13 @@ from randkern._validation import (
     column_names,
 )
 from randkern.kernels import Kernel
-from randkern.kernels.draw import largest_width, resolve_kernel, variance
+from randkern.kernels.draw import (
+    TermVariance,
+    allot,
+    largest_width,
+    mean_diagonals,
+    resolve_kernel,
+)
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
 
@@ -94,12 +100,23 @@ def suggest_n_components(
             "can be promised; use a larger lengthscale."
         )
 
+    diagonals = mean_diagonals(terms, X, None)
+    moments = [TermVariance.of(term, X, X, fourier) for term in terms]
+    sums = [[_off_diagonal(matrix) for matrix in m.matrices] for m in moments]
+
     def error(n_components: int) -> float:
-        values = variance(kernel, X, X, n_components, fourier)
-        np.fill_diagonal(values, 0.0)
-        return math.sqrt(max(float(values.sum()), 0.0) / scale)
+        widths = allot(terms, n_components, X.shape[1], diagonals)
+        total = sum(
+            float(np.dot(m.factors(width), s))
+            for m, width, s in zip(moments, widths, sums, strict=True)
+        )
+        return math.sqrt(max(total, 0.0) / scale)
 
     return _smallest(error, relative_error, len(terms), limit)
+
+
+def _off_diagonal(matrix: np.ndarray) -> float:
+    return float(matrix.sum() - np.trace(matrix))
 
 
 def _smallest(

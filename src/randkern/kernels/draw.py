@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +23,7 @@ from randkern.projections import (
 )
 
 __all__ = [
+    "TermVariance",
     "allot",
     "draw_plan",
     "largest_width",
@@ -264,44 +267,63 @@ def variance(
     widths = allot(terms, n_components, X.shape[1], diagonals)
     total = np.zeros((X.shape[0], Y.shape[0]))
     for term, width in zip(terms, widths, strict=True):
-        total += _term_variance(term, X, Y, width, fourier)
+        moments = TermVariance.of(term, X, Y, fourier)
+        for factor, matrix in zip(
+            moments.factors(width), moments.matrices, strict=True
+        ):
+            total += factor * matrix
     return total
 
 
-def _term_variance(
-    term: Term, X: Rows, Y: Rows, width: int, fourier: Fourier
-) -> np.ndarray:
-    exact = _exact_width(term, X.shape[1])
-    if exact is not None:
-        return term.weight**2 * _linear_variance(term.leaves[0], X, Y, width, exact)
-    amplitude: Any = 1.0
-    double: Any = 1.0
-    value: Any = 1.0
-    for leaf in term.leaves:
-        amplitude = amplitude * leaf.squared_amplitude(X, Y)
-        double = double * leaf.doubled_phase(X, Y)
-        value = value * leaf._gram(X, Y)
-    square = value**2
-    if not any(leaf.role == "phase" for leaf in term.leaves):
-        return term.weight**2 * (amplitude - square) / width
-    pair = amplitude * (1 + double) - 2 * square  # of two columns, times D
-    offset = amplitude * (1 + double / 2) - square
-    if fourier == "offset":
-        return term.weight**2 * offset / width
-    odd = width % 2
-    return term.weight**2 * ((width - odd) * pair + odd * offset) / width**2
+@dataclass(frozen=True)
+class TermVariance:
+    """The variance of a term as Σ_k c_k(D) M_k: only the c_k depend on D."""
 
+    matrices: tuple[np.ndarray, ...]
+    factors: Callable[[int], tuple[float, ...]]
 
-def _linear_variance(leaf: Leaf, X: Rows, Y: Rows, width: int, d: int) -> np.ndarray:
-    """Return the variance of (d/D)·x·Py, P a Haar random projector of rank D.
+    @classmethod
+    def of(cls, term: Term, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
+        exact = _exact_width(term, X.shape[1])
+        if exact is not None:
+            return cls._linear(term, X, Y, exact)
+        amplitude: Any = term.weight**2
+        double: Any = 1.0
+        square: Any = term.weight**2
+        for leaf in term.leaves:
+            amplitude = amplitude * leaf.squared_amplitude(X, Y)
+            double = double * leaf.doubled_phase(X, Y)
+            square = square * leaf._gram(X, Y) ** 2
+        if not any(leaf.role == "phase" for leaf in term.leaves):
+            return cls((amplitude - square,), lambda width: (1 / width,))
+        pair = amplitude * (1 + double) - 2 * square  # of two columns, times D
+        offset = amplitude * (1 + double / 2) - square
+        if fourier == "offset":
+            return cls((offset,), lambda width: (1 / width,))
 
-    E[P_ij P_kl] = a δ_ij δ_kl + b (δ_ik δ_jl + δ_il δ_jk), with a and b from
-    E[(tr P)²] = D² and E[tr P²] = D.
-    """
-    dots = leaf._gram(X, Y)
-    if width == d:
-        return np.zeros_like(dots)
-    b = width * (d - width) / (d * (d**2 + d - 2))
-    a = (width**2 - 2 * b * d) / d**2
-    norms = np.outer(leaf._diag(X), leaf._diag(Y))
-    return (d / width) ** 2 * (a * dots**2 + b * (norms + dots**2)) - dots**2
+        def factors(width: int) -> tuple[float, ...]:
+            odd = width % 2
+            return (width - odd) / width**2, odd / width**2
+
+        return cls((pair, offset), factors)
+
+    @classmethod
+    def _linear(cls, term: Term, X: Rows, Y: Rows, d: int) -> TermVariance:
+        """Return the variance of (d/D)·x·Py, P a Haar random projector of rank D.
+
+        E[P_ij P_kl] = a δ_ij δ_kl + b (δ_ik δ_jl + δ_il δ_jk), with a and b from
+        E[(tr P)²] = D² and E[tr P²] = D.
+        """
+        (leaf,) = term.leaves
+        dots = term.weight**2 * leaf._gram(X, Y) ** 2
+        norms = term.weight**2 * np.outer(leaf._diag(X), leaf._diag(Y))
+
+        def factors(width: int) -> tuple[float, ...]:
+            if width == d:
+                return 0.0, 0.0
+            b = width * (d - width) / (d * (d**2 + d - 2))
+            a = (width**2 - 2 * b * d) / d**2
+            scale = (d / width) ** 2
+            return scale * (a + b) - 1, scale * b
+
+        return cls((dots, norms), factors)

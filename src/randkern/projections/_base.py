@@ -238,9 +238,9 @@ class Stored(Projection):
         """Return the matrix, (n_draws, width), or its real and imaginary part."""
 
     def stored_bytes(self, itemsize: int) -> int:
-        # Drawn in float64 and then converted.
+        # Drawn in float64, through some three intermediate arrays.
         parts = 2 if self.law.is_complex else 1
-        return parts * self.n_draws * self.width * (8 + itemsize)
+        return parts * self.n_draws * self.width * (32 + itemsize)
 
     def matrices(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
         """Return what :meth:`draw` draws in `dtype`, kept from call to call."""

@@ -17,6 +17,10 @@ __all__ = ["Cholesky", "CholeskyState"]
 
 _TILE = 1024
 _REFINEMENTS = 2
+# Least eigenvalues, relative to the size of A, at which weights that may lie
+# outside its range are lost, or have few digits: the error is n·eps over them.
+_LOST = 2.0**-39
+_UNCERTAIN = 2.0**-33
 # A relative residual above this says that half of the digits are lost.
 _LARGE_RESIDUAL = 2.0**-26
 
@@ -83,11 +87,7 @@ class Cholesky:
                 "(for instance with sklearn.preprocessing.MaxAbsScaler)."
             )
         scale = max(scale or 0.0, float(np.mean(np.abs(diagonal)))) or 1.0
-        first = (
-            n * np.finfo(float).eps
-            if self.first_jitter is None
-            else (self.first_jitter)
-        )
+        first = self.first_jitter or n * np.finfo(float).eps
         jitter = 0.0
         while True:
             np.fill_diagonal(matrix, diagonal + jitter)
@@ -96,8 +96,8 @@ class Cholesky:
             _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
             if info == 0:
                 reciprocal, _ = dpocon(matrix.T, norm, uplo="L")
-                singular = norm > 0 and reciprocal <= np.finfo(float).eps
-                if not (singular and self.first_jitter and jitter == 0):
+                smallest = reciprocal * norm  # about the least eigenvalue
+                if jitter or not self.first_jitter or smallest > _LOST * scale:
                     break
             _mirror_lower(matrix)
             jitter = max(10 * jitter, first * scale)
@@ -106,16 +106,17 @@ class Cholesky:
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        outcome = self._judge(jitter, reciprocal, singular)
+        certain = _UNCERTAIN if self.first_jitter else np.finfo(float).eps
+        outcome = self._judge(jitter, smallest / scale, certain)
         return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
 
     @staticmethod
-    def _judge(jitter: float, reciprocal: float, singular: bool) -> Outcome:
+    def _judge(jitter: float, smallest: float, certain: float) -> Outcome:
         """Return the outcome, and warn unless it is a success."""
         if jitter > 0:
             return _warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
-        if singular:
-            detail = f"reciprocal condition number {reciprocal:.3g}"
+        if smallest <= certain:
+            detail = f"the least eigenvalue is about {smallest:.3g} of its size"
             return _warned(Outcome.ILL_CONDITIONED, detail)
         return Outcome.SUCCESS
 
@@ -129,7 +130,7 @@ class Cholesky:
         if n == 0:
             return Solution(np.zeros(rhs.shape), 0.0, 0, state.outcome)
         b = rhs.reshape(n, -1).astype(np.float64)
-        size = float(np.abs(b).max()) or 1.0
+        size = float(np.abs(b).max(initial=0.0)) or 1.0
         b = b / size
         factor = state.factor_and_matrix.T
         x, _ = dpotrs(factor, b, lower=1)

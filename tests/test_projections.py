@@ -1,0 +1,146 @@
+"""Which kernel takes which projection, as the documentation's table says."""
+
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern.projections import PROJECTIONS
+
+TABLE = Path(__file__).parents[1] / "docs" / "projections.md"
+
+
+def table_rows():
+    """Return {kernel: {projection: cell}} from the documentation."""
+    lines = [
+        [cell.strip() for cell in line.strip("|\n").split("|")]
+        for line in TABLE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    start = next(i for i, cells in enumerate(lines) if cells[0] == "kernel")
+    header = lines[start]
+    rows = lines[start + 2 :]
+    return {cells[0]: dict(zip(header[1:], cells[1:], strict=True)) for cells in rows}
+
+
+CELLS = [
+    (kernel, projection, cell)
+    for kernel, cells in table_rows().items()
+    for projection, cell in cells.items()
+]
+
+
+def leaf_projection(features):
+    return features.plan_.groups[0].factors[0].projection.name
+
+
+def test_the_table_is_complete():
+    rows = table_rows()
+    leaves = {"Gaussian", "Matern", "RationalQuadratic", "Optical", "Laplacian"}
+    leaves |= {"Cauchy", "Linear", "Categorical"}
+    assert set(rows) == leaves
+    for cells in rows.values():
+        assert set(cells) == set(PROJECTIONS)
+
+
+@pytest.mark.parametrize(("kernel", "projection", "cell"), CELLS)
+def test_the_table_is_true(kernel, projection, cell, rng):
+    width = 70
+    X = rng.integers(0, 3, size=(4, width)).astype(float)
+    features = rk.RandomFeatures(
+        getattr(rk, kernel)(), 9, projection=projection, random_state=0
+    )
+    if cell == "no":
+        with pytest.raises(ValueError, match=rf"{kernel}.*use projection="):
+            features.fit(X)
+        return
+    Z = features.fit_transform(X)
+    assert Z.shape == (4, 9)
+    assert np.all(np.isfinite(Z))
+    drawn = leaf_projection(features)
+    if projection == "auto" and cell.startswith("structured"):
+        assert drawn == "structured"
+        assert leaf_projection(features.fit(X[:, :63])) == "orthogonal"
+    elif kernel not in ("Linear", "Categorical") and projection != "auto":
+        assert drawn == projection
+
+
+def test_a_product_law_is_streamed_when_the_matrix_is_large():
+    X = np.zeros((1, 200_000), dtype=np.float32)
+    features = rk.RandomFeatures(rk.Laplacian(), 2_000, random_state=0).fit(X)
+    assert leaf_projection(features) == "streamed"
+
+
+def test_the_error_names_the_leaf_of_a_sum(rng):
+    X = rng.normal(size=(5, 3))
+    kernel = rk.Gaussian() + rk.Cauchy(lengthscale=2.0)
+    features = rk.RandomFeatures(kernel, 8, projection="structured")
+    with pytest.raises(ValueError, match=re.escape("Cauchy(lengthscale=2.0)")):
+        features.fit(X)
+
+
+def test_qmc_refuses_more_dimensions_than_the_sequence_has():
+    X = np.zeros((1, 21_202), dtype=np.float32)
+    features = rk.RandomFeatures(rk.Gaussian(), 4, projection="qmc")
+    with pytest.raises(ValueError, match="21,201 dimensions"):
+        features.fit(X)
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian(3.0), rk.Laplacian(9.0), rk.Optical()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_streamed_has_the_entries_of_dense(kernel, dtype, rng):
+    X = rng.normal(size=(40, 30)).astype(dtype)
+    dense, streamed = (
+        rk.RandomFeatures(kernel, 601, projection=name, random_state=5).fit_transform(X)
+        for name in ("dense", "streamed")
+    )
+    tolerance = 2e-5 if dtype is np.float32 else 1e-12
+    assert np.abs(dense - streamed).max() <= tolerance * np.abs(dense).max()
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
+def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng):
+    from numba import get_num_threads, set_num_threads
+
+    X = rng.normal(size=(45, 100)).astype(np.float32)
+    features = rk.RandomFeatures(kernel, 333, projection="structured", random_state=2)
+    Z = features.fit_transform(X)
+    blocks = [features.transform(X[i : i + 7]) for i in range(0, 45, 7)]
+    assert np.array_equal(np.vstack(blocks), Z)
+    order = rng.permutation(45)
+    assert np.array_equal(features.transform(X[order]), Z[order])
+    assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(X), Z)
+    threads = get_num_threads()
+    try:
+        set_num_threads(1)
+        assert np.array_equal(features.transform(X), Z)
+    finally:
+        set_num_threads(threads)
+
+
+def test_a_map_of_a_million_features_pickles_to_kilobytes(rng):
+    X = rng.normal(size=(2, 300)).astype(np.float32)
+    features = rk.RandomFeatures(rk.Gaussian(20.0), 10**6, random_state=0).fit(X)
+    features.transform(X)
+    assert len(pickle.dumps(features)) < 10_000
+
+
+def test_the_factors_of_a_product_share_one_sequence(rng):
+    """Two sequences of the same dimensions pair up badly; one joint one does not."""
+    X = rng.normal(size=(60, 4))
+    kernel = rk.Gaussian(2.0, columns=[0, 1]) * rk.Matern(1.5, 2.0, columns=[2, 3])
+    exact = kernel(X)
+
+    def error(projection):
+        total = 0.0
+        for seed in range(10):
+            Z = rk.RandomFeatures(
+                kernel, 256, projection=projection, random_state=seed
+            ).fit_transform(X)
+            total += np.sum((Z @ Z.T - exact) ** 2)
+        return total
+
+    assert error("qmc") < 0.5 * error("dense")
