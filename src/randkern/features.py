@@ -15,13 +15,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, check_weights, validate_rows
+from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.kernels import Kernel
 from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
 __all__ = ["RandomFeatures", "fit_plan"]
+
+_CHECKED_COLUMNS = 64
 
 
 def fit_plan(
@@ -146,6 +148,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         sample_weight : array of shape (n,), optional
         """
         self._validate_params()
+        check_count("n_components", self.n_components)
         X = validate_rows(self, X, reset=True)
         sample_weight = check_weights(sample_weight, X)
         stream = root_stream(self.random_state)
@@ -172,7 +175,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
-        return evaluate(self.plan_, X)
+        Z = evaluate(self.plan_, X)
+        # A row whose features overflow does so in nearly every column.
+        if not np.all(np.isfinite(Z[:, :_CHECKED_COLUMNS])):
+            raise ValueError(
+                f"features overflow {Z.dtype}: rows of X are too large for "
+                f"{self.kernel_}; scale the input down, or use float64."
+            )
+        return Z
 
     @property
     def _n_features_out(self) -> int:

@@ -14,10 +14,11 @@ groups; products are several factors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import gamma
 
 from randkern._random import Stream
@@ -51,6 +52,27 @@ class Factor:
         norms = self.inputs.squared_norms(X)
         # |u·x|² is ‖x‖² times a standard exponential variable.
         return norms ** (self.power / 2) * gamma(1 + self.power / 2)
+
+    def safe(self, X: Rows) -> tuple[InputMap, float]:
+        """Return inputs whose squares stay in range, and what undoes it.
+
+        |u·x|² may overflow, or vanish, where |u·x|^power does not. Rows of extreme
+        size are divided by a power of two, which loses no bit; the amplitude is to
+        be multiplied by the second value.
+        """
+        values = X.data if sp.issparse(X) else X
+        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        largest = max(largest, self.inputs.bias)
+        exponent = math.frexp(largest)[1]
+        if self.role != "modulus" or abs(exponent) <= np.finfo(X.dtype).maxexp // 4:
+            return self.inputs, 1.0
+        shift = 2.0**-exponent if exponent > -1000 else 2.0**1000
+        inputs = replace(
+            self.inputs,
+            inverse_scale=self.inputs.inverse_scale * shift,
+            bias=self.inputs.bias * shift,
+        )
+        return inputs, shift**-self.power
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +231,9 @@ def _evaluate_draws(
         return
     if len(group.factors) == 1 and group.factors[0].role == "modulus":
         (factor,) = group.factors
+        inputs, undo = factor.safe(X)
         factor.projection.modulus(
-            X, factor.inputs, low, high, factor.power, group.weight, out
+            X, inputs, low, high, factor.power, group.weight * undo, out
         )
     else:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
@@ -233,10 +256,13 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     Phase or amplitude is None where no factor makes one.
     """
     for rows in row_blocks(X.shape[0], TILE_ROWS):
-        inputs = [factor.inputs.apply(X[rows]) for factor in group.factors]
+        safe = [factor.safe(X[rows]) for factor in group.factors]
+        inputs = [inputs.apply(X[rows]) for inputs, _ in safe]
         for draws in row_blocks(stop - start, TILE_DRAWS):
             phase = amplitude = None
-            for factor, block in zip(group.factors, inputs, strict=True):
+            for factor, block, (_, undo) in zip(
+                group.factors, inputs, safe, strict=True
+            ):
                 term = factor.projection.project(
                     block, start + draws.start, start + draws.stop
                 )
@@ -246,7 +272,7 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                     continue
                 if factor.role == "modulus":
                     real, imag = term
-                    cpu.modulus_power(real, imag, factor.power, 1.0, real)
+                    cpu.modulus_power(real, imag, factor.power, undo, real)
                     term = real
                 amplitude = term if amplitude is None else amplitude * term
             yield rows, draws, phase, amplitude

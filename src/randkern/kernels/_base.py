@@ -47,7 +47,7 @@ class Term:
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
     largest = float(diagonal.max(initial=0.0))
-    if not largest <= np.finfo(dtype).max:
+    if not largest <= float(np.finfo(dtype).max):
         raise ValueError(
             f"k(x, x) reaches {largest:.3g}, beyond {dtype}; scale the input down "
             "(for instance with sklearn.preprocessing.StandardScaler or "

@@ -129,5 +129,10 @@ def median_distance(
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
     cumulative = np.cumsum(weights[order])
-    middle = np.searchsorted(cumulative, cumulative[-1] / 2)
-    return float(distances[order][middle])
+    # The lower and the upper median: they differ where half the weight is reached
+    # exactly, as for equal weights of an even number of pairs.
+    half = cumulative[-1] / 2
+    lower, upper = (
+        np.searchsorted(cumulative, half * (1 + sign * 1e-12)) for sign in (-1, 1)
+    )
+    return float(distances[order][[lower, upper]].mean())

@@ -126,7 +126,8 @@ class InputMap:
         X = X.toarray() if sp.issparse(X) else X
         codes = np.empty(X.shape, dtype=np.int64)
         for j, values in enumerate(self.categories or ()):
-            column = X[:, j].astype(values.dtype)
+            # Compared in the dtype of the rows: 0.1 in float32 is another number.
+            column, values = X[:, j], values.astype(X.dtype)
             position = np.minimum(np.searchsorted(values, column), len(values) - 1)
             codes[:, j] = np.where(values[position] == column, position, len(values))
         return codes
