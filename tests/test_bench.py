@@ -19,6 +19,12 @@ from randkern.bench.figures import (
     plot_sweep,
 )
 from randkern.bench.fresh_process import measure_afresh
+from randkern.bench.scores import (
+    choose_alpha,
+    gram_errors,
+    gram_matrix,
+    ridge_scores,
+)
 from randkern.bench.summaries import equal_cost, paired_ratio, summarise
 from randkern.bench.timing import interleave
 from randkern.datasets import load_dataset
@@ -33,7 +39,7 @@ FEATURE_KEYS = {
 }
 ACCURACY_KEYS = {
     *("family", "method", "centered", "n_components", "seed", "gram_error"),
-    *("gram_error_all", "test_error", "fit_seconds", "transform_seconds"),
+    *("gram_error_all", "test_error", "alpha", "fit_seconds", "transform_seconds"),
     "solve_seconds",
 }
 
@@ -114,7 +120,8 @@ def test_features_records(timed):
     for record in timed["records"]:
         assert len(record["repeats_seconds"]) == 2
         assert record["seconds"] == np.median(record["repeats_seconds"])
-        assert record["ns_per_feature"] == record["seconds"] * 1e9 / (66 * 60)
+        expected = 1e9 * record["seconds"] / (66 * 60)
+        assert record["ns_per_feature"] == pytest.approx(expected)
         own = record["library"] == "randkern"
         assert (record["ns_per_feature_in_place"] is not None) == own
     json.dumps(timed, allow_nan=False)
@@ -308,7 +315,7 @@ def test_errors_fall_and_centring_helps(measured):
 
 def test_gram_error_is_the_relative_frobenius_norm(rng):
     Z = rng.normal(size=(7, 1500)).astype(np.float32)
-    G = accuracy.gram_matrix(Z)
+    G = gram_matrix(Z)
     np.testing.assert_allclose(G, Z.astype(float) @ Z.T.astype(float), rtol=1e-5)
     K = rng.normal(size=(7, 7))
     off = ~np.eye(7, dtype=bool)
@@ -316,7 +323,7 @@ def test_gram_error_is_the_relative_frobenius_norm(rng):
         np.linalg.norm((G - K)[off]) / np.linalg.norm(K[off]),
         np.linalg.norm(G - K) / np.linalg.norm(K),
     )
-    assert accuracy.gram_errors(G, K) == pytest.approx(expected)
+    assert gram_errors(G, K) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("n_components", [5, 40])
@@ -326,8 +333,31 @@ def test_ridge_agrees_with_scikit_learn(rng, n_components):
     Z, Z_test = (rng.normal(size=(n, n_components)) for n in (20, 6))
     Y = rng.normal(size=(20, 3))
     peer = Ridge(alpha=0.1, fit_intercept=False).fit(Z, Y)
-    scores = accuracy.ridge_scores(Z, Y, Z_test, alpha=0.1)
+    scores = ridge_scores(Z, Y, Z_test, alpha=0.1)
     np.testing.assert_allclose(scores, peer.predict(Z_test), rtol=1e-8)
+
+
+@pytest.mark.parametrize("n_components", [6, 15, 40])
+def test_penalty_is_that_of_leaving_each_row_out(rng, n_components):
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import LeaveOneOut, cross_val_predict
+
+    alphas = [1e-2, 0.1, 1.0, 10.0, 100.0]
+    Z = rng.normal(size=(16, n_components))
+    Y = Z[:, :2] + rng.normal(size=(16, 2))
+
+    def left_out_error(alpha):
+        ridge = Ridge(alpha=alpha, fit_intercept=False)
+        return np.square(Y - cross_val_predict(ridge, Z, Y, cv=LeaveOneOut())).sum()
+
+    assert choose_alpha(Z, Y, alphas) == min(alphas, key=left_out_error)
+    assert choose_alpha(Z, Y, [0.5]) == 0.5
+
+
+def test_penalty_of_features_of_low_rank(rng):
+    Z = np.repeat(rng.normal(size=(20, 2)), 4, axis=1).astype(np.float32)
+    Y = Z[:, :1].astype(float)
+    assert choose_alpha(Z, Y, [1e-3, 10.0]) == 1e-3
 
 
 def test_paired_ratio_and_its_standard_error(rng):
@@ -350,6 +380,7 @@ def test_seeds_are_paired_by_number():
             "gram_error": error,
             "gram_error_all": error,
             "test_error": 0.1,
+            "alpha": 1.0,
             **{"fit_seconds": 1.0, "transform_seconds": 1.0, "solve_seconds": 1.0},
         }
 
@@ -435,7 +466,8 @@ def test_bad_arguments_of_features(change, message):
         ({"n_components": []}, "n_components must be positive"),
         ({"n_components": [0]}, "n_components must be positive"),
         ({"n": 1}, "n must be 2 or more"),
-        ({"alpha": 0.0}, "alpha must be a positive number"),
+        ({"alphas": [0.0]}, "alphas must be positive numbers"),
+        ({"alphas": []}, "alphas must be positive numbers"),
         ({"n_seeds": 0}, "at least 1 seed"),
         ({"projections": ["nosuch"]}, "unknown projection 'nosuch'"),
         ({"dataset": "diabetes"}, "diabetes is a regression"),
@@ -519,6 +551,7 @@ def test_accuracy_command(app, tmp_path):
         (("accuracy", "--data", "nosuch"), "unknown data set 'nosuch'"),
         (("accuracy", "--n-components", "1e3"), "positive whole numbers"),
         (("accuracy", "--seeds", "0"), "at least 1 seed"),
+        (("accuracy", "--alpha", "1,auto"), "--alpha takes positive numbers"),
     ],
 )
 def test_bad_values_are_one_line(app, tmp_path, monkeypatch, arguments, message):

@@ -17,14 +17,14 @@ import randkern
 from ..experiments.preparation import PreparedData, prepare
 from ..experiments.records import describe_machine, installed_versions
 from .contenders import known_projections
+from .scores import choose_alpha, gram_errors, gram_matrix, ridge_scores
 from .summaries import equal_cost, summarise
 from .timing import Progress, thread_counts
 
-__all__ = ["DEFAULT_N_COMPONENTS", "gram_errors", "gram_matrix", "ridge_scores", "run"]
+__all__ = ["DEFAULT_ALPHAS", "DEFAULT_N_COMPONENTS", "run"]
 
 DEFAULT_N_COMPONENTS = (196, 392, 784, 1568, 3136)
-# float32 products of so many columns are summed in float64.
-_COLUMNS = 1024
+DEFAULT_ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _WARM_UP_ROWS = 64
 
 
@@ -35,7 +35,7 @@ def run(
     n: int = 2000,
     n_test: int = 5000,
     lengthscale: float | str = 5.0,
-    alpha: float = 1e-3,
+    alphas: Sequence[float] = DEFAULT_ALPHAS,
     n_seeds: int = 10,
     projections: Sequence[str] | None = None,
     optical: bool = True,
@@ -46,8 +46,10 @@ def run(
     Every projection, scikit-learn's ``RBFSampler`` and its ``Nystroem`` have the
     same number of columns, the same rows, and the seeds 0, 1, ..., n_seeds - 1.
     Gram errors are those of the training rows; the classifier is ridge regression
-    onto ±1 labels with no intercept, solved in float64. The optical kernel, degree
-    2, is run plain and centred, for its Gram error only.
+    onto ±1 labels with no intercept, solved in float64; its penalty is chosen for
+    each method and number of features by the leave-one-out error of the first seed
+    (with one penalty for all, random features suffer most where D is near n). The
+    optical kernel, degree 2, is run plain and centred, for its Gram error only.
 
     Parameters
     ----------
@@ -60,8 +62,8 @@ def run(
         Training and test rows at most, drawn once without replacement.
     lengthscale : float or {"scale", "median"}, default=5
         Of the Gaussian kernel.
-    alpha : float, default=1e-3
-        Ridge penalty.
+    alphas : sequence of float
+        Ridge penalties to choose from.
     n_seeds : int, default=10
     projections : sequence of str, optional
         Default: all that the library has.
@@ -74,14 +76,16 @@ def run(
     -------
     results : dict
         JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``exact`` (``test_error`` of the exact kernel,
-        ``lengthscale``), ``records``, ``summary`` and ``equal_cost``
+        ``machine``, ``exact`` (``test_error`` and ``alpha`` of the exact
+        kernel, ``lengthscale``), ``records``, ``summary`` and ``equal_cost``
         (:mod:`.summaries`), ``skipped`` (``family``, ``method``, ``n_components``,
         ``reason``). A record has ``family``, ``method``, ``centered``,
         ``n_components``, ``seed``, ``gram_error`` (off the diagonal) and
         ``gram_error_all`` (:func:`gram_errors`), ``test_error`` (misclassified
-        share; null for optical), ``fit_seconds``, ``transform_seconds`` (training
-        rows), ``solve_seconds`` (null for optical).
+        share), ``alpha``, ``fit_seconds``, ``transform_seconds`` (training rows) and
+        ``solve_seconds`` (one Cholesky solve, the choice of the penalty not
+        included); ``test_error``, ``alpha`` and ``solve_seconds`` are null for the
+        optical kernel.
 
     Raises
     ------
@@ -97,10 +101,10 @@ def run(
     >>> sorted({record["method"] for record in results["records"]})
     ['Nystroem', 'RBFSampler', 'dense']
     """
-    sizes = _checked_arguments(n_components, n, n_test, alpha, n_seeds)
+    sizes = _checked_arguments(n_components, n, n_test, alphas, n_seeds)
     names = known_projections(projections)
-    task = _Task.of(dataset, n, n_test, lengthscale, alpha)
-    exact_error = task.exact_error()
+    task = _Task.of(dataset, n, n_test, lengthscale, alphas)
+    exact = task.exact()
     methods = list(_methods(names, task, optical))
     records: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
@@ -128,7 +132,7 @@ def run(
             "n": n,
             "n_test": n_test,
             "lengthscale": lengthscale,
-            "alpha": alpha,
+            "alphas": list(alphas),
             "n_seeds": n_seeds,
             "projections": names,
             "optical": optical,
@@ -136,109 +140,12 @@ def run(
         "dataset": task.description,
         "versions": installed_versions(),
         "machine": describe_machine() | {"threads": thread_counts()},
-        "exact": {"test_error": exact_error, "lengthscale": task.lengthscale},
+        "exact": exact | {"lengthscale": task.lengthscale},
         "records": records,
         "summary": summary,
         "equal_cost": equal_cost(summary),
         "skipped": skipped,
     }
-
-
-def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ZZᵀ in float64, from products of at most 1,024 columns in Z's own type.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-
-    Returns
-    -------
-    G : ndarray of shape (n, n), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.accuracy import gram_matrix
-    >>> gram_matrix(np.array([[1.0, 2.0], [0.0, 1.0]], dtype=np.float32))
-    array([[5., 2.],
-           [2., 1.]])
-    """
-    total = np.zeros((len(Z), len(Z)))
-    for start in range(0, Z.shape[1], _COLUMNS):
-        block = Z[:, start : start + _COLUMNS]
-        total += block @ block.T
-    return total
-
-
-def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
-    """Return the relative Frobenius error of G, off the diagonal and overall.
-
-    Parameters
-    ----------
-    G, K : ndarray of shape (n, n)
-        Estimated and exact Gram matrix.
-
-    Returns
-    -------
-    off_diagonal : float
-        √Σ_{i≠j} (G_ij − K_ij)² / √Σ_{i≠j} K_ij². The diagonal is left out since
-        some maps have it exactly: a pair of cosine and sine is of norm 1.
-    overall : float
-        ‖G − K‖_F / ‖K‖_F.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.accuracy import gram_errors
-    >>> K = np.array([[1.0, 0.5], [0.5, 1.0]])
-    >>> gram_errors(K + np.array([[0.0, 0.1], [0.1, 0.0]]), K)
-    (0.2, 0.0894)
-    """
-    squares = np.square(G - K)
-    reference = np.square(K)
-    overall = squares.sum() / reference.sum()
-    np.fill_diagonal(squares, 0.0)
-    np.fill_diagonal(reference, 0.0)
-    off_diagonal = squares.sum() / reference.sum()
-    return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
-
-
-def ridge_scores(
-    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
-) -> NDArray[np.float64]:
-    """Return test scores of ridge regression on features, from the smaller system.
-
-    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
-    solve in float64.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-    Y : ndarray of shape (n, n_targets)
-    Z_test : ndarray of shape (n_test, D)
-    alpha : float
-
-    Returns
-    -------
-    scores : ndarray of shape (n_test, n_targets)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.accuracy import ridge_scores
-    >>> Z = np.array([[1.0], [2.0]])
-    >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
-    array([[6.]])
-    """
-    primal = Z.shape[1] <= len(Z)
-    system = gram_matrix(Z.T if primal else Z)
-    system[np.diag_indices_from(system)] += alpha
-    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
-    if primal:
-        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
-    else:
-        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
-    return np.asarray(Z_test @ weights)
 
 
 @dataclass(frozen=True)
@@ -248,13 +155,18 @@ class _Task:
     data: PreparedData
     kernels: dict[str, Any]
     lengthscale: float
-    alpha: float
+    alphas: Sequence[float]
     classes: NDArray[Any]
     description: dict[str, Any]
 
     @classmethod
     def of(
-        cls, dataset: Any, n: int, n_test: int, lengthscale: float | str, alpha: float
+        cls,
+        dataset: Any,
+        n: int,
+        n_test: int,
+        lengthscale: float | str,
+        alphas: Sequence[float],
     ) -> _Task:
         if dataset.task != "classification":
             raise ValueError(
@@ -285,7 +197,7 @@ class _Task:
             data,
             {"gaussian": gaussian, "optical": randkern.Optical(degree=2)},
             float(gaussian.lengthscale),
-            alpha,
+            alphas,
             np.unique(data.y_train),
             description,
         )
@@ -303,16 +215,19 @@ class _Task:
         predicted = self.classes[scores.argmax(axis=1)]
         return float(np.mean(predicted != self.data.y_test))
 
-    def exact_error(self) -> float:
-        """Return the test error of ridge with the exact Gaussian kernel."""
-        kernel = self.kernels["gaussian"]
-        system = self.reference("gaussian")
-        system[np.diag_indices_from(system)] += self.alpha
-        dual = scipy.linalg.solve(system, self.targets(), assume_a="pos")
+    def exact(self) -> dict[str, float]:
+        """Return the test error of ridge with the exact Gaussian kernel, and its α."""
+        kernel, K = self.kernels["gaussian"], self.reference("gaussian")
+        # A square root of K is a feature map of the training rows.
+        values, vectors = scipy.linalg.eigh(K)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        alpha = choose_alpha(root, self.targets(), self.alphas)
+        K[np.diag_indices_from(K)] += alpha
+        dual = scipy.linalg.solve(K, self.targets(), assume_a="pos")
         train, test = (
             X.astype(np.float64) for X in (self.data.X_train, self.data.X_test)
         )
-        return self.error(kernel(test, train) @ dual)
+        return {"test_error": self.error(kernel(test, train) @ dual), "alpha": alpha}
 
 
 @dataclass(frozen=True)
@@ -374,7 +289,7 @@ def _warm_up(method: _Method, task: _Task, sizes: Sequence[int]) -> None:
         Z = method.build(size, 0).fit(few).transform(few)
     except ValueError:
         return  # it will say so again when it is measured
-    ridge_scores(Z, task.targets()[: len(few)], Z, task.alpha)
+    ridge_scores(Z, task.targets()[: len(few)], Z, task.alphas[-1])
 
 
 def _draws(
@@ -384,14 +299,25 @@ def _draws(
     reason = method.why_not(size, len(task.data.X_train))
     if reason is not None:
         return [], reason
+    records: list[dict[str, Any]] = []
+    alphas = task.alphas
     try:
-        return [_measure(method, task, K, size, seed) for seed in range(n_seeds)], None
+        for seed in range(n_seeds):
+            records.append(_measure(method, task, K, size, seed, alphas))
+            if records[0]["alpha"] is not None:
+                alphas = [records[0]["alpha"]]
     except ValueError as error:  # a law or a width that it cannot draw
         return [], str(error)
+    return records, None
 
 
 def _measure(
-    method: _Method, task: _Task, K: NDArray[Any], size: int, seed: int
+    method: _Method,
+    task: _Task,
+    K: NDArray[Any],
+    size: int,
+    seed: int,
+    alphas: Sequence[float],
 ) -> dict[str, Any]:
     """Return the record of one draw."""
     data = task.data
@@ -413,21 +339,27 @@ def _measure(
         "gram_error": off_diagonal,
         "gram_error_all": overall,
         "test_error": None,
+        "alpha": None,
         "fit_seconds": fitted - start,
         "transform_seconds": transformed - fitted,
         "solve_seconds": None,
     }
     if method.family == "gaussian":
         Z_test = feature_map.transform(data.X_test)
+        record["alpha"] = choose_alpha(Z, task.targets(), alphas)
         start = time.perf_counter()
-        scores = ridge_scores(Z, task.targets(), Z_test, task.alpha)
+        scores = ridge_scores(Z, task.targets(), Z_test, record["alpha"])
         record["solve_seconds"] = time.perf_counter() - start
         record["test_error"] = task.error(scores)
     return record
 
 
 def _checked_arguments(
-    n_components: Sequence[int], n: int, n_test: int, alpha: float, n_seeds: int
+    n_components: Sequence[int],
+    n: int,
+    n_test: int,
+    alphas: Sequence[float],
+    n_seeds: int,
 ) -> list[int]:
     """Return the distinct numbers of features in increasing order."""
     if not n_components or any(size < 1 for size in n_components):
@@ -438,8 +370,8 @@ def _checked_arguments(
     for name, value in {"n": n, "n_test": n_test}.items():
         if value < 2:
             raise ValueError(f"{name} must be 2 or more, got {value}")
-    if not 0 < alpha < float("inf"):
-        raise ValueError(f"alpha must be a positive number, got {alpha!r}")
+    if not alphas or not all(0 < alpha < float("inf") for alpha in alphas):
+        raise ValueError(f"alphas must be positive numbers, got {list(alphas)}")
     if n_seeds < 1:
         raise ValueError(f"at least 1 seed is needed, got {n_seeds}")
     return sorted({int(size) for size in n_components})

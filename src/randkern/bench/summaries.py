@@ -61,7 +61,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns
     -------
     summary : list of dict
-        ``family``, ``method``, ``centered``, ``n_components``, ``n_seeds``;
+        ``family``, ``method``, ``centered``, ``n_components``, ``n_seeds``, ``alpha``;
         ``gram_error``, ``gram_error_all``, ``test_error`` (means over seeds) and
         ``gram_error_std``, ``test_error_std``; ``ratio_to_dense`` of the
         off-diagonal Gram errors (:func:`paired_ratio`) and ``ratio_se``, null where
@@ -74,8 +74,8 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> from randkern.bench.summaries import summarise
     >>> record = {"family": "gaussian", "method": "dense", "centered": False,
     ...           "n_components": 8, "seed": 0, "gram_error": 0.2,
-    ...           "gram_error_all": 0.1, "test_error": 0.5, "fit_seconds": 1.0,
-    ...           "transform_seconds": 2.0, "solve_seconds": 0.5}
+    ...           "gram_error_all": 0.1, "test_error": 0.5, "alpha": 1e-3,
+    ...           "fit_seconds": 1.0, "transform_seconds": 2.0, "solve_seconds": 0.5}
     >>> entry, = summarise([record])
     >>> entry["ratio_to_dense"], entry["total_seconds"]
     (1.0, 3.5)
@@ -95,6 +95,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "centered": centered,
                 "n_components": size,
                 "n_seeds": len(own),
+                "alpha": own[0]["alpha"],
                 **_moments(own),
                 **_ratio(own, dense, "ratio_to_dense", "ratio_se"),
                 **_ratio(own, plain, "ratio_to_plain", "ratio_to_plain_se"),

@@ -15,10 +15,10 @@ from .bench_tables import (
     notes,
     sweep_tables,
 )
-from .compare import parse_sizes
+from .compare import parse_alpha, parse_sizes
 from .console import error_exit, output, progress_bar, user_messages
 
-__all__ = ["application", "parse_lengthscale", "parse_names"]
+__all__ = ["application", "parse_lengthscale", "parse_names", "parse_penalty"]
 
 _PROJECTIONS = Annotated[
     str | None,
@@ -146,7 +146,13 @@ def accuracy_command(
     n_components: Annotated[
         str, typer.Option(help="Numbers of features.")
     ] = "196,392,784,1568,3136",
-    alpha: Annotated[float, typer.Option(help="Ridge penalty.")] = 1e-3,
+    alpha: Annotated[
+        str,
+        typer.Option(
+            help="Ridge penalties; one is chosen for each method and number of "
+            "features, by leave-one-out on training rows."
+        ),
+    ] = "1e-3,1e-2,1e-1,1,10",
     seeds: Annotated[int, typer.Option(help="Draws of the features.")] = 10,
     projections: _PROJECTIONS = None,
     optical: Annotated[
@@ -168,6 +174,7 @@ def accuracy_command(
 
         names, sizes = parse_names(projections), parse_sizes(n_components)
         scale = parse_lengthscale(lengthscale)
+        penalties = [parse_penalty(part) for part in parse_names(alpha) or ()]
         dataset = load_dataset(data, data_dir=data_dir, target=target)
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
@@ -176,7 +183,7 @@ def accuracy_command(
                 n=n,
                 n_test=n_test,
                 lengthscale=scale,
-                alpha=alpha,
+                alphas=penalties,
                 n_seeds=seeds,
                 projections=names,
                 optical=optical,
@@ -221,6 +228,21 @@ def parse_lengthscale(text: str) -> float | str:
             f"--lengthscale takes a positive number, scale or median, got {text!r}"
         )
     return value
+
+
+def parse_penalty(text: str) -> float:
+    """Read a positive number.
+
+    Examples
+    --------
+    >>> from randkern.cli.bench import parse_penalty
+    >>> parse_penalty("1e-3")
+    0.001
+    """
+    penalty = parse_alpha(text)
+    if penalty is None:
+        raise ValueError("--alpha takes positive numbers here, got 'auto'")
+    return penalty
 
 
 def _feature_figures(results: Mapping[str, Any]) -> dict[str, Any]:

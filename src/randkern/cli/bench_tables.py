@@ -79,7 +79,7 @@ def accuracy_tables(results: Mapping[str, Any]) -> list[Table]:
     gaussian = _table(
         f"gaussian, ℓ = {results['exact']['lengthscale']:.4g}: {where}",
         *("D", "method", "Gram error", "ratio to dense", "test error"),
-        *("features", "with solve"),
+        *("alpha", "features", "with solve"),
     )
     optical = _table(
         f"optical, degree 2: {where}",
@@ -102,12 +102,13 @@ def accuracy_tables(results: Mapping[str, Any]) -> list[Table]:
         if family == "gaussian":
             error = _percent(entry["test_error"], entry["test_error_std"])
             times = (entry["features_seconds"], entry["total_seconds"])
-            table.add_row(*shared, error, *map(_seconds, times))
+            table.add_row(*shared, error, f"{entry['alpha']:g}", *map(_seconds, times))
         else:
             ratio = (entry["ratio_to_plain"], entry["ratio_to_plain_se"])
             table.add_row(*shared, _with_error(*ratio))
     gaussian.caption = (
-        f"exact kernel: test error {_percent(results['exact']['test_error'])}; ± is "
+        f"exact kernel: test error {_percent(results['exact']['test_error'])}, alpha "
+        f"{results['exact']['alpha']:g}; ± is "
         "the standard error of a ratio, the standard deviation over seeds of an error"
     )
     gaussian.caption_justify = optical.caption_justify = "left"

@@ -1,0 +1,163 @@
+"""What features are worth: the error of their Gram matrix, and ridge on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+__all__ = ["choose_alpha", "gram_errors", "gram_matrix", "ridge_scores"]
+
+# float32 products of so many columns are summed in float64.
+_COLUMNS = 1024
+
+
+def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ZZᵀ in float64, from products of at most 1,024 columns in Z's own type.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, D)
+
+    Returns
+    -------
+    G : ndarray of shape (n, n), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.bench.scores import gram_matrix
+    >>> gram_matrix(np.array([[1.0, 2.0], [0.0, 1.0]], dtype=np.float32))
+    array([[5., 2.],
+           [2., 1.]])
+    """
+    total = np.zeros((len(Z), len(Z)))
+    for start in range(0, Z.shape[1], _COLUMNS):
+        block = Z[:, start : start + _COLUMNS]
+        total += block @ block.T
+    return total
+
+
+def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
+    """Return the relative Frobenius error of G, off the diagonal and overall.
+
+    Parameters
+    ----------
+    G, K : ndarray of shape (n, n)
+        Estimated and exact Gram matrix.
+
+    Returns
+    -------
+    off_diagonal : float
+        √Σ_{i≠j} (G_ij − K_ij)² / √Σ_{i≠j} K_ij². The diagonal is left out since
+        some maps have it exactly: a pair of cosine and sine is of norm 1.
+    overall : float
+        ‖G − K‖_F / ‖K‖_F.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.bench.scores import gram_errors
+    >>> K = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> gram_errors(K + np.array([[0.0, 0.1], [0.1, 0.0]]), K)
+    (0.2, 0.0894)
+    """
+    squares = np.square(G - K)
+    reference = np.square(K)
+    overall = squares.sum() / reference.sum()
+    np.fill_diagonal(squares, 0.0)
+    np.fill_diagonal(reference, 0.0)
+    off_diagonal = squares.sum() / reference.sum()
+    return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
+
+
+def ridge_scores(
+    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
+) -> NDArray[np.float64]:
+    """Return test scores of ridge regression on features, from the smaller system.
+
+    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
+    solve in float64.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, D)
+    Y : ndarray of shape (n, n_targets)
+    Z_test : ndarray of shape (n_test, D)
+    alpha : float
+
+    Returns
+    -------
+    scores : ndarray of shape (n_test, n_targets)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.bench.scores import ridge_scores
+    >>> Z = np.array([[1.0], [2.0]])
+    >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
+    array([[6.]])
+    """
+    primal = Z.shape[1] <= len(Z)
+    system = gram_matrix(Z.T if primal else Z)
+    system[np.diag_indices_from(system)] += alpha
+    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
+    if primal:
+        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
+    else:
+        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
+    return np.asarray(Z_test @ weights)
+
+
+def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
+    """Return the penalty with the least squared leave-one-out error of ridge on Z.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, D)
+        For a kernel, pass its Cholesky factor.
+    Y : ndarray of shape (n, n_targets)
+    alphas : sequence of float
+
+    Returns
+    -------
+    alpha : float
+
+    Notes
+    -----
+    Leaving row i out changes its residual from r_i to r_i/(1 − h_ii), where H =
+    Z(ZᵀZ + αI)⁻¹Zᵀ = ZZᵀ(ZZᵀ + αI)⁻¹ (Golub, Heath, Wahba 1979, "Generalized
+    cross-validation as a method for choosing a good ridge parameter", section 2).
+    One eigendecomposition of the smaller Gram matrix serves every α.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.bench.scores import choose_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(30, 20))
+    >>> choose_alpha(Z, rng.normal(size=(30, 1)), [1e-3, 1e3])  # nothing but noise
+    1000.0
+    """
+    if len(alphas) == 1:
+        return float(alphas[0])
+    primal = Z.shape[1] <= len(Z)
+    values, vectors = scipy.linalg.eigh(gram_matrix(Z.T if primal else Z))
+    values = np.maximum(values, 0.0)
+    if primal:
+        # Left singular vectors; those of a zero eigenvalue have no share in H.
+        kept = values > len(values) * np.finfo(float).eps * values[-1]
+        values = values[kept]
+        vectors = Z @ (vectors[:, kept] / np.sqrt(values))
+    projected = vectors.T @ Y
+    squares = np.square(vectors)
+
+    def left_out_error(alpha: float) -> float:
+        shrinkage = values / (values + alpha)
+        residual = Y - vectors @ (shrinkage[:, None] * projected)
+        return float(np.square(residual / (1 - squares @ shrinkage)[:, None]).sum())
+
+    return float(min(alphas, key=left_out_error))
