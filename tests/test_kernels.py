@@ -21,6 +21,12 @@ import randkern as rk
 from _cases import ARD, KERNELS, POINTS
 from randkern.exceptions import UnresolvedKernelError
 
+
+def label(value):
+    """Name a parameter the same in every process: a function by its name."""
+    return getattr(value, "__name__", str(value))
+
+
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-14}
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(30, 4))
@@ -87,7 +93,7 @@ def cauchy_kernel(X, Y, lengthscale):
             ),
         ),
     ],
-    ids=str,
+    ids=label,
 )
 def test_values_of_other_libraries(kernel, reference, other):
     expected = reference(X) if other is X else reference(X, other)
@@ -421,7 +427,7 @@ def test_values_that_only_one_table_has():
 @pytest.mark.parametrize(
     "columns",
     [[0, 2], (0, 2), np.array([0, 2]), [0, -2], slice(0, 3, 2), [True, False] * 2],
-    ids=str,
+    ids=label,
 )
 def test_ways_to_name_columns(columns):
     np.testing.assert_allclose(
@@ -464,7 +470,7 @@ def test_tables_must_match():
 @pytest.mark.parametrize(
     "kernel",
     [rk.Gaussian(), rk.Linear(), rk.Optical(), rk.Laplacian(columns=["city"])],
-    ids=str,
+    ids=label,
 )
 def test_text_is_no_number(kernel):
     with pytest.raises(ValueError, match="city"):
@@ -474,7 +480,7 @@ def test_text_is_no_number(kernel):
 # -- wrong hyperparameters and input -------------------------------------------
 
 NUMBERS = [0, -1.0, np.nan, None, "big", [1.0, 2.0], 1 + 2j, True]
-WRONG_NUMBERS = pytest.mark.parametrize("value", NUMBERS, ids=str)
+WRONG_NUMBERS = pytest.mark.parametrize("value", NUMBERS, ids=label)
 
 
 @WRONG_NUMBERS
@@ -497,7 +503,7 @@ def test_wrong_hyperparameters(name, make, value):
             rk.RandomFeatures(kernel, 10).fit(X)
 
 
-@pytest.mark.parametrize("value", NUMBERS[1:], ids=str)
+@pytest.mark.parametrize("value", NUMBERS[1:], ids=label)
 def test_wrong_bias(value):
     with pytest.raises(ValueError, match="bias must be a non-negative finite number"):
         rk.Optical(2, value)(X)
@@ -507,7 +513,7 @@ def test_wrong_bias(value):
 @pytest.mark.parametrize(
     "value",
     [*NUMBERS, np.inf, [1, 1, 1, 0], [[1.0] * 4], [1, 1, 1, np.nan], [], [True] * 4],
-    ids=str,
+    ids=label,
 )
 def test_wrong_lengthscale(kernel, value):
     for call in (kernel(lengthscale=value), rk.Linear() * kernel(lengthscale=value)):
@@ -549,7 +555,7 @@ def test_algebra_of_kernels_only(wrong):
         [np.array([0.0, np.nan])] * 4,
         [[]] * 4,
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_categories(categories):
     with pytest.raises(ValueError, match="categories must"):
