@@ -33,7 +33,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from randkern.backend import hadamard_kernels as kernels
 from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
-from randkern.backend.hadamard_vectors import CACHE_LINE, lanes
+from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import FAST_LIMIT_F32, FAST_LIMIT_F64
 
@@ -43,8 +43,10 @@ __all__ = ["block_size", "cosines", "modulus", "pairs", "project", "project_comp
 _BLOCK_BYTES = 1 << 23
 # Scratch memory of all threads together; a tile of p = 2^20 takes 64 MB.
 _SCRATCH_BYTES = 1 << 28
-# About what one butterfly of one vector takes, to decide about threads.
-_NANOSECONDS_A_STAGE = 0.5
+# Rows times blocks from which an item of work is of several tiles.
+_MANY_ROWS = 256
+# About what one stage of a transform takes for one entry, to decide about threads.
+_NANOSECONDS_A_STAGE = 0.03
 
 _FAST_LIMITS = {"float32": FAST_LIMIT_F32, "float64": FAST_LIMIT_F64}
 
@@ -311,14 +313,16 @@ def _run(
     p = block_size(d, bias)
     # H is computed with entries ±1: a third of its scale, a power of two, goes to
     # the input and keeps intermediate values in range, the rest to the norms.
-    scale = np.zeros(-(-(d + bool(bias)) // lanes(dtype)) * lanes(dtype))
+    width = ROWS * entries(dtype)
+    scale = np.zeros(-(-(d + bool(bias)) // width) * width)
     scale[:d] = np.divide(inverse_scale, p)
     if bias:
-        scale[d] = bias / p  # the entry is 1
+        scale[d] = bias / p  # the entry itself is 1
     norms = norms / math.sqrt(8 * p if unitary else p)
     draw = _Draw(
         key=np.uint64(key),
         rows=(row_start, row_stop),
+        has_bias=bool(bias),
         scale=scale.astype(dtype),
         norms=np.pad(norms.astype(dtype), kernels.SEGMENT),
         phases=np.pad(phases.astype(dtype), kernels.SEGMENT),
@@ -328,8 +332,9 @@ def _run(
         p=p,
         unitary=unitary,
     )
-    for rows, block in _tiled_blocks(X, bool(bias), len(scale), dtype):
-        draw.run(block, tuple(out[rows] for out in outs))
+    for start, block in _flat_blocks(X, dtype):
+        stop = start + block.shape[0]
+        draw.run(block, tuple(out[start:stop] for out in outs))
 
 
 @dataclass(frozen=True)
@@ -338,6 +343,7 @@ class _Draw:
 
     key: np.uint64
     rows: tuple[int, int]
+    has_bias: bool
     scale: np.ndarray
     norms: np.ndarray
     phases: np.ndarray
@@ -348,36 +354,37 @@ class _Draw:
     unitary: bool
 
     def run(self, X: np.ndarray, outs: tuple[np.ndarray, ...]) -> None:
-        """Write the features of the rows of a block that `outs` have."""
-        plan = schedule(self.p)
-        n = outs[0].shape[0]
-        width = lanes(X.dtype)
+        """Write the features of a block of rows that :func:`_flatten` takes."""
+        n, d = X.shape
+        group = entries(X.dtype)
+        program = schedule((self.p // group).bit_length() - 1)
+        parts = (0, program.n_vectors) if self.unitary else (0,)
         n_blocks = (self.rows[1] - 1) // self.p - self.rows[0] // self.p + 1
-        n_items = -(-n // width) * n_blocks
+        rows_an_item = ROWS if n * n_blocks < _MANY_ROWS else 4 * ROWS
+        n_items = -(-n // rows_an_item) * n_blocks
         flat_X, pitch = _flatten(X)
         flat_X.flags.writeable = False
         flat_outs, out_pitches = zip(*map(_flatten, outs), strict=True)
-        parts = (0, plan.n_tile_rows) if self.unitary else (0,)
+        features = (
+            *(self.norms, self.phases, self.weight, self.parameter),
+            (flat_outs[0], flat_outs[-1]),
+            (out_pitches[0], out_pitches[-1]),
+        )
 
         def task(start: int, stop: int) -> None:
             kernels.compute_features(
                 parts,
-                (start, stop),
-                n,
+                (start, stop, rows_an_item),
                 self.kind,
-                (flat_X, pitch, self.scale),
-                (self.key, *self.rows),
-                (
-                    *(self.norms, self.phases, self.weight, self.parameter),
-                    (flat_outs[0], flat_outs[-1]),
-                    (out_pitches[0], out_pitches[-1]),
-                ),
-                plan.tables,
-                self._scratch(plan.n_tile_rows),
+                (flat_X, n, pitch, d, self.scale),
+                (self.key, *self.rows, self.p),
+                features,
+                tuple(program),
+                self._scratch(program.n_vectors, d),
             )
 
-        stages = 3 * self.p * self.p.bit_length() * len(parts)
-        tile_bytes = plan.n_tile_rows * CACHE_LINE * len(parts)
+        stages = 3 * self.p * self.p.bit_length() * rows_an_item * len(parts)
+        tile_bytes = program.n_vectors * CACHE_LINE * len(parts)
         step = max(1, _SCRATCH_BYTES // tile_bytes)
         for first in range(0, n_items, step):
             count = min(step, n_items - first)
@@ -387,15 +394,19 @@ class _Draw:
                 nanoseconds=count * stages * _NANOSECONDS_A_STAGE,
             )
 
-    def _scratch(self, n_tile_rows: int) -> tuple[np.ndarray, ...]:
+    def _scratch(self, n_vectors: int, d: int) -> tuple[np.ndarray, ...]:
         """Return the work space of one task, every array at a cache line."""
         dtype = self.scale.dtype
         n_parts = 1 + self.unitary
-        tile = _aligned_zeros(n_parts * n_tile_rows * lanes(dtype), dtype)
-        signs = _aligned_zeros(n_parts * n_tile_rows, dtype)
-        segment = _aligned_zeros(n_parts * lanes(dtype) * kernels.SEGMENT, dtype)
+        width = ROWS * entries(dtype)
+        tile = _aligned_zeros(n_parts * n_vectors * width, dtype)
+        masks = np.zeros(3 * n_parts * n_vectors, dtype=np.uint16)
+        segment = _aligned_zeros(n_parts * ROWS * kernels.SEGMENT, dtype)
         line = _aligned_zeros(2 * kernels.SEGMENT, dtype)
-        return tile, signs, segment.reshape(-1, kernels.SEGMENT), line
+        tail = _aligned_zeros(ROWS * width, dtype)
+        if self.has_bias:
+            tail[d % width :: width] = 1
+        return tile, masks, segment.reshape(-1, kernels.SEGMENT), line, tail
 
 
 def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:
@@ -437,29 +448,17 @@ def _is_csr(X: Any) -> bool:
     return getattr(X, "format", None) == "csr"
 
 
-def _tiled_blocks(
-    X: Any, has_bias: bool, width: int, dtype: np.dtype
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield (rows, whole tiles that start with these rows), of `width` columns.
+def _flat_blocks(X: Any, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows of `dtype` that :func:`_flatten` takes).
 
-    Copies are made of a few rows at a time and only where they are needed: of other
-    dtypes, of columns that are not contiguous or not a multiple of the vector, and
-    of rows that do not fill a tile.
+    Where a copy is needed, it is made of a few rows at a time.
     """
     n, d = X.shape
-    n_lanes = lanes(dtype)
-    copied = 0
-    if not _is_csr(X) and X.dtype == dtype and X.flags.aligned and d == width:
-        if _has_flat_rows(X):
-            copied = n - n % n_lanes
-            if copied:
-                yield slice(0, copied), X[:copied]
-    rows = max(1, _BLOCK_BYTES // (n_lanes * max(1, width) * dtype.itemsize)) * n_lanes
-    for start in range(copied, n, rows):
-        stop = min(n, start + rows)
-        block = X[start:stop].toarray() if _is_csr(X) else X[start:stop]
-        tiles = np.zeros((-(-(stop - start) // n_lanes) * n_lanes, width), dtype=dtype)
-        tiles[: stop - start, :d] = block
-        if has_bias:
-            tiles[: stop - start, d] = 1
-        yield slice(start, stop), tiles
+    if not _is_csr(X) and X.dtype == dtype and X.flags.aligned and _has_flat_rows(X):
+        yield 0, X
+        return
+    rows = 4 * ROWS * max(1, _BLOCK_BYTES // (4 * ROWS * max(1, d) * dtype.itemsize))
+    for start in range(0, n, rows):
+        block = X[start : start + rows]
+        block = block.toarray() if _is_csr(X) else block
+        yield start, np.ascontiguousarray(block, dtype=dtype)

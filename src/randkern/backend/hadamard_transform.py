@@ -3,6 +3,8 @@
 Real blocks are R H S3 H S2 H S1 with random signs in S1, S2, S3; unitary ones
 have the random phases (±1 ± i)/√2 instead. Nothing is normalised here: H has
 entries ±1 and the phases are ±1 ± i.
+
+The functions are inlined before they are compiled, which compiles everything once.
 """
 
 from typing import Any
@@ -10,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from randkern.backend.hadamard_vectors import expand_signs, panel_steps
+from randkern.backend.hadamard_vectors import expand_signs, panel_step
 
-__all__ = ["N_SIGN_STAGES", "draw_signs", "run_panel", "tile_row"]
+__all__ = ["N_SIGN_STAGES", "draw_signs", "run_panel", "tile_vector"]
 
-# Words of signs a block: three stages, and three more for the imaginary parts.
+# Stages of signs a block: three, and three more for the imaginary parts.
 N_SIGN_STAGES = 6
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -22,40 +24,44 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
-
 @njit(inline="always")
-def tile_row(row: int, pads: np.ndarray) -> int:
-    """Return where the tile keeps a row of the block."""
-    position = row
+def tile_vector(v: int, pads: np.ndarray) -> int:
+    """Return where the tile keeps vector v of the block."""
+    position = v
     for i in range(pads.shape[0]):
-        position += row >> pads[i]
+        position += v >> pads[i]
     return position
 
 
 @njit(inline="always")
 def draw_signs(
     parts: tuple[int, ...],
-    signs: np.ndarray,
+    masks: np.ndarray,
+    n_vectors: int,
     key: np.uint64,
     block: int,
-    stage: int,
     p: int,
+    group: int,
     pads: np.ndarray,
+    tile: np.ndarray,
 ) -> None:
-    """Write the ±1 of one stage of a block, placed as the tile's rows are.
+    """Write the signs of a block, placed as the tile's vectors are.
 
-    Word i of a stage is the output of SplitMix64 (Steele, Lea and Flood, 2014) in
-    its state number (block·N_SIGN_STAGES + stage)·p/64 + i + 1, seeded by the key.
-    Stages 3 to 5 are the imaginary parts of the phases.
+    Word i of stage s is the output of SplitMix64 (Steele, Lea and Flood, 2014) in
+    its state number (block·N_SIGN_STAGES + s)·p/64 + i + 1, seeded by the key; its
+    bits, lowest first, are the signs of entries 64·i on. Stages 3 to 5 are the
+    imaginary parts. `group` is the number of entries a vector.
     """
-    for part in range(len(parts)):
-        first = (block * N_SIGN_STAGES + 3 * part + stage) * (p >> 6) + 1
-        for i in range(p >> 6):
-            z = key + np.uint64(first + i) * _GOLDEN
-            z = (z ^ (z >> _S30)) * _MIX1
-            z = (z ^ (z >> _S27)) * _MIX2
-            row = parts[part] + tile_row(i << 6, pads)
-            expand_signs(signs, row, z ^ (z >> _S31))
+    for stage in range(3):
+        for part in range(len(parts)):
+            first = (block * N_SIGN_STAGES + 3 * part + stage) * (p >> 6) + 1
+            origin = stage * len(parts) * n_vectors + parts[part]
+            for i in range(p >> 6):
+                z = key + np.uint64(first + i) * _GOLDEN
+                z = (z ^ (z >> _S30)) * _MIX1
+                z = (z ^ (z >> _S27)) * _MIX2
+                at = origin + tile_vector(i * (64 // group), pads)
+                expand_signs(masks, at, z ^ (z >> _S31), tile)
 
 
 @njit(inline="always")
@@ -66,25 +72,32 @@ def run_panel(
     outer: int,
     start: int,
     unit: int,
-    first_row: int,
-    last_row: int,
-    signs: np.ndarray,
+    first_vector: int,
+    last_vector: int,
+    masks: np.ndarray,
     tile: np.ndarray,
 ) -> None:
-    """Run the operations of visit v on one panel, at tile row `start`."""
-    _, _, visits, operations = schedule
-    top = visits[v, 1]
+    """Run the operations of visit v on one panel, at vector `start` of the tile."""
+    n_vectors, _, visits, operations = schedule
     for i in range(visits[v, 3], visits[v, 4]):
-        code, low, above = operations[i, 0], operations[i, 1], operations[i, 2]
-        first, stop = np.int64(0), np.int64(1) << (top - above)
+        low, above = operations[i, 1], operations[i, 2]
+        free = visits[v, 1] - above
+        first, stop = np.int64(0), np.int64(1) << free
         if operations[i, 3] == 1:  # only the blocks that hold a wanted row
-            base = outer << (top - above)
-            if (first_row >> above) > base:
-                first = (first_row >> above) - base
-            if (last_row >> above) - base + 1 < stop:
-                stop = (last_row >> above) - base + 1
-        low -= visits[v, 0]
-        columns = visits[v, 2]
-        panel_steps(
-            parts, signs, tile, code, start, unit, low, first, stop, columns
-        )
+            base = outer << free
+            if (first_vector >> above) > base:
+                first = (first_vector >> above) - base
+            if (last_vector >> above) - base + 1 < stop:
+                stop = (last_vector >> above) - base + 1
+        low, above = low - visits[v, 0], above - visits[v, 0]
+        # Rows of the lowest group are consecutive, as the columns of the others are:
+        # either way the inner loop is the long one.
+        rows, columns = np.int64(1) << low, visits[v, 2]
+        if visits[v, 0] == 0:
+            rows, columns = np.int64(1), rows
+        panel_step(
+            parts, masks, tile, operations[i, 0],
+            operations[i, 4] * len(parts) * n_vectors,
+            start + first * (unit << above), unit << low, stop - first, unit << above,
+            rows, unit, columns,
+        )  # fmt: skip

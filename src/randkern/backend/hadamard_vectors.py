@@ -1,14 +1,18 @@
 """Vector instructions of the Walsh-Hadamard kernels, for compiled code only.
 
-A tile holds, for each of p logical rows, the values of one vector of
-:func:`lanes` rows of X: 64 bytes, a cache line and an AVX-512 register. Each
-function here emits straight-line LLVM vector code: it loads all its operands
-before it stores any, so that no alias check is left to the compiler, strides
-may be run-time values, and one compilation serves every p. On machines with
-shorter registers LLVM splits the vectors.
+A tile holds the p entries of ``ROWS`` rows of X as vectors of 64 bytes, a cache line
+and an AVX-512 register: lane ROWS·k + r of vector v is entry G·v + k of row r, with
+G = 4 entries a vector in float32 and 2 in float64. So few rows keep the tile in the
+first-level cache up to p = 1,024, and in the second up to p = 32,768.
 
-Positions and strides count tile rows; ``offset`` and ``pitch`` count elements.
-Nothing is checked: the callers keep within their buffers.
+Each function here emits straight-line LLVM vector code: it loads all its operands
+before it stores any, so that no alias check is left to the compiler, strides may be
+run-time values, and one compilation serves every p. On machines with shorter
+registers LLVM splits the vectors.
+
+Positions of a tile count vectors, ``offset`` and ``pitch`` count elements. Signs are
+masks of 16 bits a vector, one a lane, set where the sign is minus. Nothing is
+checked: the callers keep within their buffers.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,37 +26,39 @@ from numba.core.cgutils import for_range, memset, raw_memcpy
 from numba.extending import intrinsic
 
 __all__ = [
+    "BUTTERFLY_4",
+    "BUTTERFLY_8",
+    "BUTTERFLY_16",
     "CACHE_LINE",
-    "PLAIN",
-    "SANDWICH",
-    "STEP_BITS",
-    "action_code",
-    "clear_rows",
+    "ROWS",
+    "SIGNS",
+    "SIGNS_WITHIN",
+    "clear_vectors",
     "copy_elements",
+    "entries",
     "expand_signs",
-    "lanes",
-    "load_transposed",
-    "panel_steps",
-    "store_transposed",
+    "load_columns",
+    "panel_step",
+    "store_columns",
 ]
 
-# What is done at a step of a transform.
-PLAIN, SANDWICH = 0, 1
-
-# Bits of a step: radix 8 or 16, which leaves half of AVX-512's 32 registers for
-# intermediate values. Every length from 2^6 on is a product of these two, and each
-# radix less halves the time of compilation.
-STEP_BITS = (3, 4)
-
-# Bytes of a tile row.
+# Bytes of a vector.
 CACHE_LINE = 64
+# Rows of X in a tile.
+ROWS = 4
+
+# What is done at a step: a butterfly of 2^2, 2^3 or 2^4 vectors (which leaves half of
+# AVX-512's 32 registers for intermediate values); signs; or, within each vector, a
+# transform, signs, and a transform. All else is these, as every radix lengthens the
+# compilation.
+BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16, SIGNS, SIGNS_WITHIN = 2, 3, 4, 5, 6
 
 Vectors = list[Any]
 
 
-def lanes(dtype: Any) -> int:
-    """Return how many rows of X one tile row holds: 16 in float32, 8 in float64."""
-    return CACHE_LINE // np.dtype(dtype).itemsize
+def entries(dtype: Any) -> int:
+    """Return G, the entries of one row in a vector: 4 in float32, 2 in float64."""
+    return CACHE_LINE // (ROWS * np.dtype(dtype).itemsize)
 
 
 class _Memory:
@@ -66,36 +72,61 @@ class _Memory:
         self.lanes = CACHE_LINE // self.item_bytes
         self.vector = ir.VectorType(self.element, self.lanes)
 
-    def _pointer(self, offset: Any) -> Any:
-        address = self.builder.gep(self.data, [offset])
-        return self.builder.bitcast(address, self.vector.as_pointer())
+    def pointer(self, offset: Any) -> Any:
+        return self.builder.gep(self.data, [offset])
+
+    def _vector_pointer(self, offset: Any) -> Any:
+        return self.builder.bitcast(self.pointer(offset), self.vector.as_pointer())
 
     def load(self, offset: Any) -> Any:
-        return self.builder.load(self._pointer(offset), align=self.item_bytes)
+        """Load the vector whose first element is at `offset`."""
+        return self.builder.load(self._vector_pointer(offset), align=self.item_bytes)
 
     def store(self, value: Any, offset: Any) -> None:
-        self.builder.store(value, self._pointer(offset), align=self.item_bytes)
+        pointer = self._vector_pointer(offset)
+        self.builder.store(value, pointer, align=self.item_bytes)
 
-    def splat(self, offset: Any) -> Any:
-        """Load one element into all the lanes."""
-        scalar = self.builder.load(self.builder.gep(self.data, [offset]))
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        first = self.builder.insert_element(undefined, scalar, _index(0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(first, undefined, mask)
+    def load_mask(self, position: Any, n_lanes: int) -> Any:
+        """Load one element as a vector of booleans."""
+        bits = self.builder.load(self.pointer(position))
+        if n_lanes < self.element.width:
+            bits = self.builder.trunc(bits, ir.IntType(n_lanes))
+        return self.builder.bitcast(bits, ir.VectorType(ir.IntType(1), n_lanes))
 
 
-def _index(value: int) -> Any:
-    return ir.Constant(ir.IntType(32), value)
+def _memories(context: Any, builder: Any, signature: Any, args: Any) -> list[_Memory]:
+    """Return vector access to those arguments that are arrays."""
+    return [
+        _Memory(context, builder, kind, value)
+        for kind, value in zip(signature.args, args, strict=True)
+        if isinstance(kind, types.Array)
+    ]
 
 
 def _count(value: int) -> Any:
     return ir.Constant(ir.IntType(64), value)
 
 
-def _offsets(builder: Any, first: Any, stride: Any, n: int) -> list[Any]:
+def _series(builder: Any, first: Any, stride: Any, n: int) -> list[Any]:
     """Return first + k·stride for k = 0, ..., n - 1."""
     return [builder.add(first, builder.mul(stride, _count(k))) for k in range(n)]
+
+
+def _vector_offsets(builder: Any, tile: _Memory, positions: list[Any]) -> list[Any]:
+    """Return the element offsets of vectors of a tile."""
+    return [builder.mul(position, _count(tile.lanes)) for position in positions]
+
+
+def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+    return builder.shuffle_vector(a, b, mask)
+
+
+def _negate(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
+    return [
+        builder.select(mask, builder.fneg(value), value)
+        for value, mask in zip(values, masks, strict=True)
+    ]
 
 
 def _hadamard(builder: Any, values: Vectors) -> Vectors:
@@ -115,22 +146,37 @@ def _hadamard(builder: Any, values: Vectors) -> Vectors:
     return values
 
 
-def _transpose(builder: Any, values: Vectors) -> Vectors:
-    """Return the transpose of n vectors of n lanes by n log2 n shuffles."""
-    n = len(values)
-    mask_type = ir.VectorType(ir.IntType(32), n)
+def _hadamard_within(builder: Any, value: Any) -> Any:
+    """Return the transform over the entries inside a vector."""
+    n = value.type.count
+    bit = n // ROWS // 2
+    while bit:
+        swapped = _shuffle(builder, value, value, [i ^ (ROWS * bit) for i in range(n)])
+        signs = [-1.0 if i & (ROWS * bit) else 1.0 for i in range(n)]
+        constants = [ir.Constant(value.type.element, sign) for sign in signs]
+        # The product is exact, so that fusing it changes no bit.
+        signed = builder.fmul(
+            value, ir.Constant(value.type, constants), flags=("contract",)
+        )
+        value = builder.fadd(signed, swapped, flags=("contract",))
+        bit //= 2
+    return value
+
+
+def _transpose_blocks(builder: Any, values: Vectors) -> Vectors:
+    """Return the transpose of ROWS vectors of ROWS blocks."""
     values = list(values)
-    bit = 1
-    while bit < n:
-        low = [k if not k & bit else n + k - bit for k in range(n)]
-        high = [k + bit if not k & bit else n + k for k in range(n)]
-        for i in range(n):
-            if not i & bit:
-                a, b = values[i], values[i | bit]
-                for j, mask in ((i, low), (i | bit, high)):
-                    constant = ir.Constant(mask_type, mask)
-                    values[j] = builder.shuffle_vector(a, b, constant)
-        bit *= 2
+    n = values[0].type.count
+    size = n // ROWS
+    for bit in (1, 2):
+        shift = bit * size
+        low = [i if not i & shift else n + i - shift for i in range(n)]
+        high = [i + shift if not i & shift else n + i for i in range(n)]
+        for r in range(ROWS):
+            if not r & bit:
+                a, b = values[r], values[r | bit]
+                values[r] = _shuffle(builder, a, b, low)
+                values[r | bit] = _shuffle(builder, a, b, high)
     return values
 
 
@@ -159,236 +205,216 @@ def _branch(
     builder.position_at_end(after)
 
 
-def _memories(context: Any, builder: Any, signature: Any, args: Any) -> list[_Memory]:
-    """Return vector access to those arguments that are arrays."""
-    return [
-        _Memory(context, builder, kind, value)
-        for kind, value in zip(signature.args, args, strict=True)
-        if isinstance(kind, types.Array)
-    ]
-
-
-class _Step:
-    """The rows row, row + stride, ... of a tile and of its signs."""
-
-    def __init__(
-        self,
-        builder: Any,
-        signs: _Memory,
-        tile: _Memory,
-        row: Any,
-        stride: Any,
-        bits: int,
-    ) -> None:
-        self._signs, self._tile = signs, tile
-        self._sign_at = _offsets(builder, row, stride, 1 << bits)
-        self._at = _tile_offsets(builder, tile, row, stride, 1 << bits)
-
-    def load(self) -> Vectors:
-        return [self._tile.load(offset) for offset in self._at]
-
-    def load_signs(self) -> Vectors:
-        return [self._signs.splat(offset) for offset in self._sign_at]
-
-    def store(self, values: Vectors) -> None:
-        for value, offset in zip(values, self._at, strict=True):
-            self._tile.store(value, offset)
-
-
-def _tile_offsets(
-    builder: Any, tile: _Memory, row: Any, stride: Any, n: int
-) -> list[Any]:
-    """Return the element offsets of n tile rows."""
-    width = _count(tile.lanes)
-    first, pitch = builder.mul(row, width), builder.mul(stride, width)
-    return _offsets(builder, first, pitch, n)
-
-
-def _multiply(builder: Any, first: Vectors, second: Vectors) -> Vectors:
-    return [builder.fmul(a, b) for a, b in zip(first, second, strict=True)]
-
-
-def action_code(action: int, bits: int) -> int:
-    """Return the selector of an action (PLAIN or SANDWICH) on a step."""
-    return 8 * action + bits
-
-
 @intrinsic
-def panel_steps(
+def panel_step(
     typing_context: Any,
     parts: Any,
-    signs: Any,
+    masks: Any,
     tile: Any,
-    code: Any,
+    action: Any,
+    mask_origin: Any,
     start: Any,
+    stride: Any,
+    blocks: Any,
+    pitch: Any,
+    rows: Any,
     unit: Any,
-    low: Any,
-    first: Any,
-    stop: Any,
     columns: Any,
 ) -> Any:
     """Run one step over a panel.
 
-    `parts` is where the parts of the tile and of the signs start: (0,) in a real
-    block, those of the real and the imaginary part in a unitary one, whose signs
-    are s + i·s'. `code` is that of :func:`action_code`: PLAIN transforms the rows of
-    the tile in place, SANDWICH transforms, multiplies by the signs and transforms
-    again. The panel starts at tile row `start`, its rows are `unit` apart and
-    `columns` wide; the step is at bit `low` of the panel's row index, and runs over
-    blocks `first` to `stop` - 1 of it.
+    The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It is
+    done for `blocks`, `pitch` apart, of `rows`, `unit` apart, of `columns`, from
+    vector `start` of the tile on. `parts` is where the parts of the tile start: (0,)
+    in a real block, those of the real and the imaginary part in a unitary one; those
+    of the masks start at `mask_origin` + parts. In a unitary block the signs are
+    s + i·s'.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        signs, tile = _memories(context, builder, signature, args)
+        masks, tile = _memories(context, builder, signature, args)
+        action, mask_origin, start, stride, blocks, pitch, rows, unit, columns = args[
+            3:
+        ]
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
-        emit = _emit_real_step if parts.count == 1 else _emit_unitary_step
-        _emit_loops(builder, signs, tile, origins, args[3:], emit)
+
+        def loops(emit: Callable[[Any, Any], None]) -> None:
+            with for_range(builder, blocks) as block:
+                first = builder.add(start, builder.mul(block.index, pitch))
+                with for_range(builder, rows) as row:
+                    base = builder.add(first, builder.mul(row.index, unit))
+                    with for_range(builder, columns) as column:
+                        emit(builder.add(base, column.index))
+
+        def butterfly(bits: int, position: Any) -> None:
+            for origin in origins:
+                at = _series(builder, builder.add(position, origin), stride, 1 << bits)
+                offsets = _vector_offsets(builder, tile, at)
+                values = _hadamard(builder, [tile.load(offset) for offset in offsets])
+                for value, offset in zip(values, offsets, strict=True):
+                    tile.store(value, offset)
+
+        def signs(within: bool, position: Any) -> None:
+            at = [builder.add(position, origin) for origin in origins]
+            mask_at = [builder.add(mask_origin, each) for each in at]
+            offsets = _vector_offsets(builder, tile, at)
+            values = [tile.load(offset) for offset in offsets]
+            some = [masks.load_mask(each, tile.lanes) for each in mask_at]
+            if within:
+                values = [_hadamard_within(builder, value) for value in values]
+            values = _turn(builder, values, some)
+            if within:
+                values = [_hadamard_within(builder, value) for value in values]
+            for value, offset in zip(values, offsets, strict=True):
+                tile.store(value, offset)
+
+        # Inside the loops only one action is left: with the choice in there the
+        # compiler would hoist the addresses of all of them, and spill.
+        cases = {
+            bits: partial(loops, partial(butterfly, bits))
+            for bits in (BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16)
+        }
+        cases[SIGNS] = partial(loops, partial(signs, False))
+        cases[SIGNS_WITHIN] = partial(loops, partial(signs, True))
+        _branch(builder, action, cases)
         return context.get_dummy_value()
 
-    return types.void(parts, signs, tile, *[types.int64] * 7), generate
+    return types.void(parts, masks, tile, *[types.int64] * 9), generate
 
 
-def _emit_loops(
-    builder: Any,
-    signs: _Memory,
-    tile: _Memory,
-    origins: list[Any],
-    args: Any,
-    emit: Callable[..., None],
-) -> None:
-    """Emit the loops over the butterflies of a panel, once for each code.
-
-    Inside the loops only one butterfly is left: with the choice in there the
-    compiler would hoist the addresses of all of them, and spill.
-    """
-    code, start, unit, low, first, stop, columns = args
-    stride = builder.shl(unit, low)
-
-    def loops(action: int, bits: int) -> None:
-        pitch = builder.shl(stride, _count(bits))
-        blocks = builder.sub(stop, first)
-        origin = builder.add(start, builder.mul(first, pitch))
-        with for_range(builder, blocks) as high:
-            block = builder.add(origin, builder.mul(high.index, pitch))
-            with for_range(builder, builder.shl(_count(1), low)) as middle:
-                base = builder.add(block, builder.mul(middle.index, unit))
-                with for_range(builder, columns) as column:
-                    at = builder.add(base, column.index)
-                    rows = [builder.add(at, part) for part in origins]
-                    steps = [
-                        _Step(builder, signs, tile, row, stride, bits) for row in rows
-                    ]
-                    emit(builder, action, *steps)
-
-    cases = {
-        action_code(action, bits): partial(loops, action, bits)
-        for action in (PLAIN, SANDWICH)
-        for bits in STEP_BITS
-    }
-    _branch(builder, code, cases)
-
-
-def _emit_real_step(builder: Any, action: int, step: _Step) -> None:
-    values = _hadamard(builder, step.load())
-    if action == SANDWICH:
-        values = _hadamard(builder, _multiply(builder, values, step.load_signs()))
-    step.store(values)
-
-
-def _emit_unitary_step(builder: Any, action: int, real: _Step, imag: _Step) -> None:
-    if action == PLAIN:
-        for part in (real, imag):
-            part.store(_hadamard(builder, part.load()))
-        return
-    x, y = (_hadamard(builder, part.load()) for part in (real, imag))
-    c, s = real.load_signs(), imag.load_signs()
-    pairs = (c, x), (s, y), (c, y), (s, x)
-    cx, sy, cy, sx = (_multiply(builder, *pair) for pair in pairs)
-    real.store(_hadamard(builder, list(map(builder.fsub, cx, sy))))
-    imag.store(_hadamard(builder, list(map(builder.fadd, cy, sx))))
+def _turn(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
+    """Return the values times the signs; with two parts, the complex product."""
+    if len(values) == 1:
+        return _negate(builder, values, masks)
+    (x, y), (c, s) = values, masks
+    cx, sy, cy, sx = _negate(builder, [x, y, y, x], [c, s, c, s])
+    return [builder.fsub(cx, sy), builder.fadd(cy, sx)]
 
 
 @intrinsic
-def expand_signs(typing_context: Any, signs: Any, offset: Any, word: Any) -> Any:
-    """Write the 64 bits of a word, lowest first, as +1 (bit 0) or -1 (bit 1)."""
+def expand_signs(
+    typing_context: Any, masks: Any, position: Any, word: Any, like: Any
+) -> Any:
+    """Write the 64 bits of a word, lowest first, as the masks of 64 / G vectors.
+
+    Each of a vector's G entries takes one bit, for all the ROWS rows of X; `like` is
+    an array of the dtype of the vectors.
+    """
+    group = entries(np.dtype(like.dtype.name))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (memory,) = _memories(context, builder, signature, args)
-        n = memory.lanes
-        plus = ir.Constant(memory.vector, [ir.Constant(memory.element, 1.0)] * n)
-        minus = ir.Constant(memory.vector, [ir.Constant(memory.element, -1.0)] * n)
-        for first in range(0, 64, n):
-            shifted = builder.lshr(args[2], _count(first))
-            few = builder.trunc(shifted, ir.IntType(n))
-            bits = builder.bitcast(few, ir.VectorType(ir.IntType(1), n))
-            values = builder.select(bits, minus, plus)
-            memory.store(values, builder.add(args[1], _count(first)))
+        masks = _Memory(context, builder, signature.args[0], args[0])
+        n = 64 // group
+        wide, narrow = (ir.VectorType(ir.IntType(bits), n) for bits in (64, 16))
+
+        def splat(vector: Any, values: list[int]) -> Any:
+            return ir.Constant(vector, values)
+
+        undefined = ir.Constant(wide, ir.Undefined)
+        first = builder.insert_element(undefined, args[2], ir.Constant(ir.IntType(32), 0))
+        words = _shuffle(builder, first, undefined, [0] * n)
+        shifts = splat(wide, [group * i for i in range(n)])
+        bits = builder.trunc(builder.lshr(words, shifts), narrow)
+        bits = builder.and_(bits, splat(narrow, [(1 << group) - 1] * n))
+        # Bit k to bit ROWS·k, and from there to the bits of all rows.
+        spread = bits
+        for k in range(1, group):
+            shifted = builder.shl(bits, splat(narrow, [(ROWS - 1) * k] * n))
+            spread = builder.or_(spread, shifted)
+        spread = builder.and_(spread, splat(narrow, [0x1111] * n))
+        filled = builder.mul(spread, splat(narrow, [(1 << ROWS) - 1] * n))
+        start = builder.bitcast(masks.pointer(args[1]), narrow.as_pointer())
+        builder.store(filled, start, align=masks.item_bytes)
         return context.get_dummy_value()
 
-    return types.void(signs, types.int64, types.uint64), generate
+    return types.void(masks, types.int64, types.uint64, like), generate
 
 
 @intrinsic
-def load_transposed(
+def load_columns(
     typing_context: Any,
     X: Any,
     offset: Any,
     pitch: Any,
+    n_rows: Any,
     scale: Any,
     column: Any,
-    signs: Any,
+    masks: Any,
+    mask: Any,
     tile: Any,
     row: Any,
 ) -> Any:
-    """Write a square of X, times scales and signs of its columns, to the tile.
+    """Write ROWS·G columns of ROWS rows of X, scaled and signed, to ROWS vectors.
 
-    X[offset + i·pitch + k]·scale[column + k]·signs[row + k] goes to lane i of tile
-    row row + k.
+    X[offset + r·pitch + k]·scale[column + k] with the signs of the masks from `mask`
+    on goes to vector row + k // G of the tile. Rows from `n_rows` on repeat the last
+    one.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, scales, signs, tile = _memories(context, builder, signature, args)
-        factor = builder.fmul(scales.load(args[4]), signs.load(args[7]))
-        values = [
-            builder.fmul(source.load(offset), factor)
-            for offset in _offsets(builder, args[1], args[2], tile.lanes)
-        ]
-        at = _tile_offsets(builder, tile, args[7], _count(1), tile.lanes)
-        for value, offset in zip(_transpose(builder, values), at, strict=True):
-            tile.store(value, offset)
+        source, scales, masks, tile = _memories(context, builder, signature, args)
+        offset, pitch, n_rows = args[1:4]
+        factor = scales.load(args[5])
+        values = []
+        for r in range(ROWS):
+            last = builder.sub(n_rows, _count(1))
+            inside = builder.icmp_signed("<", _count(r), n_rows)
+            row = builder.select(inside, _count(r), last)
+            at = builder.add(offset, builder.mul(row, pitch))
+            values.append(builder.fmul(source.load(at), factor))
+        n, size = tile.lanes, tile.lanes // ROWS
+        lanes = [i % ROWS * size + i // ROWS for i in range(n)]
+        blocks = _transpose_blocks(builder, values)
+        values = [_shuffle(builder, value, value, lanes) for value in blocks]
+        positions = _series(builder, args[9], _count(1), ROWS)
+        mask_at = _series(builder, args[7], _count(1), ROWS)
+        signs = [masks.load_mask(position, n) for position in mask_at]
+        values = _negate(builder, values, signs)
+        offsets = _vector_offsets(builder, tile, positions)
+        for value, at in zip(values, offsets, strict=True):
+            tile.store(value, at)
         return context.get_dummy_value()
 
+    int64 = types.int64
     return types.void(
-        X, types.int64, types.int64, scale, types.int64, signs, tile, types.int64
+        X, int64, int64, int64, scale, int64, masks, int64, tile, int64
     ), generate
 
 
 @intrinsic
-def store_transposed(
+def store_columns(
     typing_context: Any, tile: Any, row: Any, target: Any, offset: Any, pitch: Any
 ) -> Any:
-    """Write lane i of tile row row + k to target[offset + i·pitch + k]."""
+    """Transform inside ROWS vectors, and write their ROWS·G columns in row order.
+
+    Entry k of row r goes to target[offset + r·pitch + k].
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         tile, target = _memories(context, builder, signature, args)
-        at = _tile_offsets(builder, tile, args[1], _count(1), tile.lanes)
-        values = _transpose(builder, [tile.load(offset) for offset in at])
-        positions = _offsets(builder, args[3], args[4], tile.lanes)
-        for value, offset in zip(values, positions, strict=True):
-            target.store(value, offset)
+        positions = _series(builder, args[1], _count(1), ROWS)
+        offsets = _vector_offsets(builder, tile, positions)
+        values = [_hadamard_within(builder, tile.load(at)) for at in offsets]
+        n, size = tile.lanes, tile.lanes // ROWS
+        lanes = [i % size * ROWS + i // size for i in range(n)]
+        blocks = [_shuffle(builder, value, value, lanes) for value in values]
+        targets = _series(builder, args[3], args[4], ROWS)
+        for value, at in zip(_transpose_blocks(builder, blocks), targets, strict=True):
+            target.store(value, at)
         return context.get_dummy_value()
 
-    return types.void(tile, types.int64, target, types.int64, types.int64), generate
+    int64 = types.int64
+    return types.void(tile, int64, target, int64, int64), generate
 
 
 @intrinsic
-def clear_rows(typing_context: Any, tile: Any, row: Any) -> Any:
-    """Set as many tile rows as one has lanes to zero, from `row` on."""
+def clear_vectors(typing_context: Any, tile: Any, row: Any) -> Any:
+    """Set ROWS vectors to zero, from `row` on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (tile,) = _memories(context, builder, signature, args)
-        start = builder.gep(tile.data, [builder.mul(args[1], _count(tile.lanes))])
-        memset(builder, start, _count(CACHE_LINE * tile.lanes), 0)
+        start = tile.pointer(builder.mul(args[1], _count(tile.lanes)))
+        memset(builder, start, _count(CACHE_LINE * ROWS), 0)
         return context.get_dummy_value()
 
     return types.void(tile, types.int64), generate
@@ -402,8 +428,7 @@ def copy_elements(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         source, target = _memories(context, builder, signature, args)
-        start = builder.gep(source.data, [args[1]])
-        end = builder.gep(target.data, [args[3]])
+        start, end = source.pointer(args[1]), target.pointer(args[3])
 
         def copy(n: Any) -> None:
             raw_memcpy(builder, end, start, n, source.item_bytes, source.item_bytes)
@@ -412,4 +437,5 @@ def copy_elements(
         _branch(builder, args[4], cases, lambda: copy(args[4]))
         return context.get_dummy_value()
 
-    return types.void(source, types.int64, target, types.int64, types.int64), generate
+    int64 = types.int64
+    return types.void(source, int64, target, int64, int64), generate
