@@ -68,7 +68,8 @@ def test_residual_is_that_of_the_solution(rng):
     assert abs(solution.residual - sizes.max()) < 1e-12
 
 
-def test_refinement_lowers_the_residual(rng):
+@pytest.mark.filterwarnings("ignore::randkern.exceptions.IllConditionedWarning")
+def test_refinement_lowers_the_residual():
     """On an ill-conditioned system the residual is still that of rounding."""
     matrix = scipy.linalg.hilbert(10)
     rhs = matrix @ np.ones((10, 2))
@@ -191,7 +192,7 @@ def test_indefinite_is_an_error(matrix):
 def test_nearly_singular_is_told(rng):
     """Definite in floating point, but with no certain digit."""
     matrix = np.diag([1.0, 1e-17])
-    with pytest.warns(IllConditionedWarning, match="reciprocal condition number"):
+    with pytest.warns(IllConditionedWarning, match="singular to working precision"):
         solution = solve(matrix, np.array([1.0, 1e-17]))
     assert solution.outcome is Outcome.ILL_CONDITIONED
     np.testing.assert_allclose(solution.value, [1.0, 1.0])

@@ -76,7 +76,7 @@ def test_equals_features_and_ridge(data, kernel, n_components, fit_intercept, we
     features = rk.RandomFeatures(kernel, n_components, random_state=3)
     features.fit(X, sample_weight=sample_weight)
     Z, Z_test = features.transform(X), features.transform(X_test)
-    for y in (Y[:, 0], Y[:, :1], Y):
+    for y in (Y[:, 0], Y):
         ridge = Ridge(alpha=0.05, fit_intercept=fit_intercept, solver="svd")
         ridge.fit(Z, y, sample_weight=sample_weight)
         model = rk.KernelRidgeRegressor(
@@ -119,7 +119,7 @@ def test_float32_is_close(data, kernel):
 def test_exact_equals_kernel_ridge(data, kernel, weighted):
     X, Y, weights, X_test = data
     sample_weight = weights if weighted else None
-    for y in (Y[:, 0], Y[:, :1], Y):
+    for y in (Y[:, 0], Y):
         model = rk.KernelRidgeRegressor(kernel, alpha=0.05, n_components=None)
         model.fit(X, y, sample_weight=sample_weight)
         gram, gram_test = model.kernel_(X), model.kernel_(X_test, X)
@@ -129,6 +129,23 @@ def test_exact_equals_kernel_ridge(data, kernel, weighted):
         assert_close(model.dual_coef_, oracle.dual_coef_)
         np.testing.assert_array_equal(model.X_fit_, X)
         assert model.plan_ is None
+
+
+@pytest.mark.parametrize("n_components", [13, 61, None])
+def test_one_column_of_targets_stays_one(data, n_components):
+    """Shapes are those of scikit-learn: (n, 1) in, (n, 1) out."""
+    X, Y, _, X_test = data
+    model = rk.KernelRidgeRegressor(
+        n_components=n_components, fit_intercept=True, random_state=0
+    )
+    flat = model.fit(X, Y[:, 0]).predict(X_test)
+    assert isinstance(model.intercept_, float)
+    np.testing.assert_array_equal(model.fit(X, Y[:, :1]).predict(X_test)[:, 0], flat)
+    assert np.shape(model.intercept_) == (1,)
+    if n_components:
+        assert model.coef_.shape == (1, n_components)
+    else:
+        assert model.dual_coef_.shape == (N, 1)
 
 
 def test_exact_gaussian_is_scikit_learns_rbf(data):

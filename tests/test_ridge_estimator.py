@@ -29,7 +29,6 @@ SYSTEMS = pytest.mark.parametrize(
     [
         *(cls() for cls in MODELS),
         *(cls(n_components=None) for cls in MODELS),
-        *(cls(fit_intercept=True, random_state=0) for cls in MODELS),
     ]
 )
 def test_scikit_learns_checks(estimator, check):
