@@ -14,7 +14,7 @@ groups; products are several factors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -53,26 +53,40 @@ class Factor:
         # |u·x|² is ‖x‖² times a standard exponential variable.
         return norms ** (self.power / 2) * gamma(1 + self.power / 2)
 
-    def safe(self, X: Rows) -> tuple[InputMap, float]:
-        """Return inputs whose squares stay in range, and what undoes it.
+    def safe(self, X: Rows) -> tuple[Rows, InputMap, np.ndarray | None]:
+        """Return rows whose squares stay in range, their map, and what undoes it.
 
         |u·x|² may overflow, or vanish, where |u·x|^power does not. Rows of extreme
-        size are divided by a power of two, which loses no bit; the amplitude is to
-        be multiplied by the second value.
+        size are divided by powers of two, which loses no bit; their amplitudes are
+        to be multiplied by the third value (None where there is no such row).
         """
-        values = X.data if sp.issparse(X) else X
-        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
-        largest = max(largest, self.inputs.bias)
-        exponent = math.frexp(largest)[1]
-        if self.role != "modulus" or abs(exponent) <= np.finfo(X.dtype).maxexp // 4:
-            return self.inputs, 1.0
-        shift = 2.0**-exponent if exponent > -1000 else 2.0**1000
-        inputs = replace(
-            self.inputs,
-            inverse_scale=self.inputs.inverse_scale * shift,
-            bias=self.inputs.bias * shift,
-        )
-        return inputs, shift**-self.power
+        if self.role != "modulus":
+            return X, self.inputs, None
+        with np.errstate(over="ignore"):
+            squares = (
+                np.asarray(X.multiply(X).sum(axis=1)).ravel()
+                if sp.issparse(X)
+                else np.einsum("ij,ij->i", X, X)
+            )
+        bound = 2.0 ** (np.finfo(X.dtype).maxexp // 2)
+        extreme = (squares > bound) | (squares < 1 / bound)
+        if not extreme.any():
+            return X, self.inputs, None
+        block = self.inputs.apply(X)
+        sizes = abs(block[extreme]).max(axis=1)
+        sizes = sizes.toarray().ravel() if sp.issparse(sizes) else sizes
+        exponents = np.zeros(len(squares), dtype=int)
+        exponents[extreme] = np.frexp(sizes)[1]
+        # In two steps: the power of two of a subnormal row is out of range.
+        for part in (-exponents // 2, -exponents - (-exponents // 2)):
+            factors = np.ldexp(np.ones(len(part)), part).astype(X.dtype)
+            if sp.issparse(block):
+                block = sp.diags_array(factors) @ block
+            else:
+                block = block * factors[:, None]
+        with np.errstate(over="ignore"):
+            undo = np.exp2(exponents * self.power)
+        return block, InputMap(self.inputs.width), undo
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,10 +245,13 @@ def _evaluate_draws(
         return
     if len(group.factors) == 1 and group.factors[0].role == "modulus":
         (factor,) = group.factors
-        inputs, undo = factor.safe(X)
+        rows, inputs, undo = factor.safe(X)
         factor.projection.modulus(
-            X, inputs, low, high, factor.power, group.weight * undo, out
+            rows, inputs, low, high, factor.power, group.weight, out
         )
+        if undo is not None:
+            with np.errstate(over="ignore"):
+                out *= undo[:, None].astype(out.dtype)
     else:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             np.multiply(amplitude, group.weight, out=out[rows, draws])
@@ -257,10 +274,10 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     """
     for rows in row_blocks(X.shape[0], TILE_ROWS):
         safe = [factor.safe(X[rows]) for factor in group.factors]
-        inputs = [inputs.apply(X[rows]) for inputs, _ in safe]
+        inputs = [inputs.apply(block) for block, inputs, _ in safe]
         for draws in row_blocks(stop - start, TILE_DRAWS):
             phase = amplitude = None
-            for factor, block, (_, undo) in zip(
+            for factor, block, (*_, undo) in zip(
                 group.factors, inputs, safe, strict=True
             ):
                 term = factor.projection.project(
@@ -272,7 +289,9 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                     continue
                 if factor.role == "modulus":
                     real, imag = term
-                    cpu.modulus_power(real, imag, factor.power, undo, real)
+                    cpu.modulus_power(real, imag, factor.power, 1.0, real)
                     term = real
+                    if undo is not None:
+                        term *= undo[:, None].astype(term.dtype)
                 amplitude = term if amplitude is None else amplitude * term
             yield rows, draws, phase, amplitude
