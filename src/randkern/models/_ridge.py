@@ -282,7 +282,8 @@ class KernelRidge(BaseEstimator):
             coef = (self.coef_.T / size).astype(X.dtype)
             block = feature_block_rows(self._plan, X.dtype.itemsize)
             for rows in row_blocks(n, block):
-                out[rows] = evaluate(self._plan, X[rows]) @ coef
+                with np.errstate(over="ignore", invalid="ignore"):
+                    out[rows] = evaluate(self._plan, X[rows]) @ coef
             out *= size
         else:
             n_fit = self.X_fit_.shape[0]
