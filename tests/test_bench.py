@@ -431,6 +431,12 @@ def test_accuracy_figures_have_a_legend_outside_the_axes(measured, plot):
     assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
+def test_accuracy_figure_without_the_optical_kernel(measured):
+    summary = [entry for entry in measured["summary"] if entry["family"] == "gaussian"]
+    figure = plot_accuracy(measured | {"summary": summary})
+    assert [axes.axison for axes in figure.axes] == [True, True, True, False]
+
+
 def test_features_figure_has_a_bar_a_record(timed):
     figure = plot_features(timed)
     bars = [patch for axes in figure.axes for patch in axes.patches]

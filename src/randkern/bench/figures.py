@@ -191,11 +191,15 @@ def plot_accuracy(results: Mapping[str, Any]) -> Figure:
     level = panels[1, 0].axhline(results["exact"]["test_error"], color="0.4", lw=1.0)
     drawn["exact kernel"] = level
     panels[1, 0].set_ylabel("test error of ridge")
-    drawn |= _draw_optical(panels[1, 1], optical)
-    panels[1, 1].set_ylabel("Gram error, ratio to dense")
+    if optical:
+        drawn |= _draw_optical(panels[1, 1], optical)
+        panels[1, 1].set_ylabel("Gram error, ratio to dense")
+    else:
+        panels[1, 1].set_axis_off()
     titles = ("Gaussian", "Gaussian, paired", "Gaussian", "optical, degree 2, paired")
     sizes = sorted({entry["n_components"] for entry in summary})
-    for axes, title in zip(panels.flat, titles, strict=True):
+    shown = list(panels.flat) if optical else list(panels.flat[:3])
+    for axes, title in zip(shown, titles[: len(shown)], strict=True):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("features D")
         _set_log_ticks(axes, sizes)
@@ -408,8 +412,6 @@ def _draw_optical(axes: Axes, entries: Sequence[Mapping[str, Any]]) -> dict[str,
                     [entry["ratio_se"] or 0.0 for entry in own],
                     filled=centered,
                 )
-    if not entries:
-        return {}
     axes.axhline(1.0, color="0.6", lw=0.8, zorder=0)
     axes.set_ylim(bottom=0.0)
     open_marker = {"color": "0.3", "marker": "o", "linestyle": "", "ms": 6.0}
@@ -470,5 +472,5 @@ def _legend_right(figure: Figure, drawn: Mapping[str, Any]) -> None:
         loc="outside right upper",
         frameon=False,
         fontsize=9,
-        handlelength=3.2,
+        handlelength=4.0,
     )
