@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from randkern.backend import hadamard_kernels as kernels
+from randkern.backend.hadamard_features import COSINES, MODULUS, PAIRS, PROJECT
+from randkern.backend.hadamard_kernels import compute_features
 from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
 from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 from randkern.backend.threads import run_over_ranges
@@ -119,7 +120,7 @@ def project(
     phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        kernels.PROJECT, 1.0, None, (out,), unitary=False,
+        PROJECT, 1.0, (out,), unitary=False,
     )  # fmt: skip
 
 
@@ -158,7 +159,7 @@ def pairs(
     phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        kernels.PAIRS, weight, None, (out,), unitary=False,
+        PAIRS, weight, (out,), unitary=False,
     )  # fmt: skip
 
 
@@ -198,7 +199,7 @@ def cosines(
     """
     _run(
         X, inverse_scale, bias, key, norms, offsets, row_start, row_stop,
-        kernels.COSINES, weight, None, (out,), unitary=False,
+        COSINES, weight, (out,), unitary=False,
     )  # fmt: skip
 
 
@@ -240,10 +241,15 @@ def modulus(
     25.0
     """
     phases = np.zeros(row_stop - row_start)
+    fast = power in (1, 2, 3, 4)
+    kind = MODULUS + (int(power) if fast else 2)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        kernels.MODULUS, weight, power, (out, out), unitary=True,
+        kind, weight if fast else 1.0, (out, out), unitary=True,
     )  # fmt: skip
+    if not fast:
+        np.power(out, 0.5 * power, out=out)
+        np.multiply(out, weight, out=out)
 
 
 def project_complex(
@@ -276,7 +282,7 @@ def project_complex(
     phases = np.zeros(row_stop - row_start)
     _run(
         X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        kernels.PROJECT, 1.0, None, (out_real, out_imag), unitary=True,
+        PROJECT, 1.0, (out_real, out_imag), unitary=True,
     )  # fmt: skip
 
 
@@ -291,7 +297,6 @@ def _run(
     row_stop: int,
     kind: int,
     weight: float,
-    power: float | None,
     outs: tuple[np.ndarray, ...],
     unitary: bool,
 ) -> None:
@@ -301,7 +306,7 @@ def _run(
     m = row_stop - row_start
     dtype = outs[0].dtype
     for out in outs:
-        _check_out(out, (n, m * (2 if kind == kernels.PAIRS else 1)), dtype)
+        _check_out(out, (n, m * (2 if kind == PAIRS else 1)), dtype)
     norms, phases = np.asarray(norms, np.float64), np.asarray(phases, np.float64)
     if not norms.shape == phases.shape == (m,) or row_start < 0:
         raise ValueError(
@@ -324,11 +329,11 @@ def _run(
         rows=(row_start, row_stop),
         has_bias=bool(bias),
         scale=scale.astype(dtype),
-        norms=np.pad(norms.astype(dtype), kernels.SEGMENT),
-        phases=np.pad(phases.astype(dtype), kernels.SEGMENT),
+        norms=np.pad(norms.astype(dtype), width),
+        phases=np.pad(phases.astype(dtype), width),
         kind=kind,
         weight=dtype.type(weight),
-        parameter=dtype.type(_FAST_LIMITS[dtype.name] if power is None else power),
+        limit=dtype.type(_FAST_LIMITS[dtype.name]),
         p=p,
         unitary=unitary,
     )
@@ -349,7 +354,7 @@ class _Draw:
     phases: np.ndarray
     kind: int
     weight: np.floating
-    parameter: np.floating
+    limit: np.floating
     p: int
     unitary: bool
 
@@ -365,20 +370,20 @@ class _Draw:
         flat_X, pitch = _flatten(X)
         flat_X.flags.writeable = False
         flat_outs, out_pitches = zip(*map(_flatten, outs), strict=True)
-        features = (
-            *(self.norms, self.phases, self.weight, self.parameter),
+        results = (
+            *(self.norms, self.phases, self.weight, self.limit),
             (flat_outs[0], flat_outs[-1]),
             (out_pitches[0], out_pitches[-1]),
         )
 
         def task(start: int, stop: int) -> None:
-            kernels.compute_features(
+            compute_features(
                 parts,
                 (start, stop, rows_an_item),
                 self.kind,
                 (flat_X, n, pitch, d, self.scale),
                 (self.key, *self.rows, self.p),
-                features,
+                results,
                 tuple(program),
                 self._scratch(program.n_vectors, d),
             )
@@ -401,12 +406,10 @@ class _Draw:
         width = ROWS * entries(dtype)
         tile = _aligned_zeros(n_parts * n_vectors * width, dtype)
         masks = np.zeros(3 * n_parts * n_vectors, dtype=np.uint16)
-        segment = _aligned_zeros(n_parts * ROWS * kernels.SEGMENT, dtype)
-        line = _aligned_zeros(2 * kernels.SEGMENT, dtype)
         tail = _aligned_zeros(ROWS * width, dtype)
         if self.has_bias:
             tail[d % width :: width] = 1
-        return tile, masks, segment.reshape(-1, kernels.SEGMENT), line, tail
+        return tile, masks, tail, _aligned_zeros(4 * ROWS * width, dtype)
 
 
 def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:

@@ -8,23 +8,16 @@ The helpers are inlined before they are compiled, which compiles everything once
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 
 from randkern.backend import hadamard_transform as transform
 from randkern.backend import hadamard_vectors as vectors
-from randkern.backend.trig import cos_sin, float_to_bits
+from randkern.backend.hadamard_features import PAIRS, PROJECT, store_features
 
-__all__ = ["COSINES", "MODULUS", "PAIRS", "PROJECT", "SEGMENT", "compute_features"]
-
-PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
-
-# Columns that are turned to row order, and made features, at a time.
-SEGMENT = 64
+__all__ = ["compute_features"]
 
 
 @njit(inline="always")
@@ -64,106 +57,6 @@ def _load(
             vectors.clear_vectors(tile, at + parts[part])
 
 
-def _emit(
-    parts: tuple[int, ...],
-    kind: int,
-    values: np.ndarray,
-    norms: np.ndarray,
-    phases: np.ndarray,
-    weight: float,
-    parameter: float,
-    line: np.ndarray,
-    place: Any,
-    outs: Any,
-) -> None:
-    """Make features of a segment of some rows and store them (compiled code only).
-
-    `place` tells how many rows there are, which of the 64 columns are wanted, first
-    and last + 1, and where they go: the first element of both outputs, and their
-    pitches. The parameter is the limit of the fast cosine or the power of a modulus.
-    """
-    raise NotImplementedError
-
-
-@overload(_emit)
-def _overload_emit(
-    parts, kind, values, norms, phases, weight, parameter, line, place, outs
-) -> Callable[..., None]:
-    return _emit_real if parts.count == 1 else _emit_unitary
-
-
-def _emit_real(
-    parts, kind, values, norms, phases, weight, parameter, line, place, outs
-) -> None:
-    n_rows, begin, end, at, _, pitch, _ = place
-    each = 2 if kind == PAIRS else 1
-    limit = float_to_bits(parameter)
-    magnitude = type(limit)(~float_to_bits(-type(weight)(0)))
-    for i in range(n_rows):
-        # The largest phase as an integer, whose order is that of the magnitudes,
-        # with nan on top: a floating-point maximum would not vectorise.
-        largest = type(limit)(0)
-        if kind == PROJECT:
-            for j in range(SEGMENT):
-                line[j] = norms[j] * values[i, j]
-        else:
-            for j in range(SEGMENT):
-                phase = norms[j] * values[i, j] + phases[j]
-                bits = type(limit)(float_to_bits(phase) & magnitude)
-                largest = bits if bits > largest else largest
-                cosine, sine = cos_sin(phase)
-                line[2 * j] = weight * cosine
-                line[2 * j + 1] = weight * sine
-        if largest > limit:
-            for j in range(SEGMENT):
-                phase = norms[j] * values[i, j] + phases[j]
-                if not abs(phase) <= parameter:
-                    line[2 * j] = weight * type(weight)(math.cos(np.float64(phase)))
-                    line[2 * j + 1] = weight * type(weight)(math.sin(np.float64(phase)))
-        if kind == COSINES:
-            for j in range(SEGMENT):
-                line[j] = line[2 * j]
-        vectors.copy_elements(
-            line, each * begin, outs[0], at + i * pitch, each * (end - begin)
-        )
-
-
-def _emit_unitary(
-    parts, kind, values, norms, phases, weight, parameter, line, place, outs
-) -> None:
-    n_rows, begin, end, at, at_imag, pitch, pitch_imag = place
-    half = type(weight)(0.5) * parameter
-    for i in range(n_rows):
-        if kind == PROJECT:
-            for j in range(SEGMENT):
-                line[j] = norms[j] * values[i, j]
-                line[SEGMENT + j] = norms[j] * values[vectors.ROWS + i, j]
-            vectors.copy_elements(
-                line, SEGMENT + begin, outs[1], at_imag + i * pitch_imag, end - begin
-            )
-        else:
-            for j in range(SEGMENT):
-                real = norms[j] * values[i, j]
-                imag = norms[j] * values[vectors.ROWS + i, j]
-                line[j] = real * real + imag * imag
-            if parameter == 1:
-                for j in range(SEGMENT):
-                    line[j] = weight * math.sqrt(line[j])
-            elif parameter == 2:
-                for j in range(SEGMENT):
-                    line[j] = weight * line[j]
-            elif parameter == 3:
-                for j in range(SEGMENT):
-                    line[j] = weight * (line[j] * math.sqrt(line[j]))
-            elif parameter == 4:
-                for j in range(SEGMENT):
-                    line[j] = weight * (line[j] * line[j])
-            else:
-                for j in range(SEGMENT):
-                    line[j] = weight * line[j] ** half
-        vectors.copy_elements(line, begin, outs[0], at + i * pitch, end - begin)
-
-
 @njit(inline="always")
 def _store(
     parts: tuple[int, ...],
@@ -174,31 +67,59 @@ def _store(
     end: int,
     first: int,
     n_rows: int,
-    features: Any,
+    results: Any,
     scratch: Any,
 ) -> None:
-    """Make features of a segment from vector `at` of a tile on, and store some.
+    """Make features of ROWS vectors of a tile, and store some of them.
 
-    Of the 64 columns from `column` on, those from `begin` to `end` are wanted.
+    Of the columns from `column` on, those from `begin` to `end` are wanted.
     """
-    norms, phases, weight, parameter, outs, pitches = features
-    tile, _, values, line, _ = scratch
+    norms, phases, weight, limit, outs, pitches = results
+    tile, _, _, corner = scratch
     width = 64 // tile.itemsize
-    for part in range(len(parts)):
-        for i in range(SEGMENT // width):
-            vectors.store_columns(
-                tile, at + parts[part] + i * vectors.ROWS,
-                values, part * vectors.ROWS * SEGMENT + i * width, SEGMENT,
-            )
-    shift = (2 if kind == PAIRS else 1) * (column + begin)
-    place = (
-        *(n_rows, begin, end),
-        *(first * pitches[0] + shift, first * pitches[1] + shift),
-        *(pitches[0], pitches[1]),
-    )
-    # A segment may start up to 63 rows before the first that is wanted.
-    norms, phases = norms[SEGMENT + column :], phases[SEGMENT + column :]
-    _emit(parts, kind, values, norms, phases, weight, parameter, line, place, outs)
+    each = 2 if kind == PAIRS else 1
+    place = first * pitches[0] + each * column
+    place_imag = first * pitches[1] + column
+    # Norms and phases start `width` before the first row that is wanted.
+    shift = width + column
+    zero, pitch = np.int64(0), 2 * width
+    half = vectors.ROWS * pitch
+    to_corner = ((corner, corner), (zero, half), (pitch, pitch))
+    direct = n_rows == vectors.ROWS and end - begin == width
+    # What is wanted of a part goes through a corner of the scratch: made by the same
+    # instructions as the whole, it has the same bits.
+    to = (outs, (place, place_imag), pitches) if direct else to_corner
+    what, far = kind, np.int64(0)
+    for attempt in range(2):
+        far = store_features(
+            parts, what, tile, at, norms, phases, shift, weight, limit,
+            to[0], to[1], to[2],
+        )  # fmt: skip
+        if attempt == 0 and not direct:
+            for i in range(n_rows):
+                vectors.copy_elements(
+                    corner, pitch * i + each * begin, outs[0],
+                    place + i * pitches[0] + each * begin, each * (end - begin),
+                )  # fmt: skip
+                if len(parts) == 2 and kind == PROJECT:
+                    vectors.copy_elements(
+                        corner, half + pitch * i + begin, outs[1],
+                        place_imag + i * pitches[1] + begin, end - begin,
+                    )  # fmt: skip
+        if far == 0:
+            break
+        # Once more, for the phases of what the fast cosines do not reach.
+        what, to = PROJECT, to_corner
+    if what != kind:
+        for i in range(n_rows):
+            for j in range(begin, end):
+                phase = corner[pitch * i + j] + phases[shift + j]
+                if not abs(phase) <= limit:
+                    target = place + i * pitches[0] + each * j
+                    outs[0][target] = weight * type(weight)(math.cos(np.float64(phase)))
+                    if kind == PAIRS:
+                        sine = type(weight)(math.sin(np.float64(phase)))
+                        outs[0][target + 1] = weight * sine
 
 
 @njit(inline="always")
@@ -215,7 +136,7 @@ def _transform(
 ) -> None:
     """Compute rows `low` to `high` - 1 of a block for a tile, whose signs are drawn."""
     _, pads, visits, operations = schedule
-    tile, masks, _, _, tail = scratch
+    tile, masks, tail, _ = scratch
     group = 16 // tile.itemsize
     first_vector, last_vector = low // group, (high - 1) // group
     for j in range(0, p // group, vectors.ROWS):
@@ -243,7 +164,7 @@ def compute_features(
     kind: int,
     rows: Any,
     draws: Any,
-    features: Any,
+    results: Any,
     schedule: Any,
     scratch: Any,
 ) -> None:
@@ -257,27 +178,28 @@ def compute_features(
         First item, last + 1, and rows of X an item. Item i is chunk i // n_blocks of
         the rows and block first_block + i % n_blocks.
     kind : int
-        PROJECT, PAIRS, COSINES or MODULUS.
+        PROJECT, PAIRS, COSINES, or MODULUS + 1, ..., MODULUS + 4 (the power).
     rows : tuple
         X, flat; its number of rows, pitch (row r starts at r·pitch) and number of
         columns; what multiplies the columns, with zeros up to whole vectors, after
         that of the bias's one.
     draws : tuple
         The key, first row of the projection and last + 1, and p.
-    features : tuple
-        Norms and phases, from 64 rows before the first one that is wanted to 64
-        after the last; the weight; the limit of the fast cosine, or the power; two
-        outputs, flat (the second takes imaginary parts), and their two pitches.
+    results : tuple
+        Norms and phases, from as many rows before the first that is wanted as a
+        vector has lanes, to as many after the last; the weight; the limit of the
+        fast cosine; two outputs, flat (the second takes imaginary parts), and their
+        two pitches.
     schedule : Schedule
     scratch : tuple of ndarray
-        Tile, masks of signs, a segment, a line, the last columns of X (zeros, and
-        ones for the bias).
+        Tile; masks of signs; the last columns of X (zeros, and ones for the bias);
+        place for ROWS vectors four times.
     """
-    tile, masks, _, _, _ = scratch
+    tile, masks, _, _ = scratch
     key, row_start, row_stop, p = draws
     X, n, pitch, d, scale = rows
     n_vectors, pads, _, _ = schedule
-    group = 16 // tile.itemsize
+    width, group = 64 // tile.itemsize, 16 // tile.itemsize
     first_block = row_start // p
     n_blocks = (row_stop - 1) // p - first_block + 1
     for item in range(items[0], items[1]):
@@ -294,10 +216,10 @@ def compute_features(
                 parts, first, n_rows, low, high, p,
                 (X, pitch, d, scale), schedule, scratch,
             )
-            for j in range(low - low % SEGMENT, high, SEGMENT):
+            for j in range(low - low % width, high, width):
                 _store(
                     parts, kind, transform.tile_vector(j // group, pads),
                     block * p + j - row_start, low - j if low > j else 0,
-                    high - j if high - j < SEGMENT else SEGMENT, first, n_rows,
-                    features, scratch,
-                )
+                    high - j if high - j < width else width, first, n_rows,
+                    results, scratch,
+                )  # fmt: skip

@@ -30,16 +30,23 @@ __all__ = [
     "BUTTERFLY_8",
     "BUTTERFLY_16",
     "CACHE_LINE",
+    "Memory",
     "ROWS",
     "SIGNS",
     "SIGNS_WITHIN",
+    "Vectors",
+    "branch",
     "clear_vectors",
     "copy_elements",
+    "count",
     "entries",
     "expand_signs",
     "load_columns",
+    "memories",
     "panel_step",
-    "store_columns",
+    "series",
+    "shuffle",
+    "turn_to_rows",
 ]
 
 # Bytes of a vector.
@@ -61,7 +68,7 @@ def entries(dtype: Any) -> int:
     return CACHE_LINE // (ROWS * np.dtype(dtype).itemsize)
 
 
-class _Memory:
+class Memory:
     """Vector access to one array argument of an intrinsic."""
 
     def __init__(self, context: Any, builder: Any, array_type: Any, array: Any) -> None:
@@ -86,6 +93,13 @@ class _Memory:
         pointer = self._vector_pointer(offset)
         self.builder.store(value, pointer, align=self.item_bytes)
 
+    def splat(self, scalar: Any) -> Any:
+        """Return a vector of one value."""
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        zero = ir.Constant(ir.IntType(32), 0)
+        first = self.builder.insert_element(undefined, scalar, zero)
+        return shuffle(self.builder, first, undefined, [0] * self.lanes)
+
     def load_mask(self, position: Any, n_lanes: int) -> Any:
         """Load one element as a vector of booleans."""
         bits = self.builder.load(self.pointer(position))
@@ -94,30 +108,30 @@ class _Memory:
         return self.builder.bitcast(bits, ir.VectorType(ir.IntType(1), n_lanes))
 
 
-def _memories(context: Any, builder: Any, signature: Any, args: Any) -> list[_Memory]:
+def memories(context: Any, builder: Any, signature: Any, args: Any) -> list[Memory]:
     """Return vector access to those arguments that are arrays."""
     return [
-        _Memory(context, builder, kind, value)
+        Memory(context, builder, kind, value)
         for kind, value in zip(signature.args, args, strict=True)
         if isinstance(kind, types.Array)
     ]
 
 
-def _count(value: int) -> Any:
+def count(value: int) -> Any:
     return ir.Constant(ir.IntType(64), value)
 
 
-def _series(builder: Any, first: Any, stride: Any, n: int) -> list[Any]:
+def series(builder: Any, first: Any, stride: Any, n: int) -> list[Any]:
     """Return first + k·stride for k = 0, ..., n - 1."""
-    return [builder.add(first, builder.mul(stride, _count(k))) for k in range(n)]
+    return [builder.add(first, builder.mul(stride, count(k))) for k in range(n)]
 
 
-def _vector_offsets(builder: Any, tile: _Memory, positions: list[Any]) -> list[Any]:
+def _vector_offsets(builder: Any, tile: Memory, positions: list[Any]) -> list[Any]:
     """Return the element offsets of vectors of a tile."""
-    return [builder.mul(position, _count(tile.lanes)) for position in positions]
+    return [builder.mul(position, count(tile.lanes)) for position in positions]
 
 
-def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(a, b, mask)
 
@@ -151,7 +165,7 @@ def _hadamard_within(builder: Any, value: Any) -> Any:
     n = value.type.count
     bit = n // ROWS // 2
     while bit:
-        swapped = _shuffle(builder, value, value, [i ^ (ROWS * bit) for i in range(n)])
+        swapped = shuffle(builder, value, value, [i ^ (ROWS * bit) for i in range(n)])
         signs = [-1.0 if i & (ROWS * bit) else 1.0 for i in range(n)]
         constants = [ir.Constant(value.type.element, sign) for sign in signs]
         # The product is exact, so that fusing it changes no bit.
@@ -175,12 +189,12 @@ def _transpose_blocks(builder: Any, values: Vectors) -> Vectors:
         for r in range(ROWS):
             if not r & bit:
                 a, b = values[r], values[r | bit]
-                values[r] = _shuffle(builder, a, b, low)
-                values[r | bit] = _shuffle(builder, a, b, high)
+                values[r] = shuffle(builder, a, b, low)
+                values[r | bit] = shuffle(builder, a, b, high)
     return values
 
 
-def _branch(
+def branch(
     builder: Any,
     selector: Any,
     cases: Mapping[int, Callable[[], None]],
@@ -192,7 +206,7 @@ def _branch(
     """
     after = builder.append_basic_block("after")
     for value, emit in cases.items():
-        matches = builder.icmp_signed("==", selector, _count(value))
+        matches = builder.icmp_signed("==", selector, count(value))
         block = builder.append_basic_block(f"case_{value}")
         rest = builder.append_basic_block(f"not_{value}")
         builder.cbranch(matches, block, rest)
@@ -232,7 +246,7 @@ def panel_step(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        masks, tile = _memories(context, builder, signature, args)
+        masks, tile = memories(context, builder, signature, args)
         action, mask_origin, start, stride, blocks, pitch, rows, unit, columns = args[
             3:
         ]
@@ -248,7 +262,7 @@ def panel_step(
 
         def butterfly(bits: int, position: Any) -> None:
             for origin in origins:
-                at = _series(builder, builder.add(position, origin), stride, 1 << bits)
+                at = series(builder, builder.add(position, origin), stride, 1 << bits)
                 offsets = _vector_offsets(builder, tile, at)
                 values = _hadamard(builder, [tile.load(offset) for offset in offsets])
                 for value, offset in zip(values, offsets, strict=True):
@@ -276,7 +290,7 @@ def panel_step(
         }
         cases[SIGNS] = partial(loops, partial(signs, False))
         cases[SIGNS_WITHIN] = partial(loops, partial(signs, True))
-        _branch(builder, action, cases)
+        branch(builder, action, cases)
         return context.get_dummy_value()
 
     return types.void(parts, masks, tile, *[types.int64] * 9), generate
@@ -303,7 +317,7 @@ def expand_signs(
     group = entries(np.dtype(like.dtype.name))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        masks = _Memory(context, builder, signature.args[0], args[0])
+        masks = Memory(context, builder, signature.args[0], args[0])
         n = 64 // group
         wide, narrow = (ir.VectorType(ir.IntType(bits), n) for bits in (64, 16))
 
@@ -311,8 +325,9 @@ def expand_signs(
             return ir.Constant(vector, values)
 
         undefined = ir.Constant(wide, ir.Undefined)
-        first = builder.insert_element(undefined, args[2], ir.Constant(ir.IntType(32), 0))
-        words = _shuffle(builder, first, undefined, [0] * n)
+        zero = ir.Constant(ir.IntType(32), 0)
+        first = builder.insert_element(undefined, args[2], zero)
+        words = shuffle(builder, first, undefined, [0] * n)
         shifts = splat(wide, [group * i for i in range(n)])
         bits = builder.trunc(builder.lshr(words, shifts), narrow)
         bits = builder.and_(bits, splat(narrow, [(1 << group) - 1] * n))
@@ -352,22 +367,22 @@ def load_columns(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, scales, masks, tile = _memories(context, builder, signature, args)
+        source, scales, masks, tile = memories(context, builder, signature, args)
         offset, pitch, n_rows = args[1:4]
         factor = scales.load(args[5])
         values = []
         for r in range(ROWS):
-            last = builder.sub(n_rows, _count(1))
-            inside = builder.icmp_signed("<", _count(r), n_rows)
-            row = builder.select(inside, _count(r), last)
+            last = builder.sub(n_rows, count(1))
+            inside = builder.icmp_signed("<", count(r), n_rows)
+            row = builder.select(inside, count(r), last)
             at = builder.add(offset, builder.mul(row, pitch))
             values.append(builder.fmul(source.load(at), factor))
         n, size = tile.lanes, tile.lanes // ROWS
         lanes = [i % ROWS * size + i // ROWS for i in range(n)]
         blocks = _transpose_blocks(builder, values)
-        values = [_shuffle(builder, value, value, lanes) for value in blocks]
-        positions = _series(builder, args[9], _count(1), ROWS)
-        mask_at = _series(builder, args[7], _count(1), ROWS)
+        values = [shuffle(builder, value, value, lanes) for value in blocks]
+        positions = series(builder, args[9], count(1), ROWS)
+        mask_at = series(builder, args[7], count(1), ROWS)
         signs = [masks.load_mask(position, n) for position in mask_at]
         values = _negate(builder, values, signs)
         offsets = _vector_offsets(builder, tile, positions)
@@ -381,30 +396,15 @@ def load_columns(
     ), generate
 
 
-@intrinsic
-def store_columns(
-    typing_context: Any, tile: Any, row: Any, target: Any, offset: Any, pitch: Any
-) -> Any:
-    """Transform inside ROWS vectors, and write their ROWS·G columns in row order.
-
-    Entry k of row r goes to target[offset + r·pitch + k].
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tile, target = _memories(context, builder, signature, args)
-        positions = _series(builder, args[1], _count(1), ROWS)
-        offsets = _vector_offsets(builder, tile, positions)
-        values = [_hadamard_within(builder, tile.load(at)) for at in offsets]
-        n, size = tile.lanes, tile.lanes // ROWS
-        lanes = [i % size * ROWS + i // size for i in range(n)]
-        blocks = [_shuffle(builder, value, value, lanes) for value in values]
-        targets = _series(builder, args[3], args[4], ROWS)
-        for value, at in zip(_transpose_blocks(builder, blocks), targets, strict=True):
-            target.store(value, at)
-        return context.get_dummy_value()
-
-    int64 = types.int64
-    return types.void(tile, int64, target, int64, int64), generate
+def turn_to_rows(builder: Any, tile: Memory, position: Any) -> Vectors:
+    """Transform inside ROWS vectors, and return their ROWS·G columns, a vector a row."""
+    positions = series(builder, position, count(1), ROWS)
+    offsets = _vector_offsets(builder, tile, positions)
+    values = [_hadamard_within(builder, tile.load(at)) for at in offsets]
+    n, size = tile.lanes, tile.lanes // ROWS
+    lanes = [i % size * ROWS + i // size for i in range(n)]
+    blocks = [shuffle(builder, value, value, lanes) for value in values]
+    return _transpose_blocks(builder, blocks)
 
 
 @intrinsic
@@ -412,9 +412,9 @@ def clear_vectors(typing_context: Any, tile: Any, row: Any) -> Any:
     """Set ROWS vectors to zero, from `row` on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (tile,) = _memories(context, builder, signature, args)
-        start = tile.pointer(builder.mul(args[1], _count(tile.lanes)))
-        memset(builder, start, _count(CACHE_LINE * ROWS), 0)
+        (tile,) = memories(context, builder, signature, args)
+        start = tile.pointer(builder.mul(args[1], count(tile.lanes)))
+        memset(builder, start, count(CACHE_LINE * ROWS), 0)
         return context.get_dummy_value()
 
     return types.void(tile, types.int64), generate
@@ -424,17 +424,12 @@ def clear_vectors(typing_context: Any, tile: Any, row: Any) -> Any:
 def copy_elements(
     typing_context: Any, source: Any, first: Any, target: Any, offset: Any, n: Any
 ) -> Any:
-    """Copy n elements; 64 and 128 are fast."""
+    """Copy n elements."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target = _memories(context, builder, signature, args)
+        source, target = memories(context, builder, signature, args)
         start, end = source.pointer(args[1]), target.pointer(args[3])
-
-        def copy(n: Any) -> None:
-            raw_memcpy(builder, end, start, n, source.item_bytes, source.item_bytes)
-
-        cases = {n: partial(copy, _count(n)) for n in (64, 128)}
-        _branch(builder, args[4], cases, lambda: copy(args[4]))
+        raw_memcpy(builder, end, start, args[4], source.item_bytes, source.item_bytes)
         return context.get_dummy_value()
 
     int64 = types.int64
