@@ -38,6 +38,7 @@ _IN_PLACE: dict[str, Any] = {
     "linestyle": "",
     "zorder": 4,
 }
+_MARKS = ("ns_per_feature", "ns_per_feature_in_place", "bound_ns")
 _FAMILY_TITLES = {
     "gaussian": "Gaussian kernel",
     "optical": "optical kernel, degree {degree:g}",
@@ -83,14 +84,8 @@ def plot_features(results: Mapping[str, Any]) -> Figure:
         _draw_bars(axes, own)
         title = _FAMILY_TITLES[family].format(degree=sizes["degree"])
         axes.set_title(title, loc="left", fontsize=10)
-    lowest = min(
-        record[key]
-        for record in records
-        for key in ("ns_per_feature", "ns_per_feature_in_place", "bound_ns")
-        if record[key]
-    )
-    highest = max(record["ns_per_feature"] for record in records)
-    panels[0].set_xlim(lowest / 1.8, highest * 2.2)
+    marks = [record[key] for record in records for key in _MARKS if record[key]]
+    panels[0].set_xlim(min(marks) / 1.8, max(marks) * 2.5)
     panels[-1].set_xlabel("nanoseconds a feature (row × output column)")
     figure.suptitle(
         f"d = {sizes['d']:,}, D = {sizes['n_components']:,}, {sizes['n']:,} rows, "
@@ -277,11 +272,19 @@ def _draw_bars(axes: Axes, records: Sequence[Mapping[str, Any]]) -> None:
         linewidth=0.6,
     )
     for place, record in zip(places, records, strict=True):
-        text = f" {record['ns_per_feature']:.3g}"
+        text = f"{record['ns_per_feature']:.3g}"
         if record["library"] == "randkern" and record["speedup_over_float32"]:
             ratio = record["speedup_over_float32"]
             text += f"  ({ratio:.{1 if ratio >= 1 else 2}f}×)"
-        axes.text(record["ns_per_feature"], place, text, va="center", fontsize=8)
+        right = max(record[key] or 0.0 for key in _MARKS)
+        axes.annotate(
+            text,
+            (right, place),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
         if record["ns_per_feature_in_place"]:
             axes.plot(record["ns_per_feature_in_place"], place, **_IN_PLACE)
         if record["bound_ns"]:
