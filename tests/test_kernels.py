@@ -6,8 +6,6 @@ import tracemalloc
 
 import mpmath
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -19,32 +17,27 @@ from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, rbf_kernel
 
 import randkern as rk
 from _cases import ARD, KERNELS, POINTS
-from randkern.exceptions import UnresolvedKernelError
-
-
-def label(value):
-    """Name a parameter the same in every process: a function by its name."""
-    return getattr(value, "__name__", str(value))
-
 
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-14}
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(30, 4))
 Y = RNG.normal(size=(20, 4))
 STATIONARY = {
-    name: kernel
-    for name, kernel in {
-        "gaussian": rk.Gaussian(1.3),
-        "laplacian": rk.Laplacian(2.0),
-        "cauchy": rk.Cauchy(0.9),
-        "matern-0.5": rk.Matern(0.5),
-        "matern-0.7": rk.Matern(0.7),
-        "matern-1.5": rk.Matern(1.5, 1.2),
-        "rational-quadratic": rk.RationalQuadratic(0.7, 1.4),
-    }.items()
+    "gaussian": rk.Gaussian(1.3),
+    "laplacian": rk.Laplacian(2.0),
+    "cauchy": rk.Cauchy(0.9),
+    "matern-0.5": rk.Matern(0.5),
+    "matern-0.7": rk.Matern(0.7),
+    "matern-1.5": rk.Matern(1.5, 1.2),
+    "rational-quadratic": rk.RationalQuadratic(0.7, 1.4),
 }
 EVERY_KERNEL = pytest.mark.parametrize("kernel", [c.kernel for c in KERNELS.values()])
 EVERY_STATIONARY = pytest.mark.parametrize("kernel", STATIONARY.values())
+
+
+def label(value):
+    """Name a parameter the same in every process: a function by its name."""
+    return getattr(value, "__name__", str(value))
 
 
 def cauchy_kernel(X, Y, lengthscale):
@@ -395,200 +388,6 @@ def test_memory_beyond_the_result_is_bounded():
         assert peak < result + 60e6
 
 
-# -- dataframes and columns ----------------------------------------------------
-
-TABLE = pd.DataFrame(
-    {"age": X[:, 0], "city": list("abc" * 10), "income": X[:, 1], "x": X[:, 2]}
-)
-MIXED = rk.Gaussian(1.5, columns=["age", "income"]) * rk.Categorical(columns="city")
-
-
-def test_dataframes_by_column_name():
-    city = TABLE["city"].to_numpy()
-    numbers = TABLE[["age", "income"]].to_numpy()
-    expected = rk.Gaussian(1.5)(numbers) * (city[:, None] == city)
-    for table in (TABLE, pl.DataFrame(TABLE.to_dict("list"))):
-        np.testing.assert_allclose(MIXED(table), expected, **TOLERANCE)
-        np.testing.assert_allclose(MIXED(table, table[:7]), expected[:, :7], rtol=1e-12)
-        np.testing.assert_array_equal(MIXED.diag(table), 1.0)
-    categories = TABLE.assign(city=TABLE["city"].astype("category"))
-    np.testing.assert_allclose(MIXED(categories), expected, **TOLERANCE)
-
-
-def test_values_that_only_one_table_has():
-    other = TABLE[:3].assign(city=["a", "new", None])
-    gram = MIXED(TABLE, other)
-    assert np.all(gram[:, 1:] == 0)
-    assert gram[0, 0] == 1
-    missing = TABLE.assign(city=[None] * 30)
-    np.testing.assert_array_equal(rk.Categorical(columns=["city"])(missing), 1.0)
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [[0, 2], (0, 2), np.array([0, 2]), [0, -2], slice(0, 3, 2), [True, False] * 2],
-    ids=label,
-)
-def test_ways_to_name_columns(columns):
-    np.testing.assert_allclose(
-        rk.Gaussian(columns=columns)(X), rk.Gaussian()(X[:, [0, 2]]), **TOLERANCE
-    )
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ([4], "column 4, but the input has 4"),
-        ([-5], "column -5"),
-        ([], "selects no column"),
-        (slice(2, 2), "selects no column"),
-        ([True, False], "columns must be"),
-        ([1.0], "columns must be"),
-        (["age"], "no column names"),
-        ([[0, 1]], "columns must be"),
-    ],
-)
-def test_wrong_columns(columns, message):
-    with pytest.raises(ValueError, match=message):
-        rk.Gaussian(columns=columns)(X)
-
-
-def test_tables_must_match():
-    numbers = TABLE[["age", "income"]]
-    kernel = rk.Gaussian([1.0, 5.0])
-    with pytest.raises(ValueError, match="dataframe"):
-        kernel(numbers, numbers.to_numpy())
-    with pytest.raises(ValueError, match="no column 'q' among"):
-        rk.Gaussian(columns=["q"])(numbers)
-    # By position, "age" would be compared with "income".
-    with pytest.raises(ValueError, match=r"column|name"):
-        kernel(numbers, numbers[["income", "age"]])
-    with pytest.raises(ValueError, match=r"column|name"):
-        kernel(numbers, numbers.rename(columns={"age": "size"}))
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [rk.Gaussian(), rk.Linear(), rk.Optical(), rk.Laplacian(columns=["city"])],
-    ids=label,
-)
-def test_text_is_no_number(kernel):
-    with pytest.raises(ValueError, match="city"):
-        kernel(TABLE)
-
-
-# -- wrong hyperparameters and input -------------------------------------------
-
-NUMBERS = [0, -1.0, np.nan, None, "big", [1.0, 2.0], 1 + 2j, True]
-WRONG_NUMBERS = pytest.mark.parametrize("value", NUMBERS, ids=label)
-
-
-@WRONG_NUMBERS
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("nu", lambda v: rk.Matern(v)),
-        ("alpha", lambda v: rk.RationalQuadratic(v)),
-        ("degree", lambda v: rk.Optical(v)),
-        ("scale", lambda v: rk.Scaled(rk.Linear(), v)),
-    ],
-)
-def test_wrong_hyperparameters(name, make, value):
-    for kernel in (make(value), make(value) * rk.Gaussian(), rk.Linear() + make(value)):
-        with pytest.raises(
-            ValueError, match=f"{name} must be a positive finite number"
-        ):
-            kernel(X)
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            rk.RandomFeatures(kernel, 10).fit(X)
-
-
-@pytest.mark.parametrize("value", NUMBERS[1:], ids=label)
-def test_wrong_bias(value):
-    with pytest.raises(ValueError, match="bias must be a non-negative finite number"):
-        rk.Optical(2, value)(X)
-
-
-@pytest.mark.parametrize("kernel", [rk.Gaussian, rk.Laplacian, rk.Cauchy, rk.Matern])
-@pytest.mark.parametrize(
-    "value",
-    [*NUMBERS, np.inf, [1, 1, 1, 0], [[1.0] * 4], [1, 1, 1, np.nan], [], [True] * 4],
-    ids=label,
-)
-def test_wrong_lengthscale(kernel, value):
-    for call in (kernel(lengthscale=value), rk.Linear() * kernel(lengthscale=value)):
-        with pytest.raises(ValueError, match="lengthscale"):
-            call(X)
-        with pytest.raises(ValueError, match="lengthscale"):
-            rk.RandomFeatures(call, 10).fit(X)
-
-
-@pytest.mark.parametrize("rule", ["scale", "median"])
-def test_unresolved(rule):
-    kernel = rk.Linear() + 2.0 * rk.Gaussian(rule)
-    for call in (kernel, kernel.diag, kernel.feature_variance):
-        with pytest.raises(UnresolvedKernelError, match=r"call kernel.resolve\(X\)"):
-            call(X)
-    with pytest.raises(UnresolvedKernelError, match="categories"):
-        rk.Categorical().feature_variance(X)
-
-
-@pytest.mark.parametrize("wrong", [None, 2, "rbf", rk.Gaussian])
-def test_algebra_of_kernels_only(wrong):
-    for kernel in (rk.Sum(rk.Linear(), wrong), rk.Product(wrong, rk.Linear())):
-        with pytest.raises(ValueError, match="k[12] must be a kernel"):
-            kernel(X)
-    with pytest.raises(ValueError, match="kernel must be a kernel"):
-        rk.Scaled(wrong, 2.0)(X)
-
-
-@pytest.mark.parametrize(
-    "categories",
-    [
-        "all",
-        None,
-        3,
-        [np.array([0.0, 1.0])] * 3,
-        [np.array([1.0, 0.0])] * 4,
-        [np.array([0.0, 0.0])] * 4,
-        [np.array(["a", "b"])] * 4,
-        [np.array([0.0, np.nan])] * 4,
-        [[]] * 4,
-    ],
-    ids=label,
-)
-def test_wrong_categories(categories):
-    with pytest.raises(ValueError, match="categories must"):
-        rk.RandomFeatures(rk.Categorical(categories=categories), 4).fit(X)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([1.0, 2.0], "2D array"),
-        ([[1.0, np.nan]], "NaN"),
-        ([[np.inf, 1.0]], "infinity"),
-        (np.empty((0, 3)), "0 sample"),
-        (np.empty((3, 0)), "0 feature"),
-        ([["a", "b"]], "convert string"),
-        (np.ones((2, 2, 2)), "dim 3"),
-        (np.ones((2, 2)) * 1j, "[Cc]omplex"),
-        (None, "2D array"),
-    ],
-)
-def test_wrong_rows(rows, message):
-    for kernel in (rk.Gaussian(), rk.Categorical(), rk.Linear() + rk.Optical()):
-        with pytest.raises(ValueError, match=message):
-            kernel(rows)
-        with pytest.raises(ValueError, match=message):
-            kernel.diag(rows)
-
-
-def test_widths_must_agree():
-    with pytest.raises(ValueError, match="4 columns but Y has 3"):
-        rk.Gaussian()(X, Y[:, :3])
-
-
 @given(
     rows=hnp.arrays(
         np.float64,
@@ -632,14 +431,3 @@ def test_variance_formulas():
         value = rk.Optical(degree)(unit)[0, 0]
         at_x = rk.Optical(degree).feature_variance(unit, n_components=1)[0, 0]
         assert np.isclose(at_x / value**2, relative)
-
-
-@pytest.mark.parametrize("n_components", [0, -1, 2.5, True, "10", None])
-def test_variance_of_a_wrong_number_of_columns(n_components):
-    with pytest.raises(ValueError, match="n_components"):
-        rk.Gaussian().feature_variance(X, n_components=n_components)
-
-
-def test_variance_of_a_wrong_map():
-    with pytest.raises(ValueError, match="fourier must be one of"):
-        rk.Gaussian().feature_variance(X, fourier="cosine")
