@@ -126,8 +126,10 @@ class InputMap:
         X = X.toarray() if sp.issparse(X) else X
         codes = np.empty(X.shape, dtype=np.int64)
         for j, values in enumerate(self.categories or ()):
-            # Compared in the dtype of the rows: 0.1 in float32 is another number.
-            column, values = X[:, j], values.astype(X.dtype)
+            # Compared in the narrower dtype: 0.1 in float32 is another number.
+            single = np.float32 in (values.dtype, X.dtype)
+            dtype = np.float32 if single else np.float64
+            column, values = X[:, j].astype(dtype), values.astype(dtype)
             position = np.minimum(np.searchsorted(values, column), len(values) - 1)
             codes[:, j] = np.where(values[position] == column, position, len(values))
         return codes
