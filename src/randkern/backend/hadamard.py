@@ -26,6 +26,7 @@ in blocks).
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -329,8 +330,8 @@ def _run(
         rows=(row_start, row_stop),
         has_bias=bool(bias),
         scale=scale.astype(dtype),
-        norms=np.pad(norms.astype(dtype), width),
-        phases=np.pad(phases.astype(dtype), width),
+        norms=_margined(norms, width, dtype),
+        phases=_margined(phases, width, dtype),
         kind=kind,
         weight=dtype.type(weight),
         limit=dtype.type(_FAST_LIMITS[dtype.name]),
@@ -376,10 +377,10 @@ class _Draw:
             (out_pitches[0], out_pitches[-1]),
         )
 
-        def task(start: int, stop: int) -> None:
+        def task(first: int, start: int, stop: int) -> None:
             compute_features(
                 parts,
-                (start, stop, rows_an_item),
+                (first + start, first + stop, rows_an_item),
                 self.kind,
                 (flat_X, n, pitch, d, self.scale),
                 (self.key, *self.rows, self.p),
@@ -394,9 +395,7 @@ class _Draw:
         for first in range(0, n_items, step):
             count = min(step, n_items - first)
             run_over_ranges(
-                lambda start, stop, first=first: task(first + start, first + stop),
-                count,
-                nanoseconds=count * stages * _NANOSECONDS_A_STAGE,
+                partial(task, first), count, count * stages * _NANOSECONDS_A_STAGE
             )
 
     def _scratch(self, n_vectors: int, d: int) -> tuple[np.ndarray, ...]:
@@ -410,6 +409,13 @@ class _Draw:
         if self.has_bias:
             tail[d % width :: width] = 1
         return tile, masks, tail, _aligned_zeros(4 * ROWS * width, dtype)
+
+
+def _margined(values: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
+    """Return the values with `width` zeros before and after them."""
+    margined = np.zeros(len(values) + 2 * width, dtype=dtype)
+    margined[width:-width] = values
+    return margined
 
 
 def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:
@@ -440,7 +446,8 @@ def _check_out(out: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> None
             f"out must be of float32 or float64 and of shape {shape}, got {out.dtype} "
             f"and {out.shape}."
         )
-    if not (_has_flat_rows(out) and out.flags.writeable and out.flags.aligned):
+    usable = _has_flat_rows(out) and out.flags.writeable and out.flags.aligned
+    if out.size and not usable:
         raise ValueError(
             "out must be writeable and aligned, with contiguous columns and rows in "
             f"ascending order, got strides {out.strides}; write to a copy."

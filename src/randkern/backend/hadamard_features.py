@@ -210,14 +210,14 @@ class _Arithmetic:
     def subtract(self, a: Any, b: Any) -> Any:
         return self.builder.fsub(a, b, flags=_FUSED)
 
-    def horner(self, z: Any, *coefficients: float) -> Any:
+    def horner(self, z: Any, *coefficients: Any) -> Any:
         """Return the polynomial in z, highest coefficient first."""
         value = self.constant(coefficients[0])
         for coefficient in coefficients[1:]:
             value = self.add(self.multiply(value, z), self.constant(coefficient))
         return value
 
-    def reduce(self, x: Any, inverse: float, rounding: float, *steps: float) -> Any:
+    def reduce(self, x: Any, inverse: Any, rounding: Any, *steps: Any) -> Any:
         """Return (x·inverse + rounding, x less its nearest multiple of the steps)."""
         shift = self.constant(rounding)
         shifted = self.add(self.multiply(x, self.constant(inverse)), shift)

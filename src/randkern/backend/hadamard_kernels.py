@@ -41,8 +41,16 @@ def _load(
     for part in range(len(parts)):
         if j + width <= d:
             vectors.load_columns(
-                X, first * pitch + j, pitch, n_rows, scale, j,
-                masks, at + parts[part], tile, at + parts[part],
+                X,
+                first * pitch + j,
+                pitch,
+                n_rows,
+                scale,
+                j,
+                masks,
+                at + parts[part],
+                tile,
+                at + parts[part],
             )
         elif j < scale.shape[0]:
             # The last columns, with zeros after them and the bias's one.
@@ -50,8 +58,16 @@ def _load(
                 source = (first + i) * pitch + j
                 vectors.copy_elements(X, source, tail, i * width, d - j)
             vectors.load_columns(
-                tail, np.int64(0), width, n_rows, scale, j,
-                masks, at + parts[part], tile, at + parts[part],
+                tail,
+                np.int64(0),
+                width,
+                n_rows,
+                scale,
+                j,
+                masks,
+                at + parts[part],
+                tile,
+                at + parts[part],
             )
         else:
             vectors.clear_vectors(tile, at + parts[part])
@@ -152,8 +168,16 @@ def _transform(
             for inner in range(0, 1 << bottom, columns):
                 start = transform.tile_vector((outer << above) + inner, pads)
                 transform.run_panel(
-                    parts, schedule, v, outer, start, unit,
-                    first_vector, last_vector, masks, tile,
+                    parts,
+                    schedule,
+                    v,
+                    outer,
+                    start,
+                    unit,
+                    first_vector,
+                    last_vector,
+                    masks,
+                    tile,
                 )
 
 
@@ -213,8 +237,15 @@ def compute_features(
             n_rows = chunk_stop - first
             n_rows = n_rows if n_rows < vectors.ROWS else vectors.ROWS
             _transform(
-                parts, first, n_rows, low, high, p,
-                (X, pitch, d, scale), schedule, scratch,
+                parts,
+                first,
+                n_rows,
+                low,
+                high,
+                p,
+                (X, pitch, d, scale),
+                schedule,
+                scratch,
             )
             for j in range(low - low % width, high, width):
                 _store(

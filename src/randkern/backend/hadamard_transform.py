@@ -24,6 +24,7 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
+
 @njit(inline="always")
 def tile_vector(v: int, pads: np.ndarray) -> int:
     """Return where the tile keeps vector v of the block."""

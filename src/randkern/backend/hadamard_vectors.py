@@ -30,10 +30,10 @@ __all__ = [
     "BUTTERFLY_8",
     "BUTTERFLY_16",
     "CACHE_LINE",
-    "Memory",
     "ROWS",
     "SIGNS",
     "SIGNS_WITHIN",
+    "Memory",
     "Vectors",
     "branch",
     "clear_vectors",
@@ -118,6 +118,7 @@ def memories(context: Any, builder: Any, signature: Any, args: Any) -> list[Memo
 
 
 def count(value: int) -> Any:
+    """Return an integer constant."""
     return ir.Constant(ir.IntType(64), value)
 
 
@@ -132,6 +133,7 @@ def _vector_offsets(builder: Any, tile: Memory, positions: list[Any]) -> list[An
 
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """Return lanes of two vectors, those of the second counted on from the first."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(a, b, mask)
 
@@ -247,12 +249,11 @@ def panel_step(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         masks, tile = memories(context, builder, signature, args)
-        action, mask_origin, start, stride, blocks, pitch, rows, unit, columns = args[
-            3:
-        ]
+        numbers = args[3:]
+        action, mask_origin, start, stride, blocks, pitch, rows, unit, columns = numbers
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
 
-        def loops(emit: Callable[[Any, Any], None]) -> None:
+        def loops(emit: Callable[[Any], None]) -> None:
             with for_range(builder, blocks) as block:
                 first = builder.add(start, builder.mul(block.index, pitch))
                 with for_range(builder, rows) as row:
@@ -397,7 +398,7 @@ def load_columns(
 
 
 def turn_to_rows(builder: Any, tile: Memory, position: Any) -> Vectors:
-    """Transform inside ROWS vectors, and return their ROWS·G columns, a vector a row."""
+    """Transform inside ROWS vectors; return their ROWS·G columns, a vector a row."""
     positions = series(builder, position, count(1), ROWS)
     offsets = _vector_offsets(builder, tile, positions)
     values = [_hadamard_within(builder, tile.load(at)) for at in offsets]
