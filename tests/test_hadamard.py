@@ -205,7 +205,7 @@ def test_layouts_and_dtypes_of_the_input(dtype, rng):
     unaligned = np.frombuffer(b"." + X.tobytes(), dtype=np.uint8)[1:].view(dtype)
     for same in (
         *(read_only, np.asfortranarray(X), wide[::2, 5:71], X[::-1].copy()[::-1]),
-        *(X.astype(np.uint8), X.astype(np.float64), X.astype(">f4"), X.tolist()),
+        *(X.astype(np.uint8), X.astype(np.float64), X.astype(">f4")),
         unaligned.reshape(X.shape),
     ):
         assert np.array_equal(pairs(same, norms, 0, 128, dtype), expected)

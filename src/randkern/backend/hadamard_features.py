@@ -19,6 +19,7 @@ from randkern.backend.hadamard_vectors import (
     Vectors,
     branch,
     count,
+    memories,
     series,
     shuffle,
     turn_to_rows,
@@ -59,45 +60,21 @@ def store_features(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        by_name = dict(zip(_ARGUMENTS, args, strict=True))
-        kinds = dict(zip(_ARGUMENTS, signature.args, strict=True))
-        tile, norms, phases = (
-            Memory(context, builder, kinds[name], by_name[name])
-            for name in ("tile", "norms", "phases")
-        )
-        n_parts = kinds["parts"].count
-        outs = []
-        for i in range(2):
-            array, offset, pitch = (
-                builder.extract_value(by_name[name], i)
-                for name in ("targets", "offsets", "pitches")
-            )
-            target = Memory(context, builder, kinds["targets"].dtype, array)
-            outs.append((target, series(builder, offset, pitch, ROWS)))
-        norm = norms.load(by_name["column"])
-        rows = []
-        for i in range(n_parts):
-            origin = builder.extract_value(by_name["parts"], i)
-            at = builder.add(by_name["position"], origin)
-            values = turn_to_rows(builder, tile, at)
-            rows.append([builder.fmul(norm, value) for value in values])
-        emitter = _Emitter(builder, tile, rows, outs, by_name["weight"])
+        emitter = _Emitter(context, builder, signature, args)
         far = builder.alloca(ir.IntType(64))
         builder.store(count(0), far)
-        phase = phases.load(by_name["column"])
 
         def cosines(interleaved: bool) -> None:
-            is_far = emitter.store_cosines(phase, by_name["limit"], interleaved)
-            builder.store(is_far, far)
+            builder.store(emitter.store_cosines(interleaved), far)
 
         cases: dict[int, Callable[[], None]] = {PROJECT: emitter.store_projection}
-        if n_parts == 1:
+        if parts.count == 1:
             cases[PAIRS] = partial(cosines, True)
             cases[COSINES] = partial(cosines, False)
         else:
             for power in _FAST_POWERS:
                 cases[MODULUS + power] = partial(emitter.store_modulus, power)
-        branch(builder, by_name["kind"], cases)
+        branch(builder, args[1], cases)
         return builder.load(far)
 
     int64 = types.int64
@@ -107,24 +84,27 @@ def store_features(
     ), generate
 
 
-_ARGUMENTS = (
-    *("parts", "kind", "tile", "position", "norms", "phases", "column", "weight"),
-    *("limit", "targets", "offsets", "pitches"),
-)
-
-
 class _Emitter:
     """Stores what is made of the projections of ROWS rows, one vector a row."""
 
-    def __init__(
-        self, builder: Any, tile: Memory, rows: list[Vectors], outs: Any, weight: Any
-    ) -> None:
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
+        parts, _, _, position, _, _, column, weight, limit = args[:9]
+        tile, norms, phases = memories(context, builder, signature, args)
         self._builder = builder
         self._type = tile.vector
-        self._rows = rows
-        self._outs = outs
-        self._weight = tile.splat(weight)
-        self._splat = tile.splat
+        self._weight, self._limit = tile.splat(weight), tile.splat(limit)
+        self._phase = phases.load(column)
+        norm = norms.load(column)
+        self._rows: list[Vectors] = []
+        for i in range(signature.args[0].count):
+            at = builder.add(position, builder.extract_value(parts, i))
+            values = turn_to_rows(builder, tile, at)
+            self._rows.append([builder.fmul(norm, value) for value in values])
+        self._outs = []
+        for i in range(2):
+            array, offset, pitch = (builder.extract_value(each, i) for each in args[9:])
+            target = Memory(context, builder, signature.args[9].dtype, array)
+            self._outs.append((target, series(builder, offset, pitch, ROWS)))
 
     def _constant(self, value: float) -> Any:
         element = ir.Constant(self._type.element, float(value))
@@ -135,17 +115,16 @@ class _Emitter:
             for value, offset in zip(values, offsets, strict=True):
                 target.store(value, offset)
 
-    def store_cosines(self, phase: Any, limit: Any, interleaved: bool) -> Any:
+    def store_cosines(self, interleaved: bool) -> Any:
         """Store cosines, and sines in between; return whether a phase is too far."""
         builder, n = self._builder, self._type.count
         target, offsets = self._outs[0]
-        limits = self._splat(limit)
         far = ir.Constant(ir.VectorType(ir.IntType(1), n), [0] * n)
         cos_sin = _cos_sin_f32 if n == 16 else _cos_sin_f64
         for value, offset in zip(self._rows[0], offsets, strict=True):
-            angle = builder.fadd(value, phase)
+            angle = builder.fadd(value, self._phase)
             size = _bits_and(builder, angle, (1 << (512 // n - 1)) - 1)
-            beyond = builder.fcmp_unordered(">", size, limits)
+            beyond = builder.fcmp_unordered(">", size, self._limit)
             far = builder.or_(far, beyond)
             results = cos_sin(builder, angle, self._constant)
             cosine, sine = (builder.fmul(self._weight, each) for each in results)

@@ -200,9 +200,8 @@ def branch(
     builder: Any,
     selector: Any,
     cases: Mapping[int, Callable[[], None]],
-    otherwise: Callable[[], None] = lambda: None,
 ) -> None:
-    """Emit `if selector == value: ...` for each case, and what to do otherwise.
+    """Emit `if selector == value: ...` for each case.
 
     No jump table: some machines do not predict indirect branches.
     """
@@ -216,7 +215,6 @@ def branch(
         emit()
         builder.branch(after)
         builder.position_at_end(rest)
-    otherwise()
     builder.branch(after)
     builder.position_at_end(after)
 
@@ -249,52 +247,78 @@ def panel_step(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         masks, tile = memories(context, builder, signature, args)
-        numbers = args[3:]
-        action, mask_origin, start, stride, blocks, pitch, rows, unit, columns = numbers
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
-
-        def loops(emit: Callable[[Any], None]) -> None:
-            with for_range(builder, blocks) as block:
-                first = builder.add(start, builder.mul(block.index, pitch))
-                with for_range(builder, rows) as row:
-                    base = builder.add(first, builder.mul(row.index, unit))
-                    with for_range(builder, columns) as column:
-                        emit(builder.add(base, column.index))
-
-        def butterfly(bits: int, position: Any) -> None:
-            for origin in origins:
-                at = series(builder, builder.add(position, origin), stride, 1 << bits)
-                offsets = _vector_offsets(builder, tile, at)
-                values = _hadamard(builder, [tile.load(offset) for offset in offsets])
-                for value, offset in zip(values, offsets, strict=True):
-                    tile.store(value, offset)
-
-        def signs(within: bool, position: Any) -> None:
-            at = [builder.add(position, origin) for origin in origins]
-            mask_at = [builder.add(mask_origin, each) for each in at]
-            offsets = _vector_offsets(builder, tile, at)
-            values = [tile.load(offset) for offset in offsets]
-            some = [masks.load_mask(each, tile.lanes) for each in mask_at]
-            if within:
-                values = [_hadamard_within(builder, value) for value in values]
-            values = _turn(builder, values, some)
-            if within:
-                values = [_hadamard_within(builder, value) for value in values]
-            for value, offset in zip(values, offsets, strict=True):
-                tile.store(value, offset)
-
+        panel = _Panel(builder, masks, tile, origins, *args[4:])
         # Inside the loops only one action is left: with the choice in there the
         # compiler would hoist the addresses of all of them, and spill.
-        cases = {
-            bits: partial(loops, partial(butterfly, bits))
+        actions: dict[int, Callable[[Any], None]] = {
+            bits: partial(panel.butterfly, bits)
             for bits in (BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16)
         }
-        cases[SIGNS] = partial(loops, partial(signs, False))
-        cases[SIGNS_WITHIN] = partial(loops, partial(signs, True))
-        branch(builder, action, cases)
+        actions[SIGNS] = partial(panel.signs, False)
+        actions[SIGNS_WITHIN] = partial(panel.signs, True)
+        cases = {code: partial(panel.loop, emit) for code, emit in actions.items()}
+        branch(builder, args[3], cases)
         return context.get_dummy_value()
 
     return types.void(parts, masks, tile, *[types.int64] * 9), generate
+
+
+class _Panel:
+    """What can be done to the vectors of a panel, and the loops over them."""
+
+    def __init__(
+        self,
+        builder: Any,
+        masks: Memory,
+        tile: Memory,
+        origins: list[Any],
+        mask_origin: Any,
+        start: Any,
+        stride: Any,
+        *counts: Any,
+    ) -> None:
+        self._builder = builder
+        self._masks, self._tile = masks, tile
+        self._origins, self._mask_origin = origins, mask_origin
+        self._start, self._stride, self._counts = start, stride, counts
+
+    def loop(self, emit: Callable[[Any], None]) -> None:
+        """Emit something for the position of every butterfly."""
+        builder = self._builder
+        blocks, pitch, rows, unit, columns = self._counts
+        with for_range(builder, blocks) as block:
+            first = builder.add(self._start, builder.mul(block.index, pitch))
+            with for_range(builder, rows) as row:
+                base = builder.add(first, builder.mul(row.index, unit))
+                with for_range(builder, columns) as column:
+                    emit(builder.add(base, column.index))
+
+    def butterfly(self, bits: int, position: Any) -> None:
+        builder, tile = self._builder, self._tile
+        for origin in self._origins:
+            first = builder.add(position, origin)
+            at = series(builder, first, self._stride, 1 << bits)
+            offsets = _vector_offsets(builder, tile, at)
+            values = _hadamard(builder, [tile.load(offset) for offset in offsets])
+            for value, offset in zip(values, offsets, strict=True):
+                tile.store(value, offset)
+
+    def signs(self, within: bool, position: Any) -> None:
+        """Multiply by the signs; if `within`, between two transforms in a vector."""
+        builder, tile = self._builder, self._tile
+        at = [builder.add(position, origin) for origin in self._origins]
+        mask_at = [builder.add(self._mask_origin, each) for each in at]
+        offsets = _vector_offsets(builder, tile, at)
+        values = [tile.load(offset) for offset in offsets]
+        masks = [self._masks.load_mask(each, tile.lanes) for each in mask_at]
+        if within:
+            values = [_hadamard_within(builder, value) for value in values]
+        values = _turn(builder, values, masks)
+        if within:
+            values = [_hadamard_within(builder, value) for value in values]
+        for value, offset in zip(values, offsets, strict=True):
+            tile.store(value, offset)
 
 
 def _turn(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
