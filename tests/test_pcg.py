@@ -1,0 +1,205 @@
+"""Preconditioned conjugate gradients: alone, and behind kernel ridge regression."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.exceptions import MemoryLimitError
+from randkern.models._operators import FeatureOperator
+from randkern.plan import evaluate
+from randkern.solvers import PCG, Outcome
+
+X, Y = load_digits(return_X_y=True)
+X, Y = X[:600], Y[:600]
+WEIGHT = np.random.default_rng(3).uniform(0, 2, len(X))
+WEIGHT[:20] = 0
+KERNEL = rk.Gaussian(25.0)
+
+
+class DenseOperator:
+    """A matrix that is given, with its own eigenvectors."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+        self.products = 0
+
+    @property
+    def size(self):
+        return len(self.matrix)
+
+    def matmat(self, V):
+        self.products += 1
+        return self.matrix @ V
+
+    def leading_eigenpairs(self, rank):
+        values, vectors = np.linalg.eigh(self.matrix)
+        return values[::-1][:rank], vectors[:, ::-1][:, :rank]
+
+
+def decaying(n, rng):
+    """Return a positive definite matrix whose eigenvalues fall as 1/i³."""
+    basis = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    return (basis / np.arange(1, n + 1) ** 3) @ basis.T
+
+
+@pytest.mark.parametrize("k", [None, 1, 4])
+@pytest.mark.parametrize("rank", [0, 20])
+def test_it_solves(k, rank, rng):
+    matrix = decaying(80, rng)
+    b = rng.normal(size=80 if k is None else (80, k))
+    solver = PCG(tol=1e-10, rank=rank)
+    solution = solver.solve(solver.init(DenseOperator(matrix), 1e-4), b)
+    expected = np.linalg.solve(matrix + 1e-4 * np.eye(80), b)
+    assert solution.outcome is Outcome.CONVERGED
+    assert solution.residual <= 1e-10
+    np.testing.assert_allclose(solution.value, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_preconditioner_saves_iterations(rng):
+    matrix = decaying(200, rng)
+    b = rng.normal(size=(200, 2))
+    iterations = []
+    for rank in (0, 10, 40):
+        solver = PCG(tol=1e-8, rank=rank)
+        solution = solver.solve(solver.init(DenseOperator(matrix), 1e-5), b)
+        iterations.append(solution.iterations)
+    assert iterations[0] > 1.5 * iterations[1] > 1.5**2 * iterations[2]
+
+
+def test_dependent_right_hand_sides_and_zeros(rng):
+    matrix = decaying(50, rng)
+    b = rng.normal(size=50)
+    B = np.column_stack([b, 2 * b, np.zeros(50), -b])
+    solver = PCG(tol=1e-10, rank=5)
+    solution = solver.solve(solver.init(DenseOperator(matrix), 1e-3), B)
+    expected = np.linalg.solve(matrix + 1e-3 * np.eye(50), B)
+    np.testing.assert_allclose(solution.value, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_one_product_serves_all_columns(rng):
+    operator = DenseOperator(decaying(60, rng))
+    solver = PCG(tol=1e-8, rank=5)
+    solution = solver.solve(solver.init(operator, 1e-3), rng.normal(size=(60, 8)))
+    assert operator.products == solution.iterations
+
+
+def test_the_limit_is_named(rng):
+    solver = PCG(tol=1e-12, max_iter=2, rank=0)
+    state = solver.init(DenseOperator(decaying(60, rng)), 1e-8)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        solution = solver.solve(state, rng.normal(size=60))
+    assert solution.outcome is Outcome.ITERATION_LIMIT
+    assert solution.iterations == 2
+
+
+def test_a_callback_sees_progress_and_stops(rng):
+    seen = []
+
+    def callback(progress):
+        seen.append((progress.iteration, progress.residual))
+        return progress.iteration == 3
+
+    solver = PCG(tol=1e-14, rank=0, callback=callback)
+    state = solver.init(DenseOperator(decaying(60, rng)), 1e-6)
+    solution = solver.solve(state, rng.normal(size=60))
+    assert solution.outcome is Outcome.STOPPED
+    assert [iteration for iteration, _ in seen] == [1, 2, 3]
+    assert solution.residual == seen[-1][1]
+
+
+def test_a_start_near_the_solution_saves_iterations(rng):
+    matrix = decaying(100, rng)
+    b = rng.normal(size=100)
+    solver = PCG(tol=1e-8, rank=0)
+    state = solver.init(DenseOperator(matrix), 1e-4)
+    cold = solver.solve(state, b)
+    warm = solver.solve(state, b, start=cold.value)
+    assert warm.iterations == 0
+    np.testing.assert_array_equal(warm.value, cold.value)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("kept_bytes", [0, 10**9])
+def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
+    plan = rk.RandomFeatures(KERNEL, 301, random_state=0).fit(X).plan_
+    operator = FeatureOperator(plan, X, WEIGHT, center, Stream(1), kept_bytes)
+    operator.block = 64
+    right, means = operator.right_hand_side(np.column_stack([Y, -Y]))
+    Z = evaluate(plan, X)
+    weight = WEIGHT / operator.weight_unit
+    if center:
+        Z = Z - weight @ Z / weight.sum()
+    matrix = Z.T @ (Z * weight[:, None])
+    V = rng.normal(size=(301, 3))
+    np.testing.assert_allclose(operator.matmat(V), matrix @ V, rtol=1e-8, atol=1e-8)
+    targets = np.column_stack([Y, -Y]) - means
+    np.testing.assert_allclose(right, Z.T @ (weight[:, None] * targets), atol=1e-7)
+
+
+def test_sampled_eigenpairs_are_those_of_all_rows_where_all_are_sampled():
+    plan = rk.RandomFeatures(KERNEL, 64, random_state=0).fit(X).plan_
+    operator = FeatureOperator(plan, X, None, False, Stream(1))
+    values, vectors = operator.leading_eigenpairs(64)
+    Z = evaluate(plan, X)
+    expected = np.linalg.eigvalsh(Z.T @ Z)[::-1][: len(values)]
+    np.testing.assert_allclose(values, expected, rtol=0.7)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [np.float64, np.float32, sp.csr_array])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("n_components", [200, 900])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+def test_ridge_is_that_of_cholesky(rows, fit_intercept, n_components, weight):
+    inputs = rows(X) if rows is sp.csr_array else X.astype(rows)
+    decisions = []
+    for solver in ("cholesky", PCG(tol=1e-7 if rows is np.float32 else 1e-9)):
+        model = rk.KernelRidgeClassifier(
+            KERNEL,
+            alpha=0.1,
+            n_components=n_components,
+            solver=solver,
+            fit_intercept=fit_intercept,
+            random_state=0,
+        )
+        model.fit(inputs, Y, sample_weight=weight)
+        decisions.append(model.decision_function(inputs))
+    tolerance = 2e-4 if rows is np.float32 else 1e-6
+    assert np.abs(decisions[0] - decisions[1]).max() < tolerance
+
+
+def test_auto_iterates_where_the_direct_system_does_not_fit():
+    rows, labels = np.vstack([X] * 6), np.tile(Y, 6)
+    model = rk.KernelRidgeClassifier(
+        KERNEL, alpha=1.0, n_components=3000, memory_limit="100MB", random_state=0
+    )
+    assert model.fit(rows, labels).solution_.outcome is Outcome.CONVERGED
+    with pytest.raises(MemoryLimitError, match="normal equations"):
+        model.set_params(solver="cholesky").fit(rows, labels)
+    with pytest.raises(MemoryLimitError, match="smaller rank"):
+        model.set_params(solver="pcg", memory_limit="20MB").fit(rows, labels)
+
+
+def test_auto_factorises_small_systems():
+    model = rk.KernelRidgeClassifier(KERNEL, n_components=300, random_state=0)
+    assert model.fit(X, Y).solution_.outcome is Outcome.SUCCESS
+
+
+def test_a_singular_system_converges_or_warns():
+    inputs = np.repeat(X[:40], 5, axis=0)
+    targets = np.repeat(Y[:40], 5)
+    model = rk.KernelRidgeRegressor(
+        KERNEL, alpha=0.0, n_components=150, solver="pcg", random_state=0
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(inputs, targets)
+    converged = model.solution_.outcome is Outcome.CONVERGED
+    assert converged or any(w.category is ConvergenceWarning for w in caught)
+    assert np.all(np.isfinite(model.predict(inputs)))
