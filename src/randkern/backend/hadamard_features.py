@@ -1,7 +1,7 @@
 """From a tile to features: vector instructions of the last step of the kernels.
 
-The cosines are those of :mod:`randkern.backend.trig`, on vectors as wide as the
-machine has (a loop over that module's functions gets half of AVX-512).
+The cosines are those of :mod:`randkern.backend.trig`, with its constants, on vectors
+as wide as the machine has (a loop over that module's functions gets half of AVX-512).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The compiled driver of the Hadamard features: load, transform, store.
 
-An item of work is one tile (up to a vector of rows of X) and one block of p rows
-of the projection; items are ordered by tile. Every item is computed by the same
+An item of work is one tile of X, or a few, and one block of p rows of the projection;
+those of the same rows of X follow one another. Every feature is computed by the same
 instructions wherever the ranges are cut, so that the bits do not depend on it.
 
 The helpers are inlined before they are compiled, which compiles everything once.
@@ -181,6 +181,8 @@ def _transform(
                 )
 
 
+# Without reference counts (_nrt), which would be taken around every vector loop:
+# the caller holds all arrays. Threads call this side by side, without the lock.
 @njit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False)
 def compute_features(
     parts: tuple[int, ...],
