@@ -154,12 +154,14 @@ def splitmix_signs(key, first, n_words):
 
 @pytest.mark.parametrize("k", range(4, 25))
 def test_schedule_visits_every_bit_once_a_transform(k):
-    program = schedule(k)
-    steps = [range(low, above) for _, low, above, _, _ in program.operations]
-    bits = sorted(bit for step in steps for bit in step)
-    assert bits == sorted(3 * list(range(k)))
-    assert list(program.operations[:, 4]).count(1) == 1
-    assert list(program.operations[:, 4]).count(2) == 1
+    operations = schedule(k).operations
+    for transform in (1, 2, 3):
+        steps = operations[(operations[:, 4] == transform) & (operations[:, 0] < 5)]
+        bits = [bit for _, low, above, _, _ in steps for bit in range(low, above)]
+        assert sorted(bits) == list(range(k))
+        assert np.all(steps[:, 3] == (transform == 3))
+    signs = operations[operations[:, 0] >= 5]
+    assert signs[:, 4].tolist() == [2, 3]
 
 
 # Shapes and memory layouts

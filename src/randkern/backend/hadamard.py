@@ -7,8 +7,8 @@ A block of p rows of the projection is
 with H the orthonormal Walsh-Hadamard matrix of order p in natural (Sylvester)
 order, S₁, S₂, S₃ diagonal with random signs, and R diagonal with the norms that the
 caller gives; p is :func:`block_size`, and x is padded with zeros to p entries. In a
-unitary block the diagonals hold (±1 ± i)/√2. m rows are ⌈m/p⌉ independent blocks,
-the last one cut off. Each costs O(p log p) instead of O(p d), and no matrix is
+unitary block S₂ and S₃ hold (±1 ± i)/√2. m rows are ⌈m/p⌉ independent blocks, the
+last one cut off. Each costs O(p log p) instead of O(p d), and no matrix is
 stored: the signs of block b are bits of SplitMix64 at a counter that b names.
 
 With norms χ_p the rows look like N(0, I) (F. X. Yu et al., *Orthogonal Random
@@ -324,7 +324,7 @@ def _run(
     scale[:d] = np.divide(inverse_scale, p)
     if bias:
         scale[d] = bias / p  # the entry itself is 1
-    norms = norms / math.sqrt(8 * p if unitary else p)
+    norms = norms / math.sqrt(4 * p if unitary else p)
     draw = _Draw(
         key=np.uint64(key),
         rows=(row_start, row_stop),

@@ -22,7 +22,6 @@ __all__ = ["compute_features"]
 
 @njit(inline="always")
 def _load(
-    parts: tuple[int, ...],
     rows: Any,
     first: int,
     n_rows: int,
@@ -38,39 +37,18 @@ def _load(
     """
     X, pitch, d, scale = rows
     width = 64 // tile.itemsize
-    for part in range(len(parts)):
-        if j + width <= d:
-            vectors.load_columns(
-                X,
-                first * pitch + j,
-                pitch,
-                n_rows,
-                scale,
-                j,
-                masks,
-                at + parts[part],
-                tile,
-                at + parts[part],
-            )
-        elif j < scale.shape[0]:
-            # The last columns, with zeros after them and the bias's one.
-            for i in range(n_rows):
-                source = (first + i) * pitch + j
-                vectors.copy_elements(X, source, tail, i * width, d - j)
-            vectors.load_columns(
-                tail,
-                np.int64(0),
-                width,
-                n_rows,
-                scale,
-                j,
-                masks,
-                at + parts[part],
-                tile,
-                at + parts[part],
-            )
-        else:
-            vectors.clear_vectors(tile, at + parts[part])
+    if j >= scale.shape[0]:
+        vectors.clear_vectors(tile, at)
+        return
+    source, start, apart = X, first * pitch + j, pitch
+    if j + width > d:
+        # The last columns, with zeros after them and the bias's one.
+        for i in range(n_rows):
+            vectors.copy_elements(X, start + i * pitch, tail, i * width, d - j)
+        source, start, apart = tail, np.int64(0), width
+    vectors.load_columns(
+        source, start, apart, n_rows, scale, j, masks, at, tile, at
+    )  # fmt: skip
 
 
 @njit(inline="always")
@@ -157,7 +135,7 @@ def _transform(
     first_vector, last_vector = low // group, (high - 1) // group
     for j in range(0, p // group, vectors.ROWS):
         at = transform.tile_vector(j, pads)
-        _load(parts, rows, first, n_rows, j * group, at, masks, tile, tail)
+        _load(rows, first, n_rows, j * group, at, masks, tile, tail)
     for v in range(visits.shape[0]):
         bottom, above, columns = visits[v, 0], visits[v, 1], visits[v, 2]
         unit = transform.tile_vector(np.int64(1) << bottom, pads)

@@ -43,7 +43,7 @@ def block_matrix(key: int, block: int, p: int, unitary: bool = False) -> np.ndar
     product = np.eye(p)
     for stage in range(3):
         signs = _signs(key, block, stage, p)
-        if unitary:
+        if unitary and stage > 0:
             signs = (signs + 1j * _signs(key, block, stage + 3, p)) / np.sqrt(2)
         product = H @ (signs[:, None] * product)
     return product

@@ -53,7 +53,7 @@ class Schedule(NamedTuple):
         and last + 1.
     operations : ndarray of shape (O, 5)
         Action, lowest bit of the step, bit above it, whether it may be pruned, and
-        which signs it applies (1 or 2).
+        which of the three transforms it is part of, or which of the three signs.
     """
 
     n_vectors: int
@@ -83,9 +83,10 @@ def _steps(first: int, bits: int) -> list[Step]:
     return [(low, low + size) for low, size in zip(lows, split, strict=True)]
 
 
-def _butterflies(steps: list[Step], pruned: bool = False) -> list[Operation]:
-    # The action of a butterfly is its number of bits.
-    return [(above - low, low, above, int(pruned), 0) for low, above in steps]
+def _butterflies(steps: list[Step], transform: int) -> list[Operation]:
+    # The action of a butterfly is its number of bits; the last ones are pruned.
+    pruned = int(transform == 3)
+    return [(above - low, low, above, pruned, transform) for low, above in steps]
 
 
 @cache
@@ -107,20 +108,20 @@ def schedule(k: int) -> Schedule:
         above = lowest_bits[g] + groups[g]
         visits.append((lowest_bits[g], above, columns, first, len(operations)))
 
-    second = (SIGNS_WITHIN, groups[0], groups[0], 0, 1)
-    third = (SIGNS, k, k, 0, 2)
-    last = [*_butterflies(up[top]), third, *_butterflies(down[top], pruned=True)]
+    second = (SIGNS_WITHIN, groups[0], groups[0], 0, 2)
+    third = (SIGNS, k, k, 0, 3)
+    last = [*_butterflies(up[top], 2), third, *_butterflies(down[top], 3)]
     if top == 0:
-        visit(0, [*_butterflies(down[0]), second, *last])
+        visit(0, [*_butterflies(down[0], 1), second, *last])
     else:
         for g in range(top, 0, -1):
-            visit(g, _butterflies(down[g]))
-        visit(0, [*_butterflies(down[0]), second, *_butterflies(up[0])])
+            visit(g, _butterflies(down[g], 1))
+        visit(0, [*_butterflies(down[0], 1), second, *_butterflies(up[0], 2)])
         for g in range(1, top):
-            visit(g, _butterflies(up[g]))
+            visit(g, _butterflies(up[g], 2))
         visit(top, last)
         for g in range(top - 1, -1, -1):
-            visit(g, _butterflies(down[g], pruned=True))
+            visit(g, _butterflies(down[g], 3))
     return Schedule(
         n_vectors=(1 << k) + sum((1 << k) >> low for low in lowest_bits[1:]),
         pads=np.array(lowest_bits[1:], dtype=np.int64),

@@ -1,8 +1,8 @@
 """The compiled interpreter of a schedule: signs and panels.
 
-Real blocks are R H S3 H S2 H S1 with random signs in S1, S2, S3; unitary ones
-have the random phases (±1 ± i)/√2 instead. Nothing is normalised here: H has
-entries ±1 and the phases are ±1 ± i.
+Real blocks are R H S3 H S2 H S1 with random signs in S1, S2, S3; unitary ones have
+random phases (±1 ± i)/√2 in S2 and S3 instead, so that the first transform is real.
+Nothing is normalised here: H has entries ±1 and the phases are ±1 ± i.
 
 The functions are inlined before they are compiled, which compiles everything once.
 """
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from randkern.backend.hadamard_vectors import expand_signs, panel_step
+from randkern.backend.hadamard_vectors import SIGNS, expand_signs, panel_step
 
 __all__ = ["N_SIGN_STAGES", "draw_signs", "run_panel", "tile_vector"]
 
-# Stages of signs a block: three, and three more for the imaginary parts.
+# Stages of signs a block: three, and three more for the imaginary parts, of which
+# the first is not used.
 N_SIGN_STAGES = 6
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -54,7 +55,7 @@ def draw_signs(
     imaginary parts. `group` is the number of entries a vector.
     """
     for stage in range(3):
-        for part in range(len(parts)):
+        for part in range(len(parts) if stage > 0 else 1):
             first = (block * N_SIGN_STAGES + 3 * part + stage) * (p >> 6) + 1
             origin = stage * len(parts) * n_vectors + parts[part]
             for i in range(p >> 6):
@@ -96,9 +97,12 @@ def run_panel(
         rows, columns = np.int64(1) << low, visits[v, 2]
         if visits[v, 0] == 0:
             rows, columns = np.int64(1), rows
-        panel_step(
-            parts, masks, tile, operations[i, 0],
-            operations[i, 4] * len(parts) * n_vectors,
-            start + first * (unit << above), unit << low, stop - first, unit << above,
-            rows, unit, columns,
-        )  # fmt: skip
+        # Of a unitary block the imaginary part comes with the second signs.
+        action, transform = operations[i, 0], operations[i, 4]
+        n_parts = len(parts) if action < SIGNS and transform > 1 else 1
+        for part in range(n_parts):
+            panel_step(
+                parts, masks, tile, action, (transform - 1) * len(parts) * n_vectors,
+                start + parts[part] + first * (unit << above), unit << low,
+                stop - first, unit << above, rows, unit, columns,
+            )  # fmt: skip

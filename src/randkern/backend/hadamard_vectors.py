@@ -239,10 +239,10 @@ def panel_step(
 
     The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It is
     done for `blocks`, `pitch` apart, of `rows`, `unit` apart, of `columns`, from
-    vector `start` of the tile on. `parts` is where the parts of the tile start: (0,)
-    in a real block, those of the real and the imaginary part in a unitary one; those
-    of the masks start at `mask_origin` + parts. In a unitary block the signs are
-    s + i·s'.
+    vector `start` of the tile on. The signs are of all `parts`, which say where these
+    start in the tile: (0,) in a real block; in a unitary one, whose signs are s + i·s',
+    those of the real and the imaginary part. Their masks start at `mask_origin` +
+    parts.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -296,27 +296,28 @@ class _Panel:
 
     def butterfly(self, bits: int, position: Any) -> None:
         builder, tile = self._builder, self._tile
-        for origin in self._origins:
-            first = builder.add(position, origin)
-            at = series(builder, first, self._stride, 1 << bits)
-            offsets = _vector_offsets(builder, tile, at)
-            values = _hadamard(builder, [tile.load(offset) for offset in offsets])
-            for value, offset in zip(values, offsets, strict=True):
-                tile.store(value, offset)
+        at = series(builder, position, self._stride, 1 << bits)
+        offsets = _vector_offsets(builder, tile, at)
+        values = _hadamard(builder, [tile.load(offset) for offset in offsets])
+        for value, offset in zip(values, offsets, strict=True):
+            tile.store(value, offset)
 
     def signs(self, within: bool, position: Any) -> None:
-        """Multiply by the signs; if `within`, between two transforms in a vector."""
+        """Multiply by the signs; if `within`, between two transforms in a vector.
+
+        What stands before the latter is real.
+        """
         builder, tile = self._builder, self._tile
         at = [builder.add(position, origin) for origin in self._origins]
         mask_at = [builder.add(self._mask_origin, each) for each in at]
         offsets = _vector_offsets(builder, tile, at)
-        values = [tile.load(offset) for offset in offsets]
         masks = [self._masks.load_mask(each, tile.lanes) for each in mask_at]
         if within:
+            value = _hadamard_within(builder, tile.load(offsets[0]))
+            values = _negate(builder, [value] * len(masks), masks)
             values = [_hadamard_within(builder, value) for value in values]
-        values = _turn(builder, values, masks)
-        if within:
-            values = [_hadamard_within(builder, value) for value in values]
+        else:
+            values = _turn(builder, [tile.load(offset) for offset in offsets], masks)
         for value, offset in zip(values, offsets, strict=True):
             tile.store(value, offset)
 
