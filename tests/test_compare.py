@@ -24,6 +24,7 @@ from randkern.experiments.measure import Measurement
 from randkern.experiments.preparation import prepare
 from randkern.experiments.records import write_results
 from randkern.experiments.selection import (
+    feature_ridge_path,
     ridge_path,
     select_hyperparameters,
 )
@@ -275,8 +276,11 @@ def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
     X, X_new = rng.standard_normal((n, d)), rng.standard_normal((5, d))
     Y = rng.standard_normal((n, 2)) + 3
     expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
-    found = ridge_path(X @ X.T, Y, X_new @ X.T, [1.0, alpha])[1]
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    for found in (
+        ridge_path(X @ X.T, Y, X_new @ X.T, [1.0, alpha])[1],
+        feature_ridge_path(X, Y, X_new, [1.0, alpha])[1],
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("lengthscale", [0.25, 1.0, 16.0])
@@ -321,13 +325,25 @@ def test_noise_asks_for_a_larger_penalty():
 
 
 def test_large_data_is_subsampled(monkeypatch):
-    monkeypatch.setattr("randkern.experiments.selection.MAX_TRAINING_ROWS", 100)
-    monkeypatch.setattr("randkern.experiments.selection.MAX_VALIDATION_ROWS", 50)
+    monkeypatch.setattr("randkern.experiments.selection.EXACT_ROWS", (100, 50))
     data = blobs(1500)
     found = select_hyperparameters(
         parse_kernel("optical"), data.X_train, data.y_train, task="classification"
     )
     assert (found.n_training_rows, found.n_validation_rows) == (100, 50)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
+def test_many_rows_are_judged_by_features(monkeypatch, name):
+    monkeypatch.setattr("randkern.experiments.selection.MAX_EXACT_ROWS", 1000)
+    monkeypatch.setattr("randkern.experiments.selection.FEATURE_ROWS", (600, 200))
+    monkeypatch.setattr("randkern.experiments.selection.N_FEATURES", 50)
+    data = blobs(1500)
+    found = select_hyperparameters(
+        parse_kernel(name), data.X_train, data.y_train, task="classification"
+    )
+    assert (found.n_training_rows, found.n_validation_rows) == (600, 200)
+    assert found.validation_loss < 0.5  # 8/9 for the mean of three classes
 
 
 def test_few_rows_are_cross_validated():

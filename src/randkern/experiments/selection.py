@@ -3,10 +3,10 @@
 For the Gram matrix K = U diag(λ) Uᵀ of a kernel on the training rows, the
 exact kernel ridge predictions at *all* penalties α are
 K* U diag(1/(λ + α)) Uᵀ Y: one decomposition for each setting of the kernel, and
-one thin product for each penalty.
+one thin product for each penalty. The same holds for features Z, with ZᵀZ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,21 +16,32 @@ from scipy.linalg import eigh
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from threadpoolctl import threadpool_limits
 
+import randkern
+
 from .kernel_choices import KernelChoice
 
-__all__ = ["Selection", "relative_alphas", "ridge_path", "select_hyperparameters"]
+__all__ = [
+    "Selection",
+    "feature_ridge_path",
+    "relative_alphas",
+    "ridge_path",
+    "select_hyperparameters",
+]
 
-# A decomposition of 2,000 rows takes seconds; more rows move the choice little.
-MAX_TRAINING_ROWS = 2_000
-MAX_VALIDATION_ROWS = 2_000
+# Up to this many training rows settings are judged by the exact kernel, beyond by
+# as many features as make a decomposition of seconds.
+MAX_EXACT_ROWS = 5_000
+N_FEATURES = 2_000
+# Rows of a split: (training, validation).
+EXACT_ROWS = (2_000, 2_000)
+FEATURE_ROWS = (10_000, 2_000)
 # With fewer rows than this a single split is too noisy: cross-validate.
 MIN_SINGLE_SPLIT_ROWS = 1_000
 N_FOLDS = 5
-
 # Losses up to this multiple of the smallest count as equal to it.
 TOLERANCE = 1.05
 
-_LENGTHSCALE_EXPONENTS = (-2.0, -1.0, 0.0, 1.0)
+_LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
 _MAX_EXPONENT = 6.0
 _BIAS_MULTIPLES = (0.0, 0.25, 1.0, 4.0)
 
@@ -52,6 +63,8 @@ class Selection:
         Mean squared error on the held-out rows, in classification of the targets ±1.
     n_training_rows, n_validation_rows : int
         Rows of a split, and rows on which the loss was averaged.
+    judged_by : str
+        What judged the settings: the exact kernel, or how many features.
     tried : list of dict
         For every setting of the kernel: its ``value``, its best ``alpha`` and
         the ``validation_loss`` there.
@@ -62,6 +75,7 @@ class Selection:
     validation_loss: float
     n_training_rows: int
     n_validation_rows: int
+    judged_by: str
     tried: list[dict[str, float | None]]
 
 
@@ -124,18 +138,71 @@ def ridge_path(
     column_means, mean = gram.mean(axis=0), gram.mean()
     new += mean - column_means - new.mean(axis=1, keepdims=True)
     gram += mean - column_means - column_means[:, None]
-    eigenvalues, U = eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
-    # Centring leaves one zero eigenvalue, which rounding may make negative.
-    eigenvalues = np.maximum(eigenvalues, 0.0)
     target_means = targets.mean(axis=0)
-    rotated_targets = U.T @ (targets - target_means)
-    rotated_new = new @ U
-    penalties = np.asarray(alphas, dtype=np.float64)
+    return target_means + _shrunk_path(gram, targets - target_means, new, alphas)
+
+
+def feature_ridge_path(
+    Z: ArrayLike,
+    Y: ArrayLike,
+    Z_new: ArrayLike,
+    alphas: ArrayLike,
+) -> NDArray[np.float64]:
+    """Predict by ridge on features with an intercept, at every penalty at once.
+
+    As :func:`ridge_path` with K = ZZᵀ, from the smaller matrix ZᵀHZ.
+
+    Parameters
+    ----------
+    Z : array-like of shape (n, D)
+        Features of the training rows.
+    Y : array-like of shape (n, n_outputs)
+        Targets.
+    Z_new : array-like of shape (n_new, D)
+        Features of new rows.
+    alphas : array-like of shape (n_alphas,)
+        Positive penalties.
+
+    Returns
+    -------
+    predictions : ndarray of shape (n_alphas, n_new, n_outputs), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.experiments.selection import feature_ridge_path
+    >>> x = np.linspace(-1, 1, 9)[:, None]
+    >>> path = feature_ridge_path(x, 2 * x + 1, x, [1e-9])
+    >>> bool(np.allclose(path[0], 2 * x + 1))
+    True
+    """
+    features = np.array(Z, dtype=np.float64)
+    targets = np.asarray(Y, dtype=np.float64)
+    feature_means, target_means = features.mean(axis=0), targets.mean(axis=0)
+    features -= feature_means
+    cross = features.T @ (targets - target_means)
+    new = np.asarray(Z_new, dtype=np.float64) - feature_means
+    return target_means + _shrunk_path(features.T @ features, cross, new, alphas)
+
+
+def _shrunk_path(
+    gram: NDArray[np.float64],
+    right: NDArray[np.float64],
+    new: NDArray[np.float64],
+    alphas: ArrayLike,
+) -> NDArray[np.float64]:
+    """Return new (gram + αI)⁻¹ right for every α; `gram` is used up."""
+    # Decompositions are bound by memory: a second thread gains little, and on a busy
+    # machine it costs several times what it gains.
+    with threadpool_limits(limits=1 if len(gram) > 100 else None, user_api="blas"):
+        eigenvalues, U = eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
+    # Centring leaves a zero eigenvalue, which rounding may make negative.
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    rotated, rotated_new = U.T @ right, new @ U
     return np.stack(
         [
-            target_means
-            + rotated_new @ (rotated_targets / (eigenvalues + penalty)[:, None])
-            for penalty in penalties
+            rotated_new @ (rotated / (eigenvalues + penalty)[:, None])
+            for penalty in np.asarray(alphas, dtype=np.float64)
         ]
     )
 
@@ -151,23 +218,32 @@ def select_hyperparameters(
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
-    Every setting is judged by exact kernel ridge (:func:`ridge_path`) on at most
-    2,000 training and 2,000 validation rows drawn from `X`; with fewer than
-    1,000 rows, by 5-fold cross-validation on all of them. The loss is the squared
-    error, in classification that of targets ±1: it is what ridge regression
-    minimises, and it varies smoothly where the number of mistakes jumps.
+    The loss is the squared error on held-out rows, in classification that of targets
+    ±1: it is what ridge regression minimises, and it varies smoothly where the
+    number of mistakes jumps. Up to 5,000 rows, kernels are judged by exact kernel
+    ridge (:func:`ridge_path`) on at most 2,000 training and 2,000 validation rows;
+    with fewer than 1,000, by 5-fold cross-validation on all of them.
+
+    Beyond 5,000 rows the lengthscale or bias is judged by 2,000 random features
+    (:func:`feature_ridge_path`) on at most 10,000 and 2,000 rows: it is features
+    that limit a model of many rows, and what suits the exact kernel of few rows is
+    too short a lengthscale for them. The penalty is still chosen by the exact kernel
+    on the smaller rows: it stands for the noise of the data, whereas one chosen for
+    2,000 features also makes up for those that are missing.
 
     Lengthscales are searched among the data's own scale
-    (``lengthscale="scale"``) times ¼, ½, 1 and 2, further while the best is the
-    last one on its side, then at √2 to either side of the best. The optical
-    bias is 0, ¼, 1 or 4 times the mean squared norm. Penalties are
-    :func:`relative_alphas` times the mean of the kernel's diagonal.
+    (``lengthscale="scale"``) times ½, 1 and 2, further while the best is the last
+    one on its side, then at √2 to either side of the best, and at last at the
+    vertex of the parabola through the three best (of the log of the loss against
+    that of the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean
+    squared norm. Penalties are :func:`relative_alphas` times the mean of the
+    kernel's diagonal.
 
-    Losses within 5 % of the smallest count as equal to it. Of those the longest
-    lengthscale or the smallest bias is taken, and then the largest penalty: such
-    kernels need fewer random features (a bias adds a constant to the kernel, and
-    noise in proportion to it to the features), and a flat curve ends at the better
-    conditioned system.
+    The lengthscale of the smallest loss is taken. Otherwise, losses within 5 % of
+    the smallest count as equal to it, and of those the smallest bias is taken (a
+    bias adds a constant to the kernel, and noise in proportion to it to the
+    features), then the largest penalty: a flat curve ends at the better conditioned
+    system, which also needs fewer features.
 
     The penalty is in the units of ‖Y - f‖² + α‖f‖², not divided by the number of
     rows, and is kept when the model is refitted on more rows: the prior that it
@@ -206,52 +282,36 @@ def select_hyperparameters(
     >>> found.validation_loss < 1e-3
     True
     """
-    # Decompositions are bound by memory: a second thread gains little, and on a busy
-    # machine it costs several times what it gains.
-    with threadpool_limits(limits=1, user_api="blas"):
-        return _select(choice, X, y, task, alpha, random_state)
-
-
-def _select(
-    choice: KernelChoice,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    task: Task,
-    alpha: float | None,
-    random_state: int,
-) -> Selection:
-    """Evaluate settings of the kernel until the best is known."""
-    splits = _validation_splits(X, y, task, random_state)
-    targets = _one_hot(y) if task == "classification" else _columns(y)
+    exact = _Judge(X, y, task, alpha, random_state)
+    judge = exact
+    if len(X) > MAX_EXACT_ROWS:
+        judge = _Judge(X, y, task, alpha, random_state, n_features=N_FEATURES)
     evaluated: dict[float | None, _Evaluation] = {}
 
     def evaluate(value: float | None) -> _Evaluation:
         if value not in evaluated:
-            kernel = choice.build(value)
-            alphas = (
-                relative_alphas() * _mean_diagonal(kernel, X[splits[0][0]])
-                if alpha is None
-                else np.array([alpha])
-            )
-            loss = _validation_losses(kernel, alphas, X, targets, splits)
-            evaluated[value] = _Evaluation(alphas, loss)
+            evaluated[value] = judge.evaluate(choice.build(value))
         return evaluated[value]
 
+    value: float | None = None
     if choice.opens == "lengthscale":
-        _search_lengthscale(evaluate, choice.reference(X))
+        value = _search_lengthscale(evaluate, choice.reference(X))
     elif choice.opens == "bias":
         reference = choice.reference(X)
-        for multiple in _BIAS_MULTIPLES:
-            evaluate(multiple * reference)
-    else:
-        evaluate(None)
-    value, penalty = _simplest(evaluated, descending=choice.opens == "lengthscale")
+        biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
+        enough = TOLERANCE * min(evaluate(bias).smallest for bias in biases)
+        value = next(bias for bias in biases if evaluate(bias).smallest <= enough)
+    chosen = evaluate(value)
+    if judge is not exact:
+        chosen = exact.evaluate(choice.build(value))
+    penalty = np.flatnonzero(chosen.loss <= TOLERANCE * chosen.smallest)[-1]
     return Selection(
         value=value,
-        alpha=float(evaluated[value].alphas[penalty]),
-        validation_loss=float(evaluated[value].loss[penalty]),
-        n_training_rows=len(splits[0][0]),
-        n_validation_rows=sum(len(held_out) for _, held_out in splits),
+        alpha=float(chosen.alphas[penalty]),
+        validation_loss=float(chosen.loss[penalty]),
+        n_training_rows=judge.n_training_rows,
+        n_validation_rows=judge.n_validation_rows,
+        judged_by=judge.name,
         tried=[
             {
                 "value": setting,
@@ -275,27 +335,80 @@ class _Evaluation:
         return float(self.loss.min())
 
 
-def _simplest(
-    evaluated: Mapping[float | None, _Evaluation], *, descending: bool
-) -> tuple[float | None, int]:
-    """Return the first setting as good as the best, and its largest such penalty.
+class _Judge:
+    """Validation rows, and how they are predicted: exactly, or by features."""
 
-    Settings are looked through by their value; the penalty is an index.
-    """
-    enough = TOLERANCE * min(evaluation.smallest for evaluation in evaluated.values())
-    equal = [v for v, evaluation in evaluated.items() if evaluation.smallest <= enough]
-    # None, the setting of a kernel without hyperparameters, is always alone.
-    value = sorted(equal, key=lambda v: v or 0.0, reverse=descending)[0]
-    return value, int(np.flatnonzero(evaluated[value].loss <= enough)[-1])
+    def __init__(
+        self,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        task: Task,
+        alpha: float | None,
+        random_state: int,
+        n_features: int | None = None,
+    ) -> None:
+        most = EXACT_ROWS if n_features is None else FEATURE_ROWS
+        self.X = X
+        self.targets = _one_hot(y) if task == "classification" else _columns(y)
+        self.alpha = alpha
+        self.n_features = n_features
+        self.splits = _validation_splits(X, y, task, random_state, most)
+
+    @property
+    def name(self) -> str:
+        if self.n_features is None:
+            return "the exact kernel"
+        return f"{self.n_features} random features"
+
+    @property
+    def n_training_rows(self) -> int:
+        return len(self.splits[0][0])
+
+    @property
+    def n_validation_rows(self) -> int:
+        return sum(len(held_out) for _, held_out in self.splits)
+
+    def evaluate(self, kernel: Any) -> _Evaluation:
+        """Return the mean squared error at every penalty, over all splits."""
+        if self.alpha is None:
+            diagonal = float(np.mean(kernel.diag(self.X[self.splits[0][0]])))
+            alphas = relative_alphas() * (diagonal if diagonal > 0 else 1.0)
+        else:
+            alphas = np.array([self.alpha])
+        total = np.zeros(len(alphas))
+        for training, held_out in self.splits:
+            path = self._path(kernel, training, held_out, alphas)
+            squares = (path - self.targets[held_out]) ** 2
+            total += np.mean(squares, axis=2).sum(axis=1)
+        return _Evaluation(alphas, total / self.n_validation_rows)
+
+    def _path(
+        self,
+        kernel: Any,
+        training: NDArray[np.intp],
+        held_out: NDArray[np.intp],
+        alphas: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        X, Y, X_new = self.X[training], self.targets[training], self.X[held_out]
+        if self.n_features is None:
+            return ridge_path(kernel(X), Y, kernel(X_new, X), alphas)
+        # The linear kernel has no more features than columns.
+        linear = isinstance(kernel, randkern.Linear)
+        size = min(self.n_features, X.shape[1]) if linear else self.n_features
+        features = randkern.RandomFeatures(kernel, size, random_state=0).fit(X)
+        return feature_ridge_path(
+            features.transform(X), Y, features.transform(X_new), alphas
+        )
 
 
 def _search_lengthscale(
     evaluate: Callable[[float | None], _Evaluation], reference: float
-) -> None:
-    """Walk a grid of powers of two to an inner minimum, then refine it once."""
+) -> float:
+    """Walk a grid of powers of two to an inner minimum, then refine it twice."""
 
     def loss(exponent: float) -> float:
-        return evaluate(reference * 2.0**exponent).smallest
+        smallest = evaluate(reference * 2.0**exponent).smallest
+        return float(np.log(max(smallest, np.finfo(float).tiny)))
 
     exponents = list(_LENGTHSCALE_EXPONENTS)
     best = min(exponents, key=loss)
@@ -305,34 +418,24 @@ def _search_lengthscale(
         else:
             exponents.append(best + 1.0)
         best = min(exponents, key=loss)
-    for exponent in (best - 0.5, best + 0.5):
-        loss(exponent)
-
-
-def _validation_losses(
-    kernel: Any,
-    alphas: NDArray[np.float64],
-    X: NDArray[Any],
-    targets: NDArray[np.float64],
-    splits: Sequence[Split],
-) -> NDArray[np.float64]:
-    """Return the mean squared error at every penalty, over the rows of all splits."""
-    total = np.zeros(len(alphas))
-    for training, held_out in splits:
-        predictions = ridge_path(
-            kernel(X[training]),
-            targets[training],
-            kernel(X[held_out], X[training]),
-            alphas,
-        )
-        total += np.mean((predictions - targets[held_out]) ** 2, axis=2).sum(axis=1)
-    return total / sum(len(held_out) for _, held_out in splits)
+    best = min((best, best - 0.5, best + 0.5), key=loss)
+    left, middle, right = loss(best - 0.5), loss(best), loss(best + 0.5)
+    curvature = left - 2 * middle + right
+    if curvature > 0:
+        # At most half a step away, the middle being the lowest of the three.
+        vertex = best + np.clip(0.25 * (left - right) / curvature, -0.25, 0.25)
+        best = min((best, float(vertex)), key=loss)
+    return reference * 2.0**best
 
 
 def _validation_splits(
-    X: NDArray[Any], y: NDArray[Any], task: Task, random_state: int
+    X: NDArray[Any],
+    y: NDArray[Any],
+    task: Task,
+    random_state: int,
+    most: tuple[int, int],
 ) -> list[Split]:
-    """Return one split of a subsample, or the folds of few rows."""
+    """Return one split of at most `most` rows, or the folds of few rows."""
     n = len(X)
     if n < 4:
         raise ValueError(
@@ -342,10 +445,10 @@ def _validation_splits(
     smallest = int(np.unique(y, return_counts=True)[1].min())
     stratified = task == "classification" and smallest >= 2
     if n >= MIN_SINGLE_SPLIT_ROWS:
-        n_held_out = min(n // 4, MAX_VALIDATION_ROWS)
+        n_held_out = min(n // 4, most[1])
         training, held_out = train_test_split(
             np.arange(n),
-            train_size=min(n - n_held_out, MAX_TRAINING_ROWS),
+            train_size=min(n - n_held_out, most[0]),
             test_size=n_held_out,
             stratify=y if stratified else None,
             random_state=random_state,
@@ -356,11 +459,6 @@ def _validation_splits(
         n_folds, shuffle=True, random_state=random_state
     )
     return list(folds.split(X, y))
-
-
-def _mean_diagonal(kernel: Any, X: NDArray[Any]) -> float:
-    mean = float(np.mean(kernel.diag(X)))
-    return mean if mean > 0 else 1.0
 
 
 def _one_hot(y: NDArray[Any]) -> NDArray[np.float64]:
