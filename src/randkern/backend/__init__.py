@@ -3,10 +3,11 @@
 :mod:`~randkern.backend.cpu` holds the compiled versions (Numba, NumPy's BLAS),
 :mod:`~randkern.backend.reference` the same functions in plain NumPy, which are
 the oracle of the tests, :mod:`~randkern.backend.counter` the counter-based random
-matrices, and :mod:`~randkern.backend.trig` cosine and sine for compiled loops.
+matrices, :mod:`~randkern.backend.hadamard` structured projections by fast transforms,
+and :mod:`~randkern.backend.trig` cosine and sine for compiled loops.
 
 Nothing is imported here: Numba takes some 0.4 s to load, so that a module imports
 the backend it needs where it needs it (``from randkern.backend import cpu``).
 """
 
-__all__ = ["counter", "cpu", "reference", "trig"]
+__all__ = ["counter", "cpu", "hadamard", "reference", "trig"]

@@ -89,6 +89,11 @@ class KernelRidge(BaseEstimator):
         self._forget()
         limit = resolve_memory_limit(self.memory_limit)
         stream = self._prepare(X, sample_weight)
+        if self.plan_ is None and self.solver not in ("auto", "cholesky"):
+            raise ValueError(
+                f"solver={self.solver!r} needs random features; with "
+                "n_components=None use solver='cholesky' or 'auto'."
+            )
         if self.plan_ is None:
             self._fit_exact(X, Y, sample_weight, limit)
         elif self._iterates(X, Y.shape[1], limit):

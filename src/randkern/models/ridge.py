@@ -49,7 +49,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         features being made again in each iteration
         (``randkern.solvers.PCG(tol=...)`` sets the tolerance). ``"auto"``
         iterates where the factorisation does not fit `memory_limit` or takes
-        twice the work; the exact kernel is always factorised.
+        twice the work; the exact kernel can only be factorised.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
