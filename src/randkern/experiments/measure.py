@@ -5,6 +5,7 @@ physical memory at once, interpreter, libraries and data included. Shared pages
 count, swapped pages do not, and neither does what a child process holds.
 """
 
+import ctypes
 import os
 import sys
 import threading
@@ -28,7 +29,7 @@ class Measurement:
     seconds : float
         Wall-clock time of the block, in seconds.
     before_bytes : int
-        Resident memory on entry.
+        Resident memory on entry, what was freed before being given back.
     peak_bytes : int
         Largest resident memory while the block ran, `before_bytes` included.
         How it was found depends on the system, see :func:`peak_memory_method`.
@@ -55,6 +56,7 @@ class Measurement:
     peak_bytes: int
 
     def __enter__(self) -> Self:
+        _return_freed_memory()
         self._method = peak_memory_method()
         self._sampler: _Sampler | None = None
         if self._method == "VmHWM":
@@ -130,6 +132,15 @@ class _Sampler(threading.Thread):
         self._finished.set()
         self.join()
         return max(self._peak, _resident_bytes())
+
+
+def _return_freed_memory() -> None:
+    """Have the C library give freed memory back, or it counts for the next block."""
+    trim = (
+        getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    )
+    if trim is not None:  # glibc alone has it, and alone needs it
+        trim(0)
 
 
 def _status_bytes(field: str) -> int:
