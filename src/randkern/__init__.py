@@ -34,7 +34,7 @@ _PUBLIC: dict[str, str] = {
         ".sizing",
     ),
 }
-_MODULES = ("datasets", "exceptions", "kernels")
+_MODULES = ("datasets", "exceptions", "kernels", "solvers")
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 

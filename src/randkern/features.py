@@ -56,7 +56,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``Gaussian(lengthscale="scale")``.
+        None is ``Gaussian(lengthscale="scale")``. Name a kernel to search over its
+        parameters (``kernel__lengthscale``).
     n_components : int, default=1000
         D, exactly the number of output columns.
     projection : str, default="auto"
