@@ -21,10 +21,17 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
+# Numba stamps compiled code by the file of the outermost function alone: code made
+# before the newest source of the backend is dropped.
+FRESH = newest=$$(ls -t src/randkern/backend/*.py | head -n 1); \
+	find src -name '*.nb[ic]' ! -newer "$$newest" -delete
+
 demo: $(VENV)/demo.stamp ## compare kernels on scikit-learn's digits: a table and a figure
+	@$(FRESH)
 	$(BIN)/randkern compare $(DEMO_ARGS)
 
 test: $(VENV)/test.stamp ## every test and every docstring example
+	@$(FRESH)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## ruff: rules and formatting
