@@ -39,7 +39,7 @@ FEATURE_ROWS = (10_000, 2_000)
 MIN_SINGLE_SPLIT_ROWS = 1_000
 N_FOLDS = 5
 # Losses up to this multiple of the smallest count as equal to it.
-TOLERANCE = 1.05
+TOLERANCE = 1.02
 
 _LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
 _MAX_EXPONENT = 6.0
@@ -239,7 +239,7 @@ def select_hyperparameters(
     squared norm. Penalties are :func:`relative_alphas` times the mean of the
     kernel's diagonal.
 
-    The lengthscale of the smallest loss is taken. Otherwise, losses within 5 % of
+    The lengthscale of the smallest loss is taken. Otherwise, losses within 2 % of
     the smallest count as equal to it, and of those the smallest bias is taken (a
     bias adds a constant to the kernel, and noise in proportion to it to the
     features), then the largest penalty: a flat curve ends at the better conditioned
