@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 __all__ = [
     "Rows",
     "TableEncoder",
+    "check_block_weights",
     "check_choice",
     "check_count",
     "check_kernel_rows",
@@ -77,6 +78,15 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if not np.any(weights):
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
+
+
+def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
+    """Return weights of a block of rows, which may all be 0 if others are not."""
+    if sample_weight is None:
+        return None
+    return _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
 
 
 def is_table(X: Any) -> bool:
@@ -173,6 +183,15 @@ class TableEncoder:
                 "numbers; restrict the kernel with columns=, and use "
                 "Categorical(columns=...) for the others."
             )
+
+    def check_known(self, X: np.ndarray) -> None:
+        """Raise if encoded rows hold categories that were not there at first."""
+        for j in self.encoded:
+            if np.any(X[:, j] == -1):
+                raise ValueError(
+                    f"column {self.names[j]!r} holds categories that the first block "
+                    "of rows lacks; put a row of each category into the first block."
+                )
 
     @staticmethod
     def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:

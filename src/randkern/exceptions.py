@@ -5,9 +5,12 @@ not know randkern still catches it.
 """
 
 __all__ = [
+    "CheckpointError",
     "DataFileError",
     "IllConditionedWarning",
     "MemoryLimitError",
+    "ModelFileError",
+    "ModelVersionWarning",
     "UnresolvedKernelError",
 ]
 
@@ -30,3 +33,15 @@ class DataFileError(ValueError):
 
 class IllConditionedWarning(UserWarning):
     """A linear system was solved only after adding jitter to its diagonal."""
+
+
+class ModelFileError(ValueError):
+    """A saved model is damaged, not ours, or holds types that are not trusted."""
+
+
+class ModelVersionWarning(UserWarning):
+    """A saved model was written by a newer version of randkern."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, belongs to another fit, or cannot be written."""

@@ -31,6 +31,11 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Time calls in turn, round after round, so that a slow minute slows them all.
 
+    Every call that is timed follows one that is not: memory that a process takes from
+    its system for the first time can cost more to map than features cost to compute,
+    and what is timed then is whose turn came after a smaller one's. So all of them
+    write into memory that was just freed, as in a loop over batches of rows.
+
     Parameters
     ----------
     calls : mapping of str to callable
@@ -57,6 +62,7 @@ def interleave(
         for name, call in calls.items():
             if progress is not None:
                 progress(name)
+            call()
             start = time.perf_counter()
             result = call()
             seconds[name].append(time.perf_counter() - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -13,11 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, validate_rows
-from randkern.blocks import row_blocks, rows_within
+from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
-from randkern.models._operators import FeatureOperator, operator_bytes
+from randkern.models._iterative import Problem, solve_pcg
+from randkern.models._rows import ArrayRows, TrainingRows
+from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
@@ -30,12 +33,14 @@ from randkern.models._systems import (
 )
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
-from randkern.solvers import PCG
+from randkern.solvers import PCG, Checkpoint
 
 __all__ = ["KernelRidge", "has_components"]
 
 _PREDICTION_BYTES = 64 * 10**6
 _FEATURE_BLOCK = 2048
+# Rows of targets that take part in one step of the normal equations.
+_ROWS_AT_ONCE = 2**20
 
 
 class KernelRidge(BaseEstimator):
@@ -48,6 +53,7 @@ class KernelRidge(BaseEstimator):
         "solver": [StrOptions({"auto", "cholesky", "pcg"}), PCG],
         "projection": [StrOptions(set(PROJECTIONS))],
         "fit_intercept": ["boolean"],
+        "checkpoint": [str, os.PathLike, None],
         "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
         "random_state": ["random_state", np.random.Generator],
     }
@@ -63,9 +69,12 @@ class KernelRidge(BaseEstimator):
 
     # -- fitting --------------------------------------------------------------
 
-    def _prepare(self, X: Rows, sample_weight: np.ndarray | None) -> Stream:
+    def _prepare(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
+    ) -> Stream:
         """Resolve the kernel on X, draw its features, return the random stream."""
-        stream = root_stream(self.random_state)
+        stream = self._root_stream() if stream is None else stream
+        self._key = stream.key
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
             self.kernel, X, sample_weight, stream, names, self.table_encoder_
@@ -82,6 +91,14 @@ class KernelRidge(BaseEstimator):
             )
         return stream
 
+    def _root_stream(self) -> Stream:
+        """Return the stream of `random_state`, or that of the fit to be continued."""
+        if self.checkpoint is not None and self.random_state is None:
+            saved = Checkpoint(self.checkpoint).load()
+            if saved is not None and "key" in saved:
+                return Stream(int(saved["key"]))
+        return root_stream(self.random_state)
+
     def _fit_targets(
         self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
@@ -96,17 +113,47 @@ class KernelRidge(BaseEstimator):
             )
         if self.plan_ is None:
             self._fit_exact(X, Y, sample_weight, limit)
-        elif self._iterates(X, Y.shape[1], limit):
-            self._fit_pcg(X, Y, sample_weight, limit, stream.child("solver"))
+        elif self._iterates(rows := ArrayRows(X, Y, sample_weight), limit):
+            self._fit_iteratively(rows, limit, stream.child("solver"))
         elif self._plan.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
-            self._check_primal_memory(X, Y.shape[1], limit)
-            statistics = NormalEquations.empty(self._plan.n_components, Y.shape[1])
-            statistics.add(self._plan, X, Y, sample_weight)
-            self._solve_primal(statistics, overwrite=True)
+            self._fit_directly(rows, limit)
 
-    def _iterates(self, X: Rows, n_targets: int, limit: int) -> bool:
+    def _fit_stream(self, blocks: RowBlocks, y: Any, sample_weight: Any) -> None:
+        """Fit to rows that are read a block at a time."""
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
+            )
+        if self.n_components is None:
+            raise ValueError(
+                "the exact kernel (n_components=None) keeps every row, so that it "
+                "cannot be fitted to RowBlocks; set n_components."
+            )
+        self._forget()
+        limit = resolve_memory_limit(self.memory_limit)
+        stream = self._root_stream()
+        first = read_stream(self, blocks, stream)
+        self._prepare(first.sample, first.sample_weight, stream)
+        if self._iterates(first.rows, limit):
+            self._fit_iteratively(first.rows, limit, stream.child("solver"))
+        else:
+            self._fit_directly(first.rows, limit)
+
+    def _fit_directly(self, rows: TrainingRows, limit: int) -> None:
+        """Factorise the normal equations."""
+        D, k = self._plan.n_components, rows.n_targets
+        self._check_primal_memory(rows.n_rows, rows.dtype.itemsize, k, limit)
+        unit = None
+        if not isinstance(rows, ArrayRows):
+            unit = rows.survey().weight_unit
+        statistics = NormalEquations.empty(D, k, unit)
+        for part in rows.blocks(_ROWS_AT_ONCE):
+            statistics.add(self._plan, part.X, part.Y, part.weight)
+        self._solve_primal(statistics, overwrite=True)
+
+    def _iterates(self, rows: TrainingRows, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
 
         "auto" does so where the direct system does not fit the memory limit, or
@@ -115,44 +162,37 @@ class KernelRidge(BaseEstimator):
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
-        n, D = X.shape[0], self._plan.n_components
-        if D <= n:
-            itemsize = X.dtype.itemsize
-            needed = NormalEquations.n_bytes(self._plan, n, n_targets, itemsize)
+        n, D, k = rows.n_rows, self._plan.n_components, rows.n_targets
+        if D <= n or not isinstance(rows, ArrayRows):
+            needed = NormalEquations.n_bytes(self._plan, n, k, rows.dtype.itemsize)
         else:
-            needed = self._dual_bytes(X, n_targets)
-        return needed > limit or min(n, D) > 60 * (4 * n_targets + 60)
+            needed = self._dual_bytes(n, rows.dtype.itemsize, k)
+        return needed > limit or min(n, D) > 60 * (4 * k + 60)
 
-    def _fit_pcg(
-        self,
-        X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
-        limit: int,
-        stream: Stream,
+    def _fit_iteratively(
+        self, rows: TrainingRows, limit: int, stream: Stream
     ) -> None:
         """Solve the normal equations without forming them."""
-        D, k = self._plan.n_components, Y.shape[1]
-        solver = self.solver if isinstance(self.solver, PCG) else PCG()
-        fixed = operator_bytes(self._plan, X, k, solver.chosen_rank(D))
-        check_memory(
-            fixed,
+        checkpoint = None
+        if self.checkpoint is not None:
+            key = {"key": np.uint64(self._key)}
+            checkpoint = Checkpoint(self.checkpoint, key)
+        problem = Problem(
+            self._plan,
+            rows,
+            float(self.alpha),
+            self.fit_intercept,
             limit,
-            f"the preconditioner of n_components={D}",
-            "Use a smaller rank, as solver=PCG(rank=...)",
+            stream,
+            self._error_of,
+            checkpoint,
         )
-        operator = FeatureOperator(
-            self._plan, X, sample_weight, self.fit_intercept, stream, limit - fixed
-        )
-        rhs, means = operator.right_hand_side(Y)
-        state = solver.init(operator, float(self.alpha) / operator.weight_unit)
-        solution = solver.solve(state, rhs)
-        intercept = operator.intercept(means, solution.value)
+        solver = self.solver if isinstance(self.solver, PCG) else PCG()
+        solution, intercept = solve_pcg(problem, solver)
         self._store(solution, solution.value, intercept)
 
-    def _dual_bytes(self, X: Rows, n_targets: int) -> int:
-        n = X.shape[0]
-        product = feature_gram_bytes(self._plan, n, X.dtype.itemsize)
+    def _dual_bytes(self, n: int, itemsize: int, n_targets: int) -> int:
+        product = feature_gram_bytes(self._plan, n, itemsize)
         return dual_bytes(n, n_targets) + product
 
     def _forget(self) -> None:
@@ -160,12 +200,12 @@ class KernelRidge(BaseEstimator):
         for name in ("_statistics", "coef_", "dual_coef_", "X_fit_", "solution_"):
             self.__dict__.pop(name, None)
 
-    def _check_primal_memory(self, X: Rows, n_targets: int, limit: int) -> None:
+    def _check_primal_memory(
+        self, n_rows: int, itemsize: int, n_targets: int, limit: int
+    ) -> None:
         D = self._plan.n_components
         check_memory(
-            NormalEquations.n_bytes(
-                self._plan, X.shape[0], n_targets, X.dtype.itemsize
-            ),
+            NormalEquations.n_bytes(self._plan, n_rows, n_targets, itemsize),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
             "Use fewer components",
@@ -183,7 +223,7 @@ class KernelRidge(BaseEstimator):
         """Solve an n × n system where there are more features than rows."""
         n, D = X.shape[0], self._plan.n_components
         check_memory(
-            self._dual_bytes(X, Y.shape[1]),
+            self._dual_bytes(n, X.dtype.itemsize, Y.shape[1]),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
@@ -243,7 +283,10 @@ class KernelRidge(BaseEstimator):
             self._forget()
             limit = resolve_memory_limit(self.memory_limit)
             self._prepare(X, sample_weight)
-            self._check_primal_memory(X, Y.shape[1], limit // 2 if solve else limit)
+            within = limit // 2 if solve else limit
+            self._check_primal_memory(
+                X.shape[0], X.dtype.itemsize, Y.shape[1], within
+            )
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1]
             )
@@ -276,6 +319,8 @@ class KernelRidge(BaseEstimator):
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
+        if isinstance(X, RowBlocks):
+            return np.concatenate([self._predict_targets(block.X) for block in X])
         X = validate_rows(self, X, reset=False)
         n = X.shape[0]
         shape = (n, np.size(self.intercept_)) if self._many_targets else (n,)

@@ -71,12 +71,15 @@ class NormalEquations:
     weight_unit: float | None = None
 
     @classmethod
-    def empty(cls, n_components: int, n_targets: int) -> NormalEquations:
+    def empty(
+        cls, n_components: int, n_targets: int, weight_unit: float | None = None
+    ) -> NormalEquations:
         return cls(
             np.zeros((n_components, n_components)),
             np.zeros((n_components, n_targets)),
             np.zeros(n_components),
             np.zeros(n_targets),
+            weight_unit=weight_unit,
         )
 
     @staticmethod

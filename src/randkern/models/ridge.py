@@ -17,6 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._validation import Rows, check_weights, validate_rows
+from randkern.blocks import RowBlocks
 from randkern.kernels import Kernel
 from randkern.models._ridge import KernelRidge, has_components
 
@@ -58,6 +59,10 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError` before it starts. None:
         2 GB, or a quarter of what is free.
+    checkpoint : path or None, default=None
+        A file that an iterative solver writes as it goes on: a fit that was
+        interrupted or killed is continued by the same call of `fit`, and ends with
+        the same weights. It is removed at the end. A direct solver writes none.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.
@@ -103,6 +108,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         projection: str = "auto",
         fit_intercept: bool = False,
         memory_limit: Any = None,
+        checkpoint: Any = None,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -112,11 +118,19 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         self.projection = projection
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
+        self.checkpoint = checkpoint
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeRegressor:
-        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets)."""
+        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their targets and weights.
+        """
         self._validate_params()
+        if isinstance(X, RowBlocks):
+            self._fit_stream(X, y, sample_weight)
+            return self
         X = validate_rows(self, X, reset=True)
         Y = self._check_targets(X, y, reset=True)
         self._fit_targets(X, Y, check_weights(sample_weight, X))
@@ -152,6 +166,17 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         """Return predictions, (n,) or (n, n_targets)."""
         return self._predict_targets(X)
 
+    def _see_targets(self, X: Rows, y: Any, weight: Any, *, first: bool) -> None:
+        self._check_targets(X, y, reset=first)
+
+    def _seen_all(self) -> int:
+        return self._n_outputs or 1
+
+    def _targets_of(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._check_targets(X, y, reset=False), weight
+
     def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
         if y is None:
             raise ValueError(
@@ -171,6 +196,12 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
                 f"{self._n_outputs or 1}."
             )
         return Y.reshape(len(Y), -1)
+
+    def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
+        """Return the mean squared error, each target in units of its variance."""
+        spread = Y.var(axis=0)
+        spread[spread == 0] = 1.0
+        return float(np.mean((Y - predictions) ** 2 / spread))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -201,6 +232,8 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     memory_limit : int, str or None, default=None
+        As in :class:`KernelRidgeRegressor`.
+    checkpoint : path or None, default=None
         As in :class:`KernelRidgeRegressor`.
     random_state : int, generator or None, default=None
 
@@ -236,6 +269,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
+        checkpoint: Any = None,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -246,11 +280,19 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit
+        self.checkpoint = checkpoint
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
-        """Fit to rows `X` and labels `y` of shape (n,)."""
+        """Fit to rows `X` and labels `y` of shape (n,).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their labels and weights.
+        """
         self._validate_params()
+        if isinstance(X, RowBlocks):
+            self._fit_stream(X, y, sample_weight)
+            return self
         X = validate_rows(self, X, reset=True)
         y = self._check_labels(X, y)
         self._set_classes(unique_labels(y))
@@ -319,6 +361,36 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
             return self.classes_[(values > 0).astype(int)]
         return self.classes_[values.argmax(axis=1)]
 
+    def _see_targets(self, X: Rows, y: Any, weight: Any, *, first: bool) -> None:
+        y = self._check_labels(X, y)
+        if first:
+            self._label_weights: dict[Any, float] = {}
+        values, inverse = np.unique(y, return_inverse=True)
+        for value, total in zip(
+            values, np.bincount(inverse, weights=weight), strict=True
+        ):
+            self._label_weights[value] = self._label_weights.get(value, 0.0) + total
+
+    def _seen_all(self) -> int:
+        classes = np.array(sorted(self._label_weights))
+        self._set_classes(classes)
+        totals = np.array([self._label_weights[value] for value in classes.tolist()])
+        del self._label_weights
+        self._class_weights = None
+        if self.class_weight is not None:
+            self._class_weights = self._weights_by_class(classes, totals)
+        return self._n_outputs or 1
+
+    def _targets_of(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        y = self._check_labels(X, y)
+        Y = self._signs(y)
+        if self._class_weights is not None:
+            by_row = self._class_weights[np.searchsorted(self.classes_, y)]
+            weight = by_row if weight is None else weight * by_row
+        return Y, weight
+
     def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
         if y is None:
             raise ValueError(
@@ -355,10 +427,22 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         signs[np.arange(len(y)), position] = 1.0
         return signs
 
+    def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
+        """Return the share of labels that are wrong."""
+        if Y.shape[1] == 1:
+            return float(np.mean((Y[:, 0] > 0) != (predictions[:, 0] > 0)))
+        return float(np.mean(Y.argmax(axis=1) != predictions.argmax(axis=1)))
+
     def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
         weights = check_weights(sample_weight, X)
         if self.class_weight is None:
             return weights
+        by_class = self._weights_by_class(y, weights)
+        by_row = by_class[np.searchsorted(self.classes_, y)]
+        return check_weights(by_row if weights is None else weights * by_row, X)
+
+    def _weights_by_class(self, y: np.ndarray, weights: Any) -> np.ndarray:
+        """Return the weight of each class, given labels and their weights."""
         by_class = compute_class_weight(
             self.class_weight, classes=self.classes_, y=y, sample_weight=weights
         )
@@ -367,5 +451,4 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
                 "class_weight must hold non-negative finite numbers, got "
                 f"{self.class_weight}."
             )
-        by_row = by_class[np.searchsorted(self.classes_, y)]
-        return check_weights(by_row if weights is None else weights * by_row, X)
+        return by_class

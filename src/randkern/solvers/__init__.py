@@ -4,8 +4,9 @@ Each has `init(matrix, shift)`, which builds what many right-hand sides can
 share, and `solve(state, rhs)`, which returns a :class:`Solution`.
 """
 
+from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
 from randkern.solvers.pcg import PCG
 
-__all__ = ["PCG", "Cholesky", "Outcome", "Solution"]
+__all__ = ["PCG", "Checkpoint", "Cholesky", "Outcome", "Solution"]

@@ -16,6 +16,8 @@ class Outcome(Enum):
 
     SUCCESS = "solved to working precision"
     CONVERGED = "the residual is below the tolerance"
+    LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
+    VALIDATED = "the validation error has stopped falling"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
         "the iteration limit was reached before the tolerance: increase max_iter or "
@@ -47,6 +49,8 @@ class Solution:
     outcome : Outcome
     jitter : float
         What was added to the diagonal of A beyond what was asked for.
+    seconds : float
+        Wall-clock time of the solve; 0 where it was not taken.
     """
 
     value: np.ndarray
@@ -54,6 +58,7 @@ class Solution:
     iterations: int
     outcome: Outcome
     jitter: float = 0.0
+    seconds: float = 0.0
 
     # An enumeration is stored by name: skops loads no other members of one.
     def __getstate__(self) -> dict[str, Any]:

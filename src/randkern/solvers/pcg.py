@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable
@@ -12,12 +13,18 @@ import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
+from randkern.exceptions import CheckpointError
+from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 
 __all__ = ["PCG", "Operator", "Progress", "SpectralPreconditioner"]
 
 _LEAST_GAIN = 1e-5
 _MOST_RANK = 1000
+_RESIDUAL_TOL = 1e-6
+_LOSS_TOL = 1e-2
+# Iterations over which the decrease of the loss is taken for a geometric series.
+_SERIES = 3
 
 
 class Operator(Protocol):
@@ -78,10 +85,25 @@ class PCGState:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an iteration stands: what a callback is told."""
+    """Where an iteration stands: what a callback is told.
+
+    Attributes
+    ----------
+    iteration : int
+    residual : float
+        ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
+    excess : float
+        Estimated share by which the loss is above its minimum; infinite while it is
+        not known.
+    seconds : float
+        Since the iteration began.
+    value : ndarray
+        The solution so far.
+    """
 
     iteration: int
     residual: float
+    excess: float
     seconds: float
     value: np.ndarray
 
@@ -96,33 +118,73 @@ class PCG:
 
     Parameters
     ----------
-    tol : float
+    tol : float or None
         Stop when ‖b − Ax‖ ≤ tol·‖b‖ for every column. The error of X may be
         larger by the condition number of what the preconditioner leaves: where
         the shift is tiny, ask for less. In float32 some 1e-5 can be reached.
+        None: stop by the loss, where there is one, else at 1e-6.
+    loss_tol : float or None
+        Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
+        within this share of its minimum, by an estimate from the decrease of the
+        last iterations (which conjugate gradients know exactly). None: 0.01 if
+        `tol` is None too, else the residual alone decides. At 0.01 predictions
+        differ from the minimiser's by a tenth of the residuals' standard deviation.
     max_iter : int
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a twentieth of the
         size of A, at most 1,000. 0 uses none.
+    validation_fraction : float or None
+        Share of the rows that a model holds out to stop by: when their error has
+        not fallen for `patience` iterations, the best weights so far are taken.
+    patience : int
     callback : callable, optional
         Called with a :class:`Progress` after every iteration; returning True
         stops.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.solvers import PCG
+    >>> class Diagonal:
+    ...     size = 3
+    ...     def matmat(self, V):
+    ...         return np.array([[1.0], [2.0], [3.0]]) * V
+    >>> solver = PCG(tol=1e-10, rank=0)
+    >>> solution = solver.solve(solver.init(Diagonal(), shift=1.0), np.ones(3))
+    >>> np.round(1 / solution.value, 6)
+    array([2., 3., 4.])
     """
 
     def __init__(
         self,
-        tol: float = 1e-4,
+        tol: float | None = None,
+        loss_tol: float | None = None,
         max_iter: int = 200,
         rank: int | None = None,
+        validation_fraction: float | None = None,
+        patience: int = 3,
         callback: Callable[[Progress], Any] | None = None,
     ):
         self.tol = tol
+        self.loss_tol = loss_tol
         self.max_iter = max_iter
         self.rank = rank
+        self.validation_fraction = validation_fraction
+        self.patience = patience
         self.callback = callback
 
     def __repr__(self) -> str:
-        return f"PCG(tol={self.tol}, max_iter={self.max_iter}, rank={self.rank})"
+        arguments = [
+            f"{name}={getattr(self, name)!r}"
+            for name, parameter in inspect.signature(PCG).parameters.items()
+            if getattr(self, name) != parameter.default
+        ]
+        return f"PCG({', '.join(arguments)})"
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether products with an error of 1e-5 are good enough."""
+        return self.tol is None or self.tol >= 1e-5
 
     def chosen_rank(self, size: int) -> int:
         """Return the rank of the preconditioner for a matrix of this size."""
@@ -142,42 +204,99 @@ class PCG:
         )
 
     def solve(
-        self, state: PCGState, rhs: np.ndarray, start: np.ndarray | None = None
+        self,
+        state: PCGState,
+        rhs: np.ndarray,
+        start: np.ndarray | None = None,
+        loss: np.ndarray | None = None,
+        validate: Callable[[np.ndarray], float] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Solution:
-        """Solve for right-hand sides of shape (n,) or (n, k), from `start`."""
+        """Solve for right-hand sides of shape (n,) or (n, k).
+
+        Parameters
+        ----------
+        state : PCGState
+        rhs : ndarray
+        start : ndarray of the shape of `rhs`, optional
+        loss : ndarray of shape (k,), optional
+            The loss of X = 0: x·(A + shift·I)x − 2b·x is added to it.
+        validate : callable, optional
+            Returns the validation error of a solution; see `patience`.
+        checkpoint : Checkpoint, optional
+            An iteration that it holds is continued; it is written as the iteration
+            goes on and when it is interrupted, and removed at its end.
+        """
+        began = time.perf_counter()
         B = rhs.reshape(len(rhs), -1).astype(np.float64)
         norms = np.linalg.norm(B, axis=0)
         norms[norms == 0] = 1.0
-        X = np.zeros_like(B)
-        R = B.copy()
-        if start is not None:
-            X[:] = start.reshape(B.shape)
-            R -= self._product(state, X)
-        residual = _largest(R, norms)
-        began = time.perf_counter()
-        P: np.ndarray | None = None
-        Q: np.ndarray | None = None
-        iteration = 0
-        stopped = False
-        while residual > self.tol and iteration < self.max_iter and not stopped:
-            S = R if state.preconditioner is None else state.preconditioner.apply(R)
-            if P is not None and Q is not None:
-                # Conjugate to the last directions, of which PᵀAP = I.
-                S = S - P @ (Q.T @ S)
-            P = _orthonormal(S)
-            if P.shape[1] == 0:
+        now = None if checkpoint is None else _resumed(checkpoint, B)
+        if now is None:
+            now = self._begin(state, B, start)
+        best = _Best(self.patience, validate)
+        outcome: Outcome | None = self._outcome(now, norms, loss)
+        while outcome is None and now.iteration < self.max_iter:
+            try:
+                following = self._step(state, now)
+            except KeyboardInterrupt:
+                if checkpoint is not None:
+                    checkpoint.save(now.arrays(B))
+                raise
+            if following is None:
                 break
-            Q = self._product(state, P)
-            P, Q = _normalised(P, Q)
-            step = P.T @ R
-            X += P @ step
-            R -= Q @ step
-            residual = _largest(R, norms)
-            iteration += 1
+            now = following
+            outcome = self._outcome(now, norms, loss)
+            if best.is_past(now.X):
+                outcome = Outcome.VALIDATED
             if self.callback is not None:
                 seconds = time.perf_counter() - began
-                stopped = bool(self.callback(Progress(iteration, residual, seconds, X)))
-        return self._solution(X.reshape(rhs.shape), residual, iteration, stopped)
+                excess = now.excess(loss)
+                residual = now.residual(norms)
+                at = Progress(now.iteration, residual, excess, seconds, now.X)
+                if self.callback(at):
+                    outcome = Outcome.STOPPED
+            if checkpoint is not None and outcome is None and checkpoint.due:
+                checkpoint.save(now.arrays(B))
+        if checkpoint is not None:
+            checkpoint.remove()
+        value = now.X if best.value is None else best.value
+        return self._solution(
+            *(value.reshape(rhs.shape), now, norms, outcome),
+            time.perf_counter() - began,
+        )
+
+    def _begin(
+        self, state: PCGState, B: np.ndarray, start: np.ndarray | None
+    ) -> _Iterate:
+        empty = np.empty((len(B), 0))
+        gains = np.empty((0, B.shape[1]))
+        if start is None:
+            return _Iterate(np.zeros_like(B), B.copy(), empty, empty, gains)
+        X = start.reshape(B.shape).astype(np.float64)
+        product = self._product(state, X)
+        gained = np.sum((2 * B - product) * X, axis=0)
+        return _Iterate(X, B - product, empty, empty, gains, gained)
+
+    def _step(self, state: PCGState, now: _Iterate) -> _Iterate | None:
+        """Return the next iterate, None if no direction is left."""
+        S = now.R
+        if state.preconditioner is not None:
+            S = state.preconditioner.apply(S)
+        # Conjugate to the last directions, of which PᵀAP = I.
+        P = _orthonormal(S - now.P @ (now.Q.T @ S))
+        if P.shape[1] == 0:
+            return None
+        P, Q = _normalised(P, self._product(state, P))
+        step = P.T @ now.R
+        return _Iterate(
+            now.X + P @ step,
+            now.R - Q @ step,
+            P,
+            Q,
+            np.vstack([now.gains, np.sum(step**2, axis=0)]),
+            now.gained_before,
+        )
 
     @staticmethod
     def _product(state: PCGState, V: np.ndarray) -> np.ndarray:
@@ -185,27 +304,120 @@ class PCG:
         out += state.shift * V
         return out
 
+    def _outcome(
+        self, now: _Iterate, norms: np.ndarray, loss: np.ndarray | None
+    ) -> Outcome | None:
+        tol, loss_tol = self.tol, self.loss_tol
+        if tol is None and loss_tol is None and loss is not None:
+            loss_tol = _LOSS_TOL
+        if now.residual(norms) <= (_RESIDUAL_TOL if tol is None else tol):
+            return Outcome.CONVERGED
+        if loss_tol is not None and now.excess(loss) <= loss_tol:
+            return Outcome.LOSS_CONVERGED
+        return None
+
     def _solution(
-        self, X: np.ndarray, residual: float, iterations: int, stopped: bool
+        self,
+        value: np.ndarray,
+        now: _Iterate,
+        norms: np.ndarray,
+        outcome: Outcome | None,
+        seconds: float,
     ) -> Solution:
-        outcome = Outcome.SUCCESS
-        if residual <= self.tol:
-            outcome = Outcome.CONVERGED
-        elif stopped:
-            outcome = Outcome.STOPPED
-        else:
+        residual = now.residual(norms)
+        if outcome is None:
             outcome = Outcome.ITERATION_LIMIT
             warnings.warn(
-                f"{outcome.value} (residual {residual:.2g} after {iterations} "
-                f"iterations, tolerance {self.tol:.2g}).",
+                f"{outcome.value} (residual {residual:.2g} after {now.iteration} "
+                f"iterations of {self}).",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return Solution(X, residual, iterations, outcome)
+        return Solution(value, residual, now.iteration, outcome, seconds=seconds)
 
 
-def _largest(R: np.ndarray, norms: np.ndarray) -> float:
-    return float(np.max(np.linalg.norm(R, axis=0) / norms, initial=0.0))
+@dataclass(frozen=True)
+class _Iterate:
+    """A step of the iteration: nothing of it is changed by the next."""
+
+    X: np.ndarray
+    R: np.ndarray
+    P: np.ndarray
+    Q: np.ndarray
+    gains: np.ndarray
+    gained_before: np.ndarray | float = 0.0
+
+    @property
+    def iteration(self) -> int:
+        return len(self.gains)
+
+    def residual(self, norms: np.ndarray) -> float:
+        return float(np.max(np.linalg.norm(self.R, axis=0) / norms, initial=0.0))
+
+    def excess(self, loss: np.ndarray | None) -> float:
+        """Estimate the largest share by which the loss is above its minimum.
+
+        The decrease of the loss by an iteration is known; what is left is taken for
+        a geometric series.
+        """
+        n = len(self.gains)
+        if loss is None or n <= _SERIES:
+            return np.inf
+        now = loss - self.gains.sum(axis=0) - self.gained_before
+        # Below rounding of the sums nothing is known of the loss.
+        now = np.maximum(now, 1e-12 * loss)
+        last, before = self.gains[-1], self.gains[-1 - _SERIES]
+        ratio = np.minimum((last / np.maximum(before, 1e-300)) ** (1 / _SERIES), 0.98)
+        left = last * ratio / (1 - ratio)
+        shares = np.where(loss > 0, left / np.where(loss > 0, now, 1.0), 0.0)
+        return float(shares.max(initial=0.0))
+
+    def arrays(self, B: np.ndarray) -> dict[str, np.ndarray]:
+        names = ("X", "R", "P", "Q", "gains")
+        found = {name: getattr(self, name) for name in names}
+        return found | {"B": B, "gained_before": np.asarray(self.gained_before)}
+
+
+def _resumed(checkpoint: Checkpoint, B: np.ndarray) -> _Iterate | None:
+    """Return the iterate that a checkpoint holds, if it is one of this system."""
+    arrays = checkpoint.load()
+    if arrays is None:
+        return None
+    saved = arrays.pop("B", None)
+    if saved is None or saved.shape != B.shape:
+        raise CheckpointError(
+            f"{checkpoint.path} belongs to another fit: delete it to start anew, or "
+            "name another file."
+        )
+    # The right-hand side depends on rows, targets, kernel and seed.
+    if np.abs(saved - B).max() > 1e-5 * np.abs(B).max():
+        raise CheckpointError(
+            f"{checkpoint.path} belongs to a fit on other rows, with another kernel or "
+            "another random_state: delete it to start anew, or name another file."
+        )
+    names = _Iterate.__dataclass_fields__
+    return _Iterate(**{name: arrays[name] for name in names})
+
+
+class _Best:
+    """The best solution so far on validation rows."""
+
+    def __init__(self, patience: int, validate: Callable[[np.ndarray], float] | None):
+        self._validate = validate
+        self._patience = patience
+        self._error = np.inf
+        self._since = 0
+        self.value: np.ndarray | None = None
+
+    def is_past(self, X: np.ndarray) -> bool:
+        """Look at a solution; tell whether the best is long past."""
+        if self._validate is None:
+            return False
+        error = self._validate(X)
+        self._since += 1
+        if error < self._error:
+            self._error, self._since, self.value = error, 0, X
+        return self._since >= self._patience
 
 
 def _orthonormal(S: np.ndarray) -> np.ndarray:

@@ -1,0 +1,269 @@
+"""Products of many features with few columns: what an iterative solver repeats.
+
+A library's matrix product packs its factors first, which costs more than a product
+with ten columns. These loops read the features where they are, in 32, 64 or 16 bits.
+"""
+
+import numpy as np
+from numba import njit
+
+from randkern.backend.thin_vectors import COLUMNS, add_columns, multiply_rows
+from randkern.backend.threads import run_over_ranges
+
+__all__ = ["COLUMNS", "add_transposed", "multiply", "padded", "quantize"]
+
+# Columns of V that stay in the second-level cache, eight rows of them.
+_TILE = 2048
+# Rows whose products are summed in the dtype of the factors.
+_ROWS = 128
+_LARGEST = 32767.0
+_SIZES = (8, 4, 2, 1)
+_8, _4, _2, _1 = ((0,) * size for size in _SIZES)
+# Nanoseconds a multiplication, roughly.
+_COST = 0.04
+
+
+def padded(n_columns: int) -> int:
+    """Return the width of rows that hold `n_columns` features and zeros after them.
+
+    Examples
+    --------
+    >>> from randkern.backend.thin import padded
+    >>> padded(100)
+    128
+    """
+    return -(-n_columns // COLUMNS) * COLUMNS
+
+
+@njit(nogil=True, cache=True)
+def _multiply(Z, pitch, start, stop, V, v_pitch, n_targets, n_columns, out, n_rows):
+    last = n_rows - 1
+    for tile in range((n_columns + _TILE - 1) // _TILE):
+        begin = tile * _TILE
+        end = min(begin + _TILE, n_columns)
+        at = tile * n_rows * n_targets
+        t = 0
+        while t < n_targets:
+            left = n_targets - t
+            v, o = t * v_pitch, at + t
+            if left >= 8:
+                for r in range(start, stop, 2):
+                    multiply_rows(
+                        _8, Z, pitch, r, last, V, v, v_pitch, begin, end,
+                        out, o, n_targets,
+                    )  # fmt: skip
+                t += 8
+            elif left >= 4:
+                for r in range(start, stop, 4):
+                    multiply_rows(
+                        _4, Z, pitch, r, last, V, v, v_pitch, begin, end,
+                        out, o, n_targets,
+                    )  # fmt: skip
+                t += 4
+            elif left >= 2:
+                for r in range(start, stop, 8):
+                    multiply_rows(
+                        _2, Z, pitch, r, last, V, v, v_pitch, begin, end,
+                        out, o, n_targets,
+                    )  # fmt: skip
+                t += 2
+            else:
+                for r in range(start, stop, 8):
+                    multiply_rows(
+                        _1, Z, pitch, r, last, V, v, v_pitch, begin, end,
+                        out, o, n_targets,
+                    )  # fmt: skip
+                t += 1
+
+
+@njit(nogil=True, cache=True)
+def _add_transposed(Z, pitch, n_rows, P, n_targets, start, stop, out, out_pitch):
+    for begin in range(0, n_rows, _ROWS):
+        end = min(begin + _ROWS, n_rows)
+        for j in range(start, stop, COLUMNS):
+            t = 0
+            while t < n_targets:
+                left = n_targets - t
+                o = t * out_pitch
+                if left >= 8:
+                    add_columns(
+                        _8, Z, pitch, j, begin, end, P, t, n_targets,
+                        out, o, out_pitch,
+                    )  # fmt: skip
+                    t += 8
+                elif left >= 4:
+                    add_columns(
+                        _4, Z, pitch, j, begin, end, P, t, n_targets,
+                        out, o, out_pitch,
+                    )  # fmt: skip
+                    t += 4
+                elif left >= 2:
+                    add_columns(
+                        _2, Z, pitch, j, begin, end, P, t, n_targets,
+                        out, o, out_pitch,
+                    )  # fmt: skip
+                    t += 2
+                else:
+                    add_columns(
+                        _1, Z, pitch, j, begin, end, P, t, n_targets,
+                        out, o, out_pitch,
+                    )  # fmt: skip
+                    t += 1
+
+
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"}, error_model="numpy")
+def _quantize(Z, pitch, start, stop, n_columns, out, out_pitch, scales):
+    for r in range(start, stop):
+        row = Z[r * pitch : r * pitch + n_columns]
+        largest = Z.dtype.type(0)
+        for j in range(n_columns):
+            largest = max(largest, abs(row[j]))
+        unit = largest / Z.dtype.type(_LARGEST)
+        scales[r] = unit
+        inverse = Z.dtype.type(0)
+        if unit > 0:
+            inverse = Z.dtype.type(1) / unit
+        target = out[r * out_pitch : r * out_pitch + n_columns]
+        for j in range(n_columns):
+            target[j] = np.int16(np.rint(row[j] * inverse))
+
+
+def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Return Z V in float64.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, width), float32, float64 or int16
+        Rows contiguous; the width a multiple of 64 (:func:`padded`).
+    V : ndarray of shape (k, width), C-ordered
+        The factor, transposed: float64 if Z is, else float32. It must be zero in the
+        columns that only fill up the width.
+
+    Returns
+    -------
+    ndarray of shape (n, k), float64
+        Sums over 2,048 columns are taken in the dtype of V, their sums in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import thin
+    >>> Z, V = np.ones((3, 64)), np.full((2, 64), 0.5)
+    >>> thin.multiply(Z, V)[0]
+    array([32., 32.])
+    """
+    n, width = _check(Z, V)
+    if V.shape[1] != width:
+        raise ValueError(f"V must have {width} columns, got {V.shape[1]}.")
+    k = V.shape[0]
+    out = np.zeros((-(-width // _TILE), n, k))
+    if n == 0 or k == 0:
+        return np.zeros((n, k))
+    flat, pitch = _flat(Z)
+
+    def task(start: int, stop: int) -> None:
+        _multiply(
+            flat, pitch, start, stop, V.ravel(), width, k, width, out.ravel(), n
+        )
+
+    run_over_ranges(task, n, n * width * k * _COST, 8)
+    return out.sum(axis=0)
+
+
+def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
+    """Add Zᵀ P, transposed, to `out`.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, width), float32, float64 or int16
+        Rows contiguous; the width a multiple of 64 (:func:`padded`).
+    P : ndarray of shape (n, k), C-ordered
+        float64 if Z is, else float32.
+    out : ndarray of shape (k, width), float64, C-ordered
+        Sums over 128 rows are taken in the dtype of P.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import thin
+    >>> out = np.zeros((2, 64))
+    >>> thin.add_transposed(np.ones((3, 64)), np.ones((3, 2)), out)
+    >>> out[0, :2]
+    array([3., 3.])
+    """
+    n, width = _check(Z, P)
+    k = P.shape[1]
+    if P.shape[0] != n or out.shape != (k, width):
+        raise ValueError(
+            f"Z of shape {Z.shape} needs P of {n} rows and out of shape "
+            f"({k}, {width}), got {P.shape} and {out.shape}."
+        )
+    if out.dtype != np.float64 or not out.flags.c_contiguous:
+        raise ValueError(f"out must be C-ordered float64, got {out.dtype}.")
+    if n == 0 or k == 0:
+        return
+    flat, pitch = _flat(Z)
+    sums = out.ravel()
+
+    def task(start: int, stop: int) -> None:
+        _add_transposed(flat, pitch, n, P.ravel(), k, start, stop, sums, width)
+
+    run_over_ranges(task, width, n * width * k * _COST, COLUMNS)
+
+
+def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
+    """Round features to 16 bits: Z ≈ scales[:, None]·out.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, D), float32 or float64, finite
+    out : ndarray of shape (n, at least D), int16
+        The error of an entry is at most 1.6e-5 of the largest of its row.
+    scales : ndarray of shape (n,), of the dtype of Z
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import thin
+    >>> out, scales = np.zeros((1, 2), np.int16), np.zeros(1)
+    >>> thin.quantize(np.array([[0.5, -1.0]]), out, scales)
+    >>> out
+    array([[ 16384, -32767]], dtype=int16)
+    """
+    n, D = Z.shape
+    if n == 0 or D == 0:
+        return
+    flat, pitch = _flat(Z)
+    target, out_pitch = _flat(out)
+
+    def task(start: int, stop: int) -> None:
+        _quantize(flat, pitch, start, stop, D, target, out_pitch, scales)
+
+    run_over_ranges(task, n, n * D)
+
+
+def _check(Z: np.ndarray, other: np.ndarray) -> tuple[int, int]:
+    expected = np.float64 if Z.dtype == np.float64 else np.float32
+    if Z.dtype not in (np.float32, np.float64, np.int16) or other.dtype != expected:
+        raise TypeError(
+            f"factors must be both float64, or float32 or int16 and float32, got "
+            f"{Z.dtype} and {other.dtype}."
+        )
+    if Z.shape[1] % COLUMNS or not other.flags.c_contiguous:
+        raise ValueError(
+            f"the width must be a multiple of {COLUMNS}, got {Z.shape[1]}, and the "
+            "other factor C-ordered."
+        )
+    return Z.shape
+
+
+def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a flat view that reaches to the end of the last row, and the pitch."""
+    n, width = array.shape
+    if array.strides[1] != array.itemsize or array.strides[0] % array.itemsize:
+        raise ValueError("the rows of features must be contiguous.")
+    pitch = array.strides[0] // array.itemsize
+    flat = np.lib.stride_tricks.as_strided(
+        array, ((n - 1) * pitch + width,), (array.itemsize,)
+    )
+    return flat, pitch

@@ -1,0 +1,191 @@
+"""Features of training rows, block by block: made again, or kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from randkern.backend import thin
+from randkern.blocks import row_blocks, rows_within
+from randkern.models._rows import TrainingBlock, TrainingRows
+from randkern.plan import Plan, evaluate
+
+__all__ = ["FeatureBlock", "FeatureBlocks", "feature_block_bytes"]
+
+# A block of features stays in the last level of the cache between the two
+# products that it takes part in.
+_BLOCK_BYTES = 16 * 2**20
+# Fewer rows than this cost more for the sums of the second product than they save.
+_LEAST_ROWS = 64
+_MOST_ROWS = 4096
+
+
+def feature_block_bytes(plan: Plan, itemsize: int) -> int:
+    """Memory of a block of features that are not kept."""
+    row = thin.padded(plan.n_components) * itemsize
+    return row * min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+
+
+@dataclass(frozen=True)
+class FeatureBlock:
+    """Some rows of features: ``scales[:, None] * values``, and their weights.
+
+    The values have zeros in the columns that fill up their width; the scales are
+    None where they are all 1.
+    """
+
+    rows: slice
+    values: np.ndarray
+    scales: np.ndarray | None
+    weight: np.ndarray | None
+
+
+class FeatureBlocks:
+    """The features Z of training rows, and their products.
+
+    Rows are kept if the memory allows: all in the type of the inputs, or as many as
+    possible in 16 bits (an error of 1.6e-5 of the largest of a row), if that precision
+    is enough. The others are made again for every product.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : TrainingRows
+    kept_bytes : int
+        Memory for features.
+    compress : bool
+        Whether features may be kept in 16 bits.
+    weight_unit : float
+        Weights are divided by it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rows: TrainingRows,
+        kept_bytes: int = 0,
+        compress: bool = False,
+        weight_unit: float = 1.0,
+    ):
+        self.plan = plan
+        self.rows = rows
+        self.weight_unit = weight_unit
+        self.width = thin.padded(plan.n_components)
+        row = self.width * rows.dtype.itemsize
+        self.block = min(
+            _MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS)
+        )
+        self.n_kept = 0
+        self._values = np.empty((0, self.width), rows.dtype)
+        self._scales: np.ndarray | None = None
+        self._weights: np.ndarray | None = None
+        if rows.n_rows * row <= kept_bytes:
+            self._keep(rows.n_rows, rows.dtype)
+        elif compress:
+            self._keep(kept_bytes // (2 * self.width), np.dtype(np.int16))
+
+    def _keep(self, n_kept: int, dtype: np.dtype) -> None:
+        """Fill the memory with the features of the first rows."""
+        n_kept = min(n_kept, self.rows.n_rows)
+        if n_kept == 0:
+            return
+        values = np.zeros((n_kept, self.width), dtype)
+        compressed = dtype == np.int16
+        scales = np.empty(n_kept, self.rows.dtype)
+        weights = np.ones(n_kept)
+        D = self.plan.n_components
+        for block in self._fresh(0):
+            stop = min(block.rows.stop, n_kept)
+            here, n = slice(block.rows.start, stop), stop - block.rows.start
+            if compressed:
+                thin.quantize(block.values[:n, :D], values[here], scales[here])
+            else:
+                values[here, :D] = block.values[:n, :D]
+            if block.weight is not None:
+                weights[here] = block.weight[:n]
+            if stop == n_kept:
+                break
+        self._values, self._weights = values, weights
+        self._scales = scales.astype(np.float64) if compressed else None
+        self.n_kept = n_kept
+
+    def blocks(self) -> Iterator[FeatureBlock]:
+        """Yield all rows; an array may be used again for the next block."""
+        for rows in row_blocks(self.n_kept, self.block):
+            yield self._kept(rows)
+        if self.n_kept < self.rows.n_rows:
+            yield from self._fresh(self.n_kept)
+
+    def _fresh(self, start: int) -> Iterator[FeatureBlock]:
+        buffer = self._buffer()
+        for block in self.rows.blocks(self.block, start):
+            yield self._made(block, buffer)
+
+    def _buffer(self) -> np.ndarray:
+        shape = (min(self.block, self.rows.n_rows), self.width)
+        return np.zeros(shape, self.rows.dtype)
+
+    def _made(self, block: TrainingBlock, buffer: np.ndarray) -> FeatureBlock:
+        """Return the features of some rows, made in the buffer."""
+        values = buffer[: len(block.Y)]
+        evaluate(self.plan, block.X, out=values[:, : self.plan.n_components])
+        weight = None if block.weight is None else block.weight / self.weight_unit
+        return FeatureBlock(block.rows, values, None, weight)
+
+    def _kept(self, rows: slice) -> FeatureBlock:
+        assert self._weights is not None
+        scales = None if self._scales is None else self._scales[rows]
+        return FeatureBlock(rows, self._values[rows], scales, self._weights[rows])
+
+    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
+
+        The sizes bring the targets into the range of float32.
+        """
+        out = np.zeros((len(means) + 1, self.width))
+        buffer = self._buffer()
+        for block in self.rows.blocks(self.block):
+            here = block.rows
+            cut = min(max(self.n_kept - here.start, 0), here.stop - here.start)
+            for part in (block.part(0, cut), block.part(cut, len(block.Y))):
+                if len(part.Y) == 0:
+                    continue
+                kept = part.rows.stop <= self.n_kept
+                made = self._kept(part.rows) if kept else self._made(part, buffer)
+                targets = np.ones((len(part.Y), len(means) + 1))
+                targets[:, :-1] = (part.Y - means) / sizes
+                if made.weight is not None:
+                    targets *= made.weight[:, None]
+                _add(made, targets, out)
+        return out[:, : self.plan.n_components]
+
+    def product(self, V: np.ndarray) -> np.ndarray:
+        """Return Σ w_i z_i z_iᵀ V, transposed.
+
+        V is transposed, of shape (k, D), with entries of at most about 1.
+        """
+        k, D = V.shape
+        right = np.zeros((k, self.width), self.rows.dtype)
+        right[:, :D] = V
+        single = right.astype(np.float32, copy=False)
+        out = np.zeros((k, self.width))
+        for made in self.blocks():
+            compressed = made.scales is not None
+            inner = thin.multiply(made.values, single if compressed else right)
+            if made.scales is not None:
+                inner *= made.scales[:, None]
+            if made.weight is not None:
+                inner *= made.weight[:, None]
+            _add(made, inner, out)
+        return out[:, :D]
+
+
+def _add(made: FeatureBlock, inner: np.ndarray, out: np.ndarray) -> None:
+    """Add Zᵀ·inner, transposed."""
+    if made.scales is not None:
+        inner = inner * made.scales[:, None]
+    wide = made.values.dtype == np.float64
+    inner = np.ascontiguousarray(inner, np.float64 if wide else np.float32)
+    thin.add_transposed(made.values, inner, out)

@@ -1,0 +1,142 @@
+"""Ridge regression by iterations: what is needed around the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern.blocks import row_blocks
+from randkern.models._operators import FeatureOperator, LocalParts, operator_bytes
+from randkern.models._rows import Survey, TrainingBlock, TrainingRows
+from randkern.models._systems import check_memory, feature_block_rows
+from randkern.plan import Plan, evaluate
+from randkern.solvers import PCG, Checkpoint, Solution
+
+__all__ = ["HeldOutRows", "Problem", "solve_pcg"]
+
+# Returns the error of predictions (n, k) of targets (n, k).
+ErrorOf = Callable[[np.ndarray, np.ndarray], float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Ridge regression on features of some rows.
+
+    Attributes
+    ----------
+    plan : Plan
+    rows : TrainingRows
+    alpha : float
+    center : bool
+        Whether there is an unpenalised intercept.
+    memory_limit : int
+        Bytes.
+    stream : Stream
+    error_of : callable
+        The error of predictions on validation rows.
+    checkpoint : Checkpoint or None
+    """
+
+    plan: Plan
+    rows: TrainingRows
+    alpha: float
+    center: bool
+    memory_limit: int
+    stream: Stream
+    error_of: ErrorOf
+    checkpoint: Checkpoint | None = None
+
+
+class HeldOutRows:
+    """Training rows of which some have no weight: they are for validation."""
+
+    def __init__(self, rows: TrainingRows, held_out: np.ndarray):
+        self._rows = rows
+        self._used = np.ones(rows.n_rows, dtype=bool)
+        self._used[held_out] = False
+        self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
+        self.dtype = rows.dtype
+
+    def _without(self, block: TrainingBlock, used: np.ndarray) -> TrainingBlock:
+        weight = np.ones(len(used)) if block.weight is None else block.weight
+        return replace(block, weight=weight * used)
+
+    def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
+        for block in self._rows.blocks(most_rows, start):
+            yield self._without(block, self._used[block.rows])
+
+    def take(self, rows: np.ndarray) -> TrainingBlock:
+        return self._without(self._rows.take(rows), self._used[rows])
+
+    def survey(self) -> Survey:
+        return Survey.of(self.blocks(self.n_rows), self.n_targets)
+
+
+def solve_pcg(problem: Problem, solver: PCG) -> tuple[Solution, np.ndarray]:
+    """Return the weights, (D, k), and the intercepts by conjugate gradients."""
+    plan, rows, limit = problem.plan, problem.rows, problem.memory_limit
+    D, k = plan.n_components, rows.n_targets
+    fixed = operator_bytes(plan, rows, k, solver.chosen_rank(D))
+    check_memory(
+        fixed,
+        limit,
+        f"the preconditioner of n_components={D}",
+        "Use a smaller rank, as solver=PCG(rank=...)",
+    )
+    validation = None
+    if solver.validation_fraction is not None:
+        validation = _held_out(rows, solver.validation_fraction, problem.stream)
+        held_out, block = validation
+        rows = HeldOutRows(rows, held_out)
+    survey = rows.survey()
+    parts = LocalParts(plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse)
+    operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
+    rhs = operator.right_hand_side()
+    validate = None
+    if validation is not None:
+        validate = _validation(problem, block, operator.intercept)
+    state = solver.init(operator, problem.alpha / operator.weight_unit)
+    solution = solver.solve(
+        state,
+        rhs,
+        loss=operator.loss_without_features,
+        validate=validate,
+        checkpoint=problem.checkpoint,
+    )
+    return solution, operator.intercept(solution.value)
+
+
+def _held_out(
+    rows: TrainingRows, fraction: float, stream: Stream
+) -> tuple[np.ndarray, TrainingBlock]:
+    """Return the numbers of validation rows, and these rows."""
+    n = round(fraction * rows.n_rows)
+    if not 0 < n < rows.n_rows:
+        raise ValueError(
+            f"validation_fraction={fraction} of {rows.n_rows} rows leaves no row to "
+            "train on or none to validate on; it must lie between 0 and 1."
+        )
+    generator = stream.child("validation").generator()
+    numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
+    return numbers, rows.take(numbers)
+
+
+def _validation(
+    problem: Problem, block: TrainingBlock, intercept: Callable[[np.ndarray], Any]
+) -> Callable[[np.ndarray], float]:
+    """Return a function that gives the validation error of weights."""
+    plan, X = problem.plan, block.X
+    step = feature_block_rows(plan, X.dtype.itemsize)
+
+    def error(weights: np.ndarray) -> float:
+        size = float(np.abs(weights).max(initial=0.0)) or 1.0
+        coef = (weights / size).astype(X.dtype)
+        made = [evaluate(plan, X[rows]) @ coef for rows in row_blocks(len(block.Y), step)]
+        predictions = np.vstack(made).astype(np.float64) * size
+        return problem.error_of(block.Y, predictions + intercept(weights))
+
+    return error

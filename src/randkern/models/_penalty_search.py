@@ -1,0 +1,370 @@
+"""Scores of penalties: by leaving rows out in closed form, or by validation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.blocks import row_blocks, rows_within
+from randkern.features import fit_plan
+from randkern.kernels import Linear
+from randkern.models._spectral import (
+    EIGH_WORKSPACE,
+    DualPath,
+    PrimalPath,
+    added,
+    mirrored,
+    subtracted,
+)
+from randkern.models._systems import (
+    NormalEquations,
+    dual_bytes,
+    power_of_two,
+    solve_dual,
+)
+from randkern.plan import Plan, evaluate
+from randkern.solvers import Solution
+
+__all__ = ["DualSearch", "PredictionScore", "PrimalSearch", "SquaredError"]
+
+# A block of features in float64, beside its rotation.
+_BLOCK_BYTES = 64 * 10**6
+
+Split = tuple[np.ndarray, np.ndarray]
+
+
+# -- scores -----------------------------------------------------------------------
+
+
+class SquaredError:
+    """The negative mean of w_i (y_i − ŷ_i)², for every penalty."""
+
+    n_bytes = 0
+
+    def __init__(self, Y: np.ndarray, weight: np.ndarray | None):
+        self.Y = Y
+        self.weight = np.ones(len(Y)) if weight is None else weight
+        self.total: Any = 0.0
+
+    def add(self, rows: slice, predictions: np.ndarray) -> None:
+        """Take predictions of some rows, (n_alphas, number of rows, k)."""
+        errors = (self.Y[rows] - predictions) ** 2
+        self.total = self.total + np.einsum("aik,i->a", errors, self.weight[rows])
+
+    def result(self) -> np.ndarray:
+        """Return the scores, (n_alphas,)."""
+        return -self.total / (self.weight.sum() * self.Y.shape[1])
+
+
+class PredictionScore:
+    """What a scorer says of predictions, for every penalty.
+
+    Parameters
+    ----------
+    scorer : callable
+        As of scikit-learn: ``scorer(estimator, X, y, sample_weight=...)``.
+    y : ndarray of shape (n,) or (n, k)
+        Labels or targets as the user gave them.
+    classes : ndarray or None
+        Of a classifier.
+    shape : tuple
+        Of the predictions of one penalty, as the estimator returns them.
+    """
+
+    def __init__(
+        self,
+        scorer: Callable[..., float],
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        classes: np.ndarray | None,
+        n_alphas: int,
+        shape: tuple[int, ...],
+    ):
+        self.scorer = scorer
+        self.y = y
+        self.weight = weight
+        self.predictor = _Predictor() if classes is None else _LabelPredictor(classes)
+        self.predictions = np.empty((n_alphas, *shape))
+
+    def add(self, rows: slice, predictions: np.ndarray) -> None:
+        """Take predictions of some rows, (n_alphas, number of rows, k)."""
+        part = self.predictions[:, rows]
+        part[...] = predictions.reshape(part.shape)
+
+    def result(self) -> np.ndarray:
+        """Return the scores, (n_alphas,)."""
+        weighted = {} if self.weight is None else {"sample_weight": self.weight}
+        return np.array(
+            [
+                self.scorer(self.predictor, values, self.y, **weighted)
+                for values in self.predictions
+            ]
+        )
+
+
+class _Predictor(RegressorMixin, BaseEstimator):
+    """An estimator whose rows are its predictions: what scorers call."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return X
+
+
+class _LabelPredictor(ClassifierMixin, BaseEstimator):
+    """A classifier whose rows are the values of its decision function."""
+
+    def __init__(self, classes: np.ndarray):
+        self.classes_ = classes
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        return X
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        if X.ndim == 1:
+            return self.classes_[(X > 0).astype(int)]
+        return self.classes_[X.argmax(axis=1)]
+
+
+Tally = SquaredError | PredictionScore
+
+
+# -- more rows than features ------------------------------------------------------
+
+
+class PrimalSearch:
+    """Normal equations of D features at every penalty.
+
+    Parameters
+    ----------
+    plan : Plan
+    X : Rows
+    Y : ndarray of shape (n, k)
+    weight : ndarray of shape (n,) or None
+        All positive.
+    alphas : ndarray
+    fit_intercept : bool
+    spare : int
+        Bytes beyond :meth:`n_bytes` that features may be kept in.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        X: Rows,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        alphas: np.ndarray,
+        fit_intercept: bool,
+        spare: int,
+    ):
+        self.Y = Y
+        self.weight = weight
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.unit = power_of_two(weight)
+        # Kept, and once more for the rows of a fold.
+        kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
+        if kept_bytes <= spare:
+            plan, X = _kept(plan, X)
+            spare -= kept_bytes
+        self.plan, self.X, self.spare = plan, X, spare
+        self._total: NormalEquations | None = None
+
+    @staticmethod
+    def n_bytes(plan: Plan, X: Rows, n_targets: int, n_alphas: int) -> int:
+        """Memory that the search takes at least, beside X and Y."""
+        n, D = X.shape[0], plan.n_components
+        statistics = NormalEquations.n_bytes(plan, n, n_targets, X.dtype.itemsize)
+        # The total is in `statistics`; a fold's and what is left without it.
+        matrices = 2 + EIGH_WORKSPACE
+        weights = 8 * n_alphas * D * (3 * n_targets + 1)
+        return statistics + 8 * D**2 * matrices + weights + 3 * _BLOCK_BYTES
+
+    def leave_one_out(self, tally: Tally) -> np.ndarray:
+        """Return the scores of predictions by fits without the row predicted."""
+        path = PrimalPath.of(self._copied_total(), self.alphas, self.fit_intercept)
+        for rows in self._blocks(slice(None)):
+            weight = None if self.weight is None else self.weight[rows]
+            Z = evaluate(self.plan, self.X[rows])
+            tally.add(rows, path.leave_one_out(Z, self.Y[rows], weight))
+        return tally.result()
+
+    def generalised(self) -> np.ndarray:
+        """Return minus the generalised cross-validation scores."""
+        path = PrimalPath.of(self._copied_total(), self.alphas, self.fit_intercept)
+        tally = SquaredError(self.Y, self.weight)
+        for rows in self._blocks(slice(None)):
+            tally.add(rows, path.predict(evaluate(self.plan, self.X[rows])))
+        n, D = self.X.shape[0], self.plan.n_components
+        return _penalised(tally.result(), (n - D + path.freedom) / n)
+
+    def held_out(
+        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+    ) -> np.ndarray:
+        """Return the scores of each split, (n_splits, n_alphas)."""
+        n, D = self.X.shape[0], self.plan.n_components
+        parts: list[NormalEquations | None] = [None] * len(splits)
+        if _are_folds(splits, n) and 8 * D**2 * len(splits) <= self.spare:
+            parts = [self._statistics(test) for _, test in splits]
+            self._total = added([part for part in parts if part is not None])
+        return np.array(
+            [
+                self._scores(train, test, part, tallies(test))
+                for (train, test), part in zip(splits, parts, strict=True)
+            ]
+        )
+
+    def _scores(
+        self,
+        train: np.ndarray,
+        test: np.ndarray,
+        part: NormalEquations | None,
+        tally: Tally,
+    ) -> np.ndarray:
+        """Return the scores of one split; `part` are the statistics of `test`."""
+        n = self.X.shape[0]
+        if part is None and len(test) <= len(train) and _divide(train, test, n):
+            part = self._statistics(test)
+        statistics = (
+            self._statistics(train) if part is None else subtracted(self.total, part)
+        )
+        path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
+        for rows in self._blocks(test):
+            tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
+        return tally.result()
+
+    def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
+        """Return the weights of features, (D, k), and intercepts; ends the search."""
+        return self.total.solve(alpha, self.fit_intercept, overwrite=True)
+
+    @property
+    def total(self) -> NormalEquations:
+        """The statistics of all rows."""
+        if self._total is None:
+            self._total = self._statistics(slice(None))
+        return self._total
+
+    def _copied_total(self) -> NormalEquations:
+        return replace(self.total, gram=self.total.gram.copy())
+
+    def _statistics(self, rows: Any) -> NormalEquations:
+        out = NormalEquations.empty(self.plan.n_components, self.Y.shape[1])
+        out.weight_unit = self.unit  # one for all folds: they are added
+        weight = None if self.weight is None else self.weight[rows]
+        out.add(self.plan, self.X[rows], self.Y[rows], weight)
+        return out
+
+    def _blocks(self, rows: Any) -> Any:
+        """Yield slices of `rows` whose features fit a block in float64."""
+        n = self.X.shape[0] if isinstance(rows, slice) else len(rows)
+        width = self.plan.n_components + len(self.alphas) * self.Y.shape[1]
+        return row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width, at_least=16))
+
+
+def _kept(plan: Plan, X: Rows) -> tuple[Plan, np.ndarray]:
+    """Return rows of features, and the plan that leaves them as they are.
+
+    They are the rows of a linear kernel: what needs rows and a plan takes them.
+    """
+    Z = evaluate(plan, X)
+    return fit_plan(Linear(), Z, None, plan.n_components, Stream(0)), Z
+
+
+# -- more features than rows, or the exact kernel ---------------------------------
+
+
+class DualSearch:
+    """An n × n system at every penalty.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n, n)
+        The upper triangle of the Gram matrix; the search uses it up.
+    Y, weight, alphas, fit_intercept : as in :class:`PrimalSearch`
+    """
+
+    def __init__(
+        self,
+        gram: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        alphas: np.ndarray,
+        fit_intercept: bool,
+    ):
+        self.gram = gram
+        self.Y = Y
+        self.weight = weight
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+
+    @staticmethod
+    def n_bytes(n: int, n_targets: int, n_alphas: int) -> int:
+        """Memory beside what makes the Gram matrix."""
+        copies = 1 + EIGH_WORKSPACE
+        rows = 8 * n * n_alphas * (6 * n_targets + 2)
+        return dual_bytes(n, n_targets) + 8 * n**2 * copies + rows
+
+    def leave_one_out(self, tally: Tally) -> np.ndarray:
+        """Return the scores of predictions by fits without the row predicted."""
+        tally.add(slice(0, len(self.Y)), self._path().leave_one_out())
+        return tally.result()
+
+    def generalised(self) -> np.ndarray:
+        """Return minus the generalised cross-validation scores."""
+        path = self._path()
+        tally = SquaredError(self.Y, self.weight)
+        tally.add(slice(0, len(self.Y)), self.Y - path.residuals())
+        return _penalised(tally.result(), path.freedom / len(self.Y))
+
+    def held_out(
+        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+    ) -> np.ndarray:
+        """Return the scores of each split, (n_splits, n_alphas)."""
+        gram = mirrored(self.gram)
+        scores = []
+        for train, test in splits:
+            weight = None if self.weight is None else self.weight[train]
+            path = DualPath.of(
+                gram[np.ix_(train, train)],
+                self.Y[train],
+                weight,
+                self.alphas,
+                self.fit_intercept,
+            )
+            tally = tallies(test)
+            tally.add(slice(0, len(test)), path.predict(gram[np.ix_(test, train)]))
+            scores.append(tally.result())
+        return np.array(scores)
+
+    def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
+        """Return the weights of rows, (n, k), and intercepts; ends the search."""
+        return solve_dual(
+            lambda: self.gram, self.Y, self.weight, alpha, self.fit_intercept
+        )
+
+    def _path(self) -> DualPath:
+        return DualPath.of(
+            self.gram.copy(), self.Y, self.weight, self.alphas, self.fit_intercept
+        )
+
+
+def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+    """Return mean squared residuals over the squared share of freedom."""
+    return score / np.maximum(freedom, np.finfo(float).eps) ** 2
+
+
+def _divide(train: np.ndarray, test: np.ndarray, n: int) -> bool:
+    """Tell whether every one of n rows is in one of the two, and once."""
+    counts = np.bincount(np.concatenate([train, test]), minlength=n)
+    return bool(np.all(counts == 1))
+
+
+def _are_folds(splits: list[Split], n: int) -> bool:
+    """Tell whether every row is tested once, by a fit on all rows not tested."""
+    tested = np.bincount(np.concatenate([test for _, test in splits]), minlength=n)
+    return bool(np.all(tested == 1)) and all(_divide(*split, n) for split in splits)

@@ -1,0 +1,291 @@
+"""Ridge regression at every penalty at once, from one eigendecomposition.
+
+With M = V diag(λ) Vᵀ the matrix of a system of :mod:`randkern.models._systems`,
+(M + αI)⁻¹ = V diag(1/(λ + α)) Vᵀ for every α. The hat matrix H of a fit, its
+intercept included, then gives the residual that row i has in a fit without it,
+
+e_i = (y_i − ŷ_i)/(1 − H_ii),
+
+features and kernel being kept, and the generalised cross-validation score, in
+which the mean of H_ii stands for each of them (Golub, Heath and Wahba 1979).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+
+from randkern.blocks import row_blocks
+from randkern.models._systems import (
+    NormalEquations,
+    _symmetric_product,
+    power_of_two,
+)
+
+__all__ = ["DualPath", "PrimalPath", "added", "eigenpairs", "mirrored", "subtracted"]
+
+_TILE = 1024
+# LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes
+# a workspace of twice its size.
+EIGH_WORKSPACE = 2
+# A residual of a fit that goes through its row says nothing about that row.
+_LEAST_FREEDOM = np.finfo(float).eps
+
+
+def eigenpairs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues, at least 0, and eigenvectors, (n, n), of M ⪰ 0.
+
+    `matrix` is C-contiguous float64; its upper triangle is read, and it is
+    **overwritten**.
+    """
+    if not np.isfinite(np.einsum("ij->", matrix)):
+        raise ValueError(
+            "the Gram matrix overflowed: it is not finite. Scale the input down "
+            "(for instance with sklearn.preprocessing.MaxAbsScaler)."
+        )
+    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
+    # on its lower triangle, our upper one.
+    values, vectors = scipy.linalg.eigh(
+        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
+    )
+    return np.maximum(values, 0.0), vectors
+
+
+def mirrored(gram: np.ndarray) -> np.ndarray:
+    """Copy the strict upper triangle to the lower one, and return the array."""
+    for rows in row_blocks(len(gram), _TILE):
+        gram[rows, : rows.start] = gram[: rows.start, rows].T
+        tile = gram[rows, rows]
+        lower = np.tril_indices(len(tile), -1)
+        tile[lower] = tile.T[lower]
+    return gram
+
+
+def added(parts: list[NormalEquations]) -> NormalEquations:
+    """Return the statistics of all rows from those of some rows each."""
+    first, *others = parts
+    total = replace(
+        first,
+        gram=first.gram.copy(),
+        cross=first.cross.copy(),
+        feature_sum=first.feature_sum.copy(),
+        target_sum=first.target_sum.copy(),
+    )
+    for part in others:
+        total.gram += part.gram
+        total.cross += part.cross
+        total.feature_sum += part.feature_sum
+        total.target_sum += part.target_sum
+        total.weight_sum += part.weight_sum
+    return total
+
+
+def subtracted(total: NormalEquations, part: NormalEquations) -> NormalEquations:
+    """Return the statistics of the rows of `total` that are not in `part`."""
+    return replace(
+        total,
+        gram=total.gram - part.gram,
+        cross=total.cross - part.cross,
+        feature_sum=total.feature_sum - part.feature_sum,
+        target_sum=total.target_sum - part.target_sum,
+        weight_sum=total.weight_sum - part.weight_sum,
+    )
+
+
+def _by_penalty(values: np.ndarray, n_alphas: int) -> np.ndarray:
+    """Return (n, n_alphas·k) as (n_alphas, n, k)."""
+    return np.moveaxis(values.reshape(len(values), n_alphas, -1), 1, 0)
+
+
+@dataclass(frozen=True)
+class PrimalPath:
+    """The weights of features at every penalty.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (D, D)
+        Eigenvectors of Σ w_i (z_i − z̄)(z_i − z̄)ᵀ.
+    shrinkage : ndarray of shape (D, n_alphas)
+        1/(λ + α).
+    freedom : ndarray of shape (n_alphas,)
+        D − tr H, with the intercept: n − D more are the degrees of freedom of the
+        residual of n rows.
+    weights : ndarray of shape (D, n_alphas·k)
+    mean, target_mean : ndarray of shape (D,), (k,)
+        z̄ and ȳ; zero without an intercept.
+    weight_unit : float
+        The unit of the weights w_i within.
+    weight_sum : float
+        Σ w_i; infinite without an intercept, which then has no leverage.
+    """
+
+    vectors: np.ndarray
+    shrinkage: np.ndarray
+    freedom: np.ndarray
+    weights: np.ndarray
+    mean: np.ndarray
+    target_mean: np.ndarray
+    weight_unit: float
+    weight_sum: float
+
+    @classmethod
+    def of(
+        cls, statistics: NormalEquations, alphas: np.ndarray, fit_intercept: bool
+    ) -> PrimalPath:
+        """Decompose the normal equations, whose Gram matrix is **overwritten**."""
+        gram, cross = statistics.gram, statistics.cross
+        mean, target_mean = np.zeros(len(gram)), np.zeros(cross.shape[1])
+        if fit_intercept:
+            mean = statistics.feature_sum / statistics.weight_sum
+            target_mean = statistics.target_sum / statistics.weight_sum
+            for rows in row_blocks(len(gram), _TILE):
+                gram[rows] -= np.outer(mean[rows], statistics.feature_sum)
+            cross = cross - np.outer(mean, statistics.target_sum)
+        values, vectors = eigenpairs(gram)
+        unit = statistics.weight_unit or 1.0
+        shifts = alphas / unit
+        shrinkage = 1.0 / (values[:, None] + shifts)
+        rotated = shrinkage[:, :, None] * (vectors.T @ cross)[:, None, :]
+        return cls(
+            vectors=vectors,
+            shrinkage=shrinkage,
+            freedom=(shifts * shrinkage).sum(axis=0) - fit_intercept,
+            weights=vectors @ rotated.reshape(len(gram), -1),
+            mean=mean,
+            target_mean=target_mean,
+            weight_unit=unit,
+            weight_sum=statistics.weight_sum if fit_intercept else np.inf,
+        )
+
+    def predict(self, Z: np.ndarray) -> np.ndarray:
+        """Return predictions for rows of features, (n_alphas, n, k)."""
+        return self._predict(Z - self.mean)
+
+    def leave_one_out(
+        self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray | None
+    ) -> np.ndarray:
+        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        centred = Z - self.mean  # float64, as the mean is
+        relative = np.ones(len(Z)) if weight is None else weight / self.weight_unit
+        leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
+        leverage += 1.0 / self.weight_sum
+        freedom = np.maximum(1.0 - relative[:, None] * leverage, _LEAST_FREEDOM)
+        return Y - (Y - self._predict(centred)) / freedom.T[:, :, None]
+
+    def _predict(self, centred: np.ndarray) -> np.ndarray:
+        values = _by_penalty(centred @ self.weights, self.shrinkage.shape[1])
+        return values + self.target_mean
+
+
+@dataclass(frozen=True)
+class DualPath:
+    """The weights of rows at every penalty.
+
+    Attributes
+    ----------
+    targets : ndarray of shape (n, k)
+        Y.
+    root : ndarray of shape (n,)
+        √w_i, the weights being relative to `weight_unit`.
+    solved : ndarray of shape (n, n_alphas·k)
+        C = (K̃ + αI)⁻¹ S(Y − ȳ), with K̃ = S(K − centring)S and S = diag(√w_i).
+    diagonal : ndarray of shape (n, n_alphas)
+        That of (I − H)/α.
+    freedom : ndarray of shape (n_alphas,)
+        tr(I − H).
+    shifts : ndarray of shape (n_alphas,)
+        α over the unit of the weights.
+    means, target_mean : ndarray of shape (n,), (k,)
+        Of the columns of K and of Y; zero without an intercept.
+    """
+
+    targets: np.ndarray
+    root: np.ndarray
+    solved: np.ndarray
+    diagonal: np.ndarray
+    freedom: np.ndarray
+    shifts: np.ndarray
+    means: np.ndarray
+    target_mean: np.ndarray
+    fit_intercept: bool
+
+    @classmethod
+    def of(
+        cls,
+        gram: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        alphas: np.ndarray,
+        fit_intercept: bool,
+    ) -> DualPath:
+        """Decompose a Gram matrix, which is **overwritten**; all w_i are positive."""
+        n, n_targets = Y.shape
+        unit = power_of_two(weight)
+        relative = np.ones(n) if weight is None else weight / unit
+        root, shifts = np.sqrt(relative), alphas / unit
+        means, target_mean, added_value = np.zeros(n), np.zeros(n_targets), 0.0
+        share = relative / relative.sum()
+        if fit_intercept:
+            target_mean = share @ Y
+            means = _symmetric_product(gram, share)
+            grand = float(share @ means)
+        for rows in row_blocks(n, _TILE):
+            if fit_intercept:
+                gram[rows] -= means[rows, None] + means - grand
+            gram[rows] *= root[rows, None] * root
+        if fit_intercept:
+            # K̃ has the null vector √share, that of the intercept. It is given the
+            # eigenvalue tr K̃: near zero rounding would decide what it adds.
+            added_value = float(np.trace(gram)) or 1.0
+            for rows in row_blocks(n, _TILE):
+                gram[rows] += np.sqrt(added_value * share[rows, None]) * np.sqrt(
+                    added_value * share
+                )
+        values, vectors = eigenpairs(gram)
+        shrinkage = 1.0 / (values[:, None] + shifts)
+        rotated = vectors.T @ (root[:, None] * (Y - target_mean))
+        solved = (shrinkage[:, :, None] * rotated[:, None, :]).reshape(n, -1)
+        diagonal = np.empty((n, len(alphas)))
+        for rows in row_blocks(n, _TILE):
+            diagonal[rows] = vectors[rows] ** 2 @ shrinkage
+        freedom = shrinkage.sum(axis=0)
+        if fit_intercept:
+            diagonal -= share[:, None] / (added_value + shifts)
+            freedom -= 1.0 / (added_value + shifts)
+        return cls(
+            targets=Y,
+            root=root,
+            solved=vectors @ solved,
+            diagonal=np.maximum(diagonal, _LEAST_FREEDOM / shifts),
+            freedom=shifts * freedom,
+            shifts=shifts,
+            means=means,
+            target_mean=target_mean,
+            fit_intercept=fit_intercept,
+        )
+
+    @property
+    def n_alphas(self) -> int:
+        return len(self.shifts)
+
+    def predict(self, K: np.ndarray) -> np.ndarray:
+        """Return predictions from kernel values of new rows with these, (m, n)."""
+        dual = self.root[:, None] * self.solved
+        constant = np.zeros(dual.shape[1])
+        if self.fit_intercept:
+            share = self.root**2 / np.sum(self.root**2)
+            dual -= np.outer(share, dual.sum(axis=0))
+            constant = -self.means @ dual
+        return _by_penalty(K @ dual + constant, self.n_alphas) + self.target_mean
+
+    def residuals(self) -> np.ndarray:
+        """Return Y − Ŷ, (n_alphas, n, k)."""
+        unscaled = _by_penalty(self.solved / self.root[:, None], self.n_alphas)
+        return self.shifts[:, None, None] * unscaled
+
+    def leave_one_out(self) -> np.ndarray:
+        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        unscaled = _by_penalty(self.solved / self.root[:, None], self.n_alphas)
+        return self.targets - unscaled / self.diagonal.T[:, :, None]

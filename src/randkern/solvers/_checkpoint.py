@@ -1,0 +1,83 @@
+"""Where an iteration stands, on disk: an interrupted one goes on from there."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from randkern._files import atomic_write
+from randkern.exceptions import CheckpointError
+
+__all__ = ["Checkpoint"]
+
+# At most this share of the time goes into writing.
+_SHARE = 0.05
+
+
+class Checkpoint:
+    """A file of named arrays, replaced as a whole.
+
+    It is written beside its final name and then renamed, so that a process that is
+    killed leaves the last complete state behind.
+
+    Parameters
+    ----------
+    path : str or Path
+        Its folder must exist.
+    attached : dict of str to array, optional
+        Saved with every state.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from randkern.solvers import Checkpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoint = Checkpoint(folder + "/fit.npz")
+    ...     checkpoint.save({"value": np.arange(3)})
+    ...     print(checkpoint.load()["value"])
+    [0 1 2]
+    """
+
+    def __init__(self, path: Any, attached: dict[str, Any] | None = None):
+        self.path = Path(path)
+        self.attached = attached or {}
+        self._saved_at = -np.inf
+        self._seconds = 0.0
+        if not self.path.parent.is_dir():
+            raise CheckpointError(
+                f"the folder of checkpoint={str(path)!r} does not exist; create it."
+            )
+
+    def load(self) -> dict[str, np.ndarray] | None:
+        """Return the arrays of the file, or None if there is none."""
+        try:
+            with np.load(self.path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise CheckpointError(
+                f"{self.path} is not a checkpoint, or is damaged ({error}); delete it "
+                "to start anew, or name another file."
+            ) from error
+
+    def save(self, arrays: dict[str, Any]) -> None:
+        """Replace the file."""
+        began = time.perf_counter()
+        with atomic_write(self.path) as file:
+            np.savez(file, **arrays, **self.attached)
+        self._saved_at = time.perf_counter()
+        self._seconds = self._saved_at - began
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed that writing does not slow the work."""
+        return _SHARE * (time.perf_counter() - self._saved_at) >= self._seconds
+
+    def remove(self) -> None:
+        """Delete the file, once what it stood for is done."""
+        self.path.unlink(missing_ok=True)
