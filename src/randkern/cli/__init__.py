@@ -36,7 +36,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import bench, compare, console
+    from . import bench, compare, console, tune
 
     app = typer.Typer(
         name="randkern",
@@ -48,5 +48,6 @@ def _build_app() -> Any:
     )
     app.callback()(console.options)
     app.command("compare")(compare.command)
+    app.command("tune")(tune.command)
     app.add_typer(bench.application, name="bench")
     return app

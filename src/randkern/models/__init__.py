@@ -1,5 +1,11 @@
 """Models on random features, or on the exact kernel."""
 
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
 
-__all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
+__all__ = [
+    "KernelRidgeClassifier",
+    "KernelRidgeClassifierCV",
+    "KernelRidgeRegressor",
+    "KernelRidgeRegressorCV",
+]

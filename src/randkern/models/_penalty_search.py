@@ -253,8 +253,9 @@ class PrimalSearch:
         return replace(self.total, gram=self.total.gram.copy())
 
     def _statistics(self, rows: Any) -> NormalEquations:
-        out = NormalEquations.empty(self.plan.n_components, self.Y.shape[1])
-        out.weight_unit = self.unit  # one for all folds: they are added
+        # One unit for all folds: they are added.
+        D, k = self.plan.n_components, self.Y.shape[1]
+        out = NormalEquations.empty(D, k, self.unit)
         weight = None if self.weight is None else self.weight[rows]
         out.add(self.plan, self.X[rows], self.Y[rows], weight)
         return out

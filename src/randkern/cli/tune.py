@@ -1,0 +1,282 @@
+"""``randkern tune``: a grid of hyperparameters, on your data."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from .compare import _bytes
+from .console import output, progress_bar, user_messages
+
+__all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
+
+
+def command(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another "
+            "name that randkern.datasets knows, or a .csv or .parquet file."
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data set's files.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict, for a file.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="classification or regression, for a file; by default guessed from "
+            "the target's values."
+        ),
+    ] = None,
+    kernels: Annotated[
+        str,
+        typer.Option(
+            help="Of gaussian, laplacian, cauchy, matern[:NU], "
+            "rational-quadratic[:ALPHA], linear, optical[:DEGREE]."
+        ),
+    ] = "gaussian,optical",
+    n_components: Annotated[
+        str, typer.Option(help="Number of random features, or exact.")
+    ] = "1000",
+    alphas: Annotated[
+        str, typer.Option(help="Penalties; auto: nine decades, by kernel.")
+    ] = "auto",
+    scales: Annotated[
+        str, typer.Option(help="What the features are multiplied by.")
+    ] = "0.01,0.1,1,10",
+    lengthscales: Annotated[
+        str, typer.Option(help="Lengthscales; auto: 1/8 to 8 of the data's own.")
+    ] = "auto",
+    biases: Annotated[
+        str,
+        typer.Option(
+            help="Biases of the optical kernel; auto: 0 to 16 mean squared norms."
+        ),
+    ] = "auto",
+    validation: Annotated[
+        str,
+        typer.Option(
+            help="loo (leave-one-out, in closed form), holdout (a quarter of the "
+            "training rows), or a number of folds."
+        ),
+    ] = "loo",
+    optuna: Annotated[
+        bool,
+        typer.Option(
+            "--optuna",
+            help="Let Optuna propose lengthscales or biases between the ends of their "
+            "grid.",
+        ),
+    ] = False,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
+    ] = 20,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
+    ] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and tune.png.")
+    ] = Path("randkern-tune"),
+) -> None:
+    """Which penalty, scale, and lengthscale or bias suit the data?
+
+    Every setting of a kernel is decomposed once for all penalties and scales. The
+    best of each kernel is fitted on all training rows and scored on test rows (a
+    quarter, held out, where the data has none). Prints a table; writes results.json
+    and tune.png.
+    """
+    with user_messages():
+        from ..datasets import load_dataset
+        from ..experiments.kernel_choices import parse_kernels
+        from ..experiments.records import write_results
+        from ..experiments.tune import tune
+
+        names = [choice.label for choice in parse_kernels(kernels)]
+        grid = {
+            "alphas": parse_numbers(alphas, "--alphas"),
+            "scales": parse_numbers(scales, "--scales", auto=False) or [],
+            "lengthscales": parse_numbers(lengthscales, "--lengthscales"),
+            "biases": parse_numbers(biases, "--biases"),
+        }
+        size = parse_size(n_components)
+        dataset = load_dataset(data, data_dir=data_dir, target=target, task=task)
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = tune(
+                dataset,
+                names,
+                n_components=size,
+                alphas=grid["alphas"],
+                scales=grid["scales"] or [],
+                lengthscales=grid["lengthscales"],
+                biases=grid["biases"],
+                validation=int(validation) if validation.isdecimal() else validation,
+                n_trials=trials if optuna else None,
+                memory_limit=_bytes(memory_limit),
+                random_state=seed,
+                progress=progress,
+            )
+        results["arguments"].update(
+            data=data,
+            data_dir=None if data_dir is None else str(data_dir),
+            target=target,
+            task=task,
+        )
+        written = [write_results(results, out / "results.json")]
+        figure = _figure(results, out / "tune.png")
+    _print(results, [*written, *figure])
+
+
+def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
+    """Read comma-separated numbers, or ``auto`` (None).
+
+    Examples
+    --------
+    >>> from randkern.cli.tune import parse_numbers
+    >>> parse_numbers("1e-3, 1", "--alphas")
+    [0.001, 1.0]
+    """
+    if auto and text.strip().lower() == "auto":
+        return None
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        kind = "auto or numbers" if auto else "numbers"
+        raise ValueError(
+            f"{option} takes {kind} separated by commas, got {text!r}; for instance "
+            "0.1,1,10"
+        ) from error
+
+
+def parse_size(text: str) -> int | None:
+    """Read a number of features, or ``exact`` (None).
+
+    Examples
+    --------
+    >>> from randkern.cli.tune import parse_size
+    >>> parse_size("1_000")
+    1000
+    """
+    plain = text.strip().lower().replace("_", "")
+    if plain == "exact":
+        return None
+    if not plain.isdecimal() or int(plain) < 1:
+        raise ValueError(
+            "--n-components takes a positive whole number or exact, got "
+            f"{text!r}; for instance 1000"
+        )
+    return int(plain)
+
+
+def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
+    """Return a table with a row for each lengthscale or bias: its best cell."""
+    described = results["dataset"]
+    share = described["task"] == "classification"
+    table = Table(
+        title=f"{described['name']}: {described['metric']} by "
+        f"{described['validation']} on {described['n_train']:,} training rows, "
+        f"{described['n_features']:,} columns",
+        title_justify="left",
+        title_style="" if plain else "bold",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+    )
+    table.add_column("kernel")
+    for heading in ("setting", "scale", "alpha", "validation error", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    records = list(results["records"])
+    for position, setting in enumerate(results["settings"]):
+        own = [r for r in records if _is_of(r, setting)]
+        best = min(own, key=lambda record: record["validation_error"])
+        named = best["hyperparameters"]
+        after = results["settings"][position + 1 : position + 2]
+        table.add_row(
+            setting["kernel"],
+            _open_value(named),
+            f"{named['scale']:.4g}",
+            f"{named['alpha']:.4g}",
+            _error(best["validation_error"], share),
+            f"{setting['seconds']:.3f}",
+            end_section=bool(after) and after[0]["kernel"] != setting["kernel"],
+        )
+    return table
+
+
+def _is_of(record: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    return record["kernel"] == setting["kernel"] and all(
+        record["hyperparameters"][name] == value
+        for name, value in setting["hyperparameters"].items()
+    )
+
+
+def _open_value(named: Mapping[str, float]) -> str:
+    for name in ("lengthscale", "bias"):
+        if name in named:
+            return f"{name} {named[name]:.4g}"
+    return ""
+
+
+def _error(value: float, share: bool) -> str:
+    return f"{100 * value:.2f} %" if share else f"{value:.4f}"
+
+
+def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
+    """Write the figure; return nothing where matplotlib or records are missing."""
+    from ..plots import plot_tune, save_figure
+
+    path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
+    if not results["records"]:
+        return []
+    described = results["dataset"]
+    try:
+        figure = plot_tune(
+            results["records"],
+            dataset=described["name"],
+            metric=f"{described['metric']}, {described['validation']}",
+            percent=described["task"] == "classification",
+        )
+    except ModuleNotFoundError:
+        typer.echo(
+            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
+            err=True,
+        )
+        return []
+    return [save_figure(figure, path)]
+
+
+def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
+    """Print the table, the best of each kernel, what was skipped, and the files."""
+    console = output()
+    share = results["dataset"]["task"] == "classification"
+    if results["settings"]:
+        console.print(settings_table(results, plain=not console.is_terminal))
+    for kernel, best in results["best"].items():
+        named = ", ".join(f"{k} {v:.4g}" for k, v in best["hyperparameters"].items())
+        validated = _error(best["validation_error"], share)
+        tested = _error(best["test_error"], share)
+        console.print(f"{kernel}: {named}: validation {validated}, test {tested}")
+        if best["at_edge"]:
+            console.print(
+                f"{kernel}: the best {' and '.join(best['at_edge'])} is at the edge of "
+                "the grid; a wider one may be better"
+            )
+    for note in results["skipped"]:
+        console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
+    for note in results["warnings"]:
+        console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+
+
+def _setting(note: Mapping[str, Any]) -> str:
+    named = note["hyperparameters"]
+    return ", ".join(f"{k} {v:.4g}" for k, v in named.items()) or "its only setting"

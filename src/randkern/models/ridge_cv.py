@@ -1,0 +1,449 @@
+"""Kernel ridge regression and classification that choose their penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import is_classifier
+from sklearn.metrics import check_scoring, get_scorer_names
+from sklearn.model_selection import check_cv
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+
+from randkern._memory import resolve_memory_limit
+from randkern._validation import Rows
+from randkern.blocks import RowBlocks, row_blocks
+from randkern.kernels import Kernel
+from randkern.models._penalty_search import (
+    DualSearch,
+    PredictionScore,
+    PrimalSearch,
+    Split,
+    SquaredError,
+    Tally,
+)
+from randkern.models._ridge import KernelRidge
+from randkern.models._systems import (
+    check_memory,
+    exact_gram,
+    feature_gram,
+    feature_gram_bytes,
+)
+from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.plan import evaluate
+from randkern.solvers import Solution
+
+__all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
+
+DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+_FEATURE_COLUMNS = 2048
+
+
+_CONSTRAINTS: dict[str, Any] = {
+    name: allowed
+    for name, allowed in KernelRidge._parameter_constraints.items()
+    if name not in ("alpha", "solver", "checkpoint")
+} | {
+    "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
+    "scoring": [StrOptions(set(get_scorer_names())), callable, None],
+    "cv": [StrOptions({"gcv"}), "cv_object"],
+}
+
+
+def _adds_rows(estimator: Any) -> bool:
+    name = type(estimator).__name__
+    raise AttributeError(
+        f"{name} chooses alpha on all rows at once; to add rows, use "
+        f"{name.removesuffix('CV')} with the alpha_ that it finds."
+    )
+
+
+class _ChoosesAlpha(KernelRidge):
+    """Fitting weights to targets at the best of several penalties."""
+
+    alphas: Any
+    scoring: Any
+    cv: Any
+    checkpoint = None  # nothing is iterated
+
+    @available_if(_adds_rows)
+    def partial_fit(self, X: Any, y: Any) -> NoReturn:
+        """Not available: the penalty is chosen on all rows at once."""
+        raise NotImplementedError
+
+    @available_if(_adds_rows)
+    def solve(self) -> NoReturn:
+        """Not available, as `partial_fit`."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        super()._forget()
+        for name in ("alpha_", "best_score_", "cv_results_"):
+            self.__dict__.pop(name, None)
+
+    def _fit_targets(
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Choose the penalty, then fit weights to targets of shape (n, k)."""
+        self._forget()
+        limit = resolve_memory_limit(self.memory_limit)
+        alphas = _checked_alphas(self.alphas)
+        if self.cv == "gcv" and self.scoring is not None:
+            raise ValueError(
+                f"cv='gcv' is a score of its own, got scoring={self.scoring!r}; use "
+                "cv=None (leave-one-out) or folds with it."
+            )
+        self._prepare(X, sample_weight)
+        splits = self._splits(X, Y, sample_weight)
+        kept: Any = slice(None)
+        if sample_weight is not None and not np.all(sample_weight):
+            # Rows of no weight are in no fit and no score.
+            kept = np.flatnonzero(sample_weight)
+            splits = [_among(kept, split) for split in splits]
+            Y, sample_weight = Y[kept], sample_weight[kept]
+        if len(Y) < 2:
+            raise ValueError(
+                f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
+                "expected at least 2 rows of positive weight."
+            )
+        search = self._search(X[kept], Y, sample_weight, alphas, limit)
+        self._choose(search, Y, sample_weight, alphas, splits)
+        solution, intercept = search.solve(self.alpha_)
+        if isinstance(search, PrimalSearch):
+            self._store(solution, solution.value, intercept)
+        else:
+            self._store_dual(X, kept, solution, intercept)
+
+    def _fit_stream(self, blocks: RowBlocks, y: Any, sample_weight: Any) -> NoReturn:
+        name = type(self).__name__
+        raise ValueError(
+            f"{name} chooses alpha on rows in memory, got RowBlocks; choose it on a "
+            f"sample of rows, and fit {name.removesuffix('CV')} to the blocks."
+        )
+
+    def _search(
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        alphas: np.ndarray,
+        limit: int,
+    ) -> PrimalSearch | DualSearch:
+        """Return the smaller of the two systems, if its search fits the memory."""
+        n, k, n_alphas = X.shape[0], Y.shape[1], len(alphas)
+        advice = "Use fewer components"
+        predictions = 8 * n_alphas * Y.size if self.scoring or self.cv else 0
+        if self.plan_ is not None and self.plan_.n_components <= n:
+            D = self.plan_.n_components
+            needed = predictions + PrimalSearch.n_bytes(self.plan_, X, k, n_alphas)
+            what = f"decomposing the {D} x {D} normal equations of n_components={D}"
+            check_memory(needed, limit, what, advice)
+            return PrimalSearch(
+                self.plan_, X, Y, weight, alphas, self.fit_intercept, limit - needed
+            )
+        needed = predictions + DualSearch.n_bytes(n, k, n_alphas)
+        what = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
+        if self.plan_ is None:
+            advice = "Use random features (for instance n_components=1000)"
+        else:
+            needed += feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
+            what = f"decomposing the {n} x {n} dual system of {n} rows"
+        check_memory(needed, limit, what, advice)
+        gram = (
+            exact_gram(self.kernel_, X)
+            if self.plan_ is None
+            else feature_gram(self.plan_, X)
+        )
+        return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
+
+    def _choose(
+        self,
+        search: PrimalSearch | DualSearch,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        alphas: np.ndarray,
+        splits: list[Split],
+    ) -> None:
+        """Score every penalty and keep the best, the first of equals."""
+
+        def tally(rows: Any) -> Tally:
+            part = None if weight is None else weight[rows]
+            if self.cv is None and self.scoring is None:
+                return SquaredError(Y[rows], part)
+            y = self._as_given(Y[rows])
+            shape = Y[rows].shape if self._many_targets else (len(y),)
+            classes = getattr(self, "classes_", None)
+            scorer = check_scoring(self, self.scoring)
+            return PredictionScore(scorer, y, part, classes, len(alphas), shape)
+
+        results: dict[str, np.ndarray] = {"param_alpha": alphas}
+        if self.cv == "gcv":
+            scores = search.generalised()
+        elif self.cv is None:
+            scores = search.leave_one_out(tally(slice(None)))
+        else:
+            by_split = search.held_out(splits, tally)
+            for position, part in enumerate(by_split):
+                results[f"split{position}_test_score"] = part
+            results["std_test_score"] = by_split.std(axis=0)
+            scores = by_split.mean(axis=0)
+        finite = np.where(np.isfinite(scores), scores, -np.inf)
+        best = int(finite.argmax())
+        if not np.isfinite(scores[best]):
+            raise ValueError(
+                f"no alpha has a finite score, got {scores.tolist()}; the folds may "
+                "be too small for scoring, or the targets too large."
+            )
+        results["mean_test_score"] = scores
+        results["rank_test_score"] = rankdata(-finite, method="min").astype(int)
+        self.cv_results_ = results
+        self.alpha_ = float(alphas[best])
+        self.best_score_ = float(scores[best])
+
+    def _splits(self, X: Rows, Y: np.ndarray, weight: np.ndarray | None) -> list[Split]:
+        """Return (training, validation) rows; none for what leaves rows out."""
+        if self.cv is None or self.cv == "gcv":
+            return []
+        y = self._as_given(Y)
+        cv = check_cv(self.cv, y, classifier=is_classifier(self))
+        splits = [
+            (np.arange(len(Y))[train], np.arange(len(Y))[test])
+            for train, test in cv.split(X, y)
+        ]
+        for train, test in splits:
+            for name, rows in (("training", train), ("validation", test)):
+                if not len(rows) or (weight is not None and not np.any(weight[rows])):
+                    raise ValueError(
+                        f"a split of cv has no {name} row of positive weight; use "
+                        "fewer folds, or shuffle them."
+                    )
+        return splits
+
+    def _as_given(self, Y: np.ndarray) -> np.ndarray:
+        """Return targets of shape (n, k) as labels, or as the user gave them."""
+        if not is_classifier(self):
+            return Y if self._many_targets else Y[:, 0]
+        if Y.shape[1] == 1:
+            return self.classes_[(Y[:, 0] > 0).astype(int)]
+        return self.classes_[Y.argmax(axis=1)]
+
+    def _store_dual(
+        self, X: Rows, kept: Any, solution: Solution, intercept: np.ndarray
+    ) -> None:
+        """Keep the weights of rows, or those of features that they stand for."""
+        dual = np.zeros((X.shape[0], solution.value.shape[1]))
+        dual[kept] = solution.value
+        if self.plan_ is None:
+            self.X_fit_ = X
+            self.dual_coef_ = self._shaped(dual)
+            self.intercept_ = intercept if self._many_targets else float(intercept[0])
+            self.solution_ = solution
+            return
+        weights = np.empty((self.plan_.n_components, dual.shape[1]))
+        for columns in row_blocks(len(weights), _FEATURE_COLUMNS):
+            weights[columns] = evaluate(self.plan_, X, columns).T @ dual
+        self._store(solution, weights, intercept)
+
+
+def _checked_alphas(alphas: Any) -> np.ndarray:
+    values = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
+    if (
+        values.ndim > 1
+        or not values.size
+        or not np.all((values > 0) & np.isfinite(values))
+    ):
+        raise ValueError(
+            f"alphas must be one or more positive finite numbers, got {alphas!r}; for "
+            "instance numpy.logspace(-6, 3, 10)."
+        )
+    return values
+
+
+def _among(kept: np.ndarray, split: Split) -> Split:
+    """Return a split of rows as positions among those that are kept."""
+    position = np.full(kept[-1] + 1, -1)
+    position[kept] = np.arange(len(kept))
+    train, test = (rows[np.isin(rows, kept)] for rows in split)
+    return position[train], position[test]
+
+
+class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
+    r"""Kernel ridge regression that chooses its penalty by cross-validation.
+
+    One eigendecomposition serves every α: with ZᵀZ = V diag(λ) Vᵀ the weights are
+    V diag(1/(λ + α)) VᵀZᵀY, and the residual that row i has in a fit without it is
+
+        (y_i − ŷ_i)/(1 − H_ii),  H = Z (ZᵀZ + αI)⁻¹ Zᵀ
+
+    (weights and the intercept come in as they should). With more features than
+    rows, and for the exact kernel, the n × n matrix is decomposed instead. The
+    model is then that of :class:`KernelRidgeRegressor` with ``alpha=alpha_``.
+
+    Parameters
+    ----------
+    kernel : Kernel, default=None
+        None is ``Gaussian(lengthscale="scale")``.
+    alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
+        Penalties to try, each positive.
+    n_components : int or None, default=1000
+        Number of random features D; None is the exact kernel.
+    scoring : str, callable or None, default=None
+        As in scikit-learn. None: the negative mean squared error for leave-one-out,
+        the coefficient of determination for folds.
+    cv : None, "gcv", int, splitter or iterable, default=None
+        None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
+        cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
+        scoring. An int or a splitter: folds, from normal equations that are
+        accumulated once a fold (those of a fit are the sum less its fold's), with
+        one decomposition a fold.
+    projection : str, default="auto"
+        As in :class:`~randkern.RandomFeatures`.
+    fit_intercept : bool, default=False
+        Whether to fit an unpenalised constant.
+    memory_limit : int, str or None, default=None
+        As in :class:`KernelRidgeRegressor`; a decomposition takes about
+        5·8·min(n, D)² bytes. Features are kept if there is room beside it.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    alpha_ : float
+        The best penalty.
+    best_score_ : float
+        Its score.
+    cv_results_ : dict of ndarray
+        ``param_alpha``, ``mean_test_score`` and ``rank_test_score``, all of shape
+        (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ...
+    kernel_, plan_, coef_, dual_coef_, intercept_, solution_
+        As in :class:`KernelRidgeRegressor`.
+
+    Notes
+    -----
+    The kernel is resolved and its features drawn once, on all rows. Sample weights
+    are those of the fit and of the score; rows of weight zero are in neither.
+
+    References
+    ----------
+    Golub, Heath & Wahba 1979, "Generalized cross-validation as a method for choosing
+    a good ridge parameter"; Rifkin & Lippert 2007, "Notes on regularized least
+    squares".
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = rk.KernelRidgeRegressorCV(
+    ...     n_components=200, scoring="r2", fit_intercept=True, random_state=0)
+    >>> model.fit(X, y).alpha_
+    1.0
+    >>> round(model.best_score_, 2)
+    0.48
+    """
+
+    _parameter_constraints: ClassVar = {**_CONSTRAINTS}
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        alphas: float | Sequence[float] = DEFAULT_ALPHAS,
+        n_components: int | None = 1000,
+        *,
+        scoring: Any = None,
+        cv: Any = None,
+        projection: str = "auto",
+        fit_intercept: bool = False,
+        memory_limit: Any = None,
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.alphas = alphas
+        self.n_components = n_components
+        self.scoring = scoring
+        self.cv = cv
+        self.projection = projection
+        self.fit_intercept = fit_intercept
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+
+class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
+    """Kernel ridge classification that chooses its penalty by cross-validation.
+
+    As :class:`KernelRidgeRegressorCV`, on labels coded ±1; the model is then that of
+    :class:`KernelRidgeClassifier` with ``alpha=alpha_``.
+
+    Parameters
+    ----------
+    kernel : Kernel, default=None
+        None is ``Gaussian(lengthscale="scale")``.
+    alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
+        Penalties to try, each positive.
+    n_components : int or None, default=1000
+        Number of random features D; None is the exact kernel.
+    scoring : str, callable or None, default=None
+        As in scikit-learn. None: the negative mean squared error of the targets ±1
+        for leave-one-out, the accuracy for folds.
+    cv : None, "gcv", int, splitter or iterable, default=None
+        As in :class:`KernelRidgeRegressorCV`; an int stands for stratified folds.
+    projection : str, default="auto"
+        As in :class:`~randkern.RandomFeatures`.
+    fit_intercept : bool, default=False
+        Whether to fit an unpenalised constant.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, as in scikit-learn; they weigh the score too.
+    memory_limit : int, str or None, default=None
+        As in :class:`KernelRidgeRegressorCV`.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    alpha_, best_score_, cv_results_
+        As in :class:`KernelRidgeRegressorCV`.
+    classes_ : ndarray of shape (n_classes,)
+    kernel_, plan_, coef_, dual_coef_, intercept_, solution_
+        As in :class:`KernelRidgeRegressor`.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = rk.KernelRidgeClassifierCV(scoring="accuracy", random_state=0)
+    >>> model.fit(X[:1000], y[:1000]).best_score_ > 0.97
+    True
+    """
+
+    _parameter_constraints: ClassVar = {
+        **_CONSTRAINTS,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        alphas: float | Sequence[float] = DEFAULT_ALPHAS,
+        n_components: int | None = 1000,
+        *,
+        scoring: Any = None,
+        cv: Any = None,
+        projection: str = "auto",
+        fit_intercept: bool = False,
+        class_weight: Any = None,
+        memory_limit: Any = None,
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.alphas = alphas
+        self.n_components = n_components
+        self.scoring = scoring
+        self.cv = cv
+        self.projection = projection
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.memory_limit = memory_limit
+        self.random_state = random_state

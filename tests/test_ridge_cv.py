@@ -1,0 +1,574 @@
+"""The penalty by leave-one-out, generalised cross-validation and folds."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    LeaveOneOut,
+    RepeatedKFold,
+    ShuffleSplit,
+    TimeSeriesSplit,
+)
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+from randkern.models import _penalty_search
+from randkern.solvers import Outcome
+
+N, N_TEST = 24, 9
+KERNEL = rk.Gaussian(2.0)
+ALPHAS = np.array([1e-3, 0.3, 30.0])
+MODELS = {
+    "regressor": (rk.KernelRidgeRegressorCV, rk.KernelRidgeRegressor),
+    "classifier": (rk.KernelRidgeClassifierCV, rk.KernelRidgeClassifier),
+}
+SYSTEMS = pytest.mark.parametrize(
+    "n_components", [11, 41, None], ids=["primal", "dual", "exact"]
+)
+INTERCEPT = pytest.mark.parametrize(
+    "fit_intercept", [False, True], ids=["origin", "intercept"]
+)
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights"])
+
+
+@parametrize_with_checks(
+    [
+        *(chooses() for chooses, _ in MODELS.values()),
+        *(chooses(n_components=None, cv="gcv") for chooses, _ in MODELS.values()),
+        rk.KernelRidgeRegressorCV(cv=2),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, two targets, weights (some of them zero), and rows to predict."""
+    X = rng.normal(size=(N + N_TEST, 3))
+    Y = np.column_stack([np.sin(X[:, 0]) + 4, X[:, 1] * X[:, 2]])
+    Y += 0.1 * rng.normal(size=Y.shape)
+    weights = rng.uniform(0.2, 3, size=N)
+    weights[rng.choice(N, 4, replace=False)] = 0
+    return X[:N], Y[:N], weights, X[N:]
+
+
+class Recorder:
+    """A scorer that keeps the predictions it is asked to judge."""
+
+    def __init__(self):
+        self.predictions = []
+
+    def __call__(self, estimator, X, y, sample_weight=None):
+        self.predictions.append(estimator.predict(X).copy())
+        return r2_score(y, self.predictions[-1], sample_weight=sample_weight)
+
+
+def assert_close(actual, expected, tolerance=1e-8):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+# -- leave-one-out ----------------------------------------------------------------
+
+
+@SYSTEMS
+@INTERCEPT
+@WEIGHTED
+def test_leave_one_out_is_the_loop_of_fits(data, n_components, fit_intercept, weighted):
+    X, Y, weights, _ = data
+    w = weights if weighted else np.ones(N)
+    kept = np.flatnonzero(w)
+    options = {"fit_intercept": fit_intercept, "random_state": 0}
+    recorder = Recorder()
+    model = rk.KernelRidgeRegressorCV(
+        KERNEL, ALPHAS, n_components, scoring=recorder, **options
+    ).fit(X, Y, sample_weight=w if weighted else None)
+    scores = []
+    for alpha, found in zip(ALPHAS, recorder.predictions, strict=True):
+        single = rk.KernelRidgeRegressor(KERNEL, alpha, n_components, **options)
+        loop = np.empty((len(kept), 2))
+        for position, i in enumerate(kept):
+            others = np.delete(np.arange(N), i)
+            single.fit(X[others], Y[others], sample_weight=w[others])
+            loop[position] = single.predict(X[i : i + 1])[0]
+        assert_close(found, loop)
+        squares = ((loop - Y[kept]) ** 2).mean(axis=1)
+        scores.append(-np.average(squares, weights=w[kept]))
+    model.set_params(scoring=None).fit(X, Y, sample_weight=w if weighted else None)
+    np.testing.assert_allclose(model.cv_results_["mean_test_score"], scores, rtol=1e-7)
+    assert model.alpha_ == ALPHAS[np.argmax(scores)]
+    assert model.best_score_ == model.cv_results_["mean_test_score"].max()
+    ranks = model.cv_results_["rank_test_score"]
+    np.testing.assert_array_equal(np.argsort(ranks), np.argsort(scores)[::-1])
+
+
+@pytest.mark.parametrize("n_components", [11, 41], ids=["primal", "dual"])
+@INTERCEPT
+@WEIGHTED
+def test_equals_features_and_ridge_cv(data, n_components, fit_intercept, weighted):
+    X, Y, weights, X_test = data
+    w = np.maximum(weights, 0.1) if weighted else None
+    features = rk.RandomFeatures(KERNEL, n_components, random_state=3).fit(X)
+    Z, Z_test = features.transform(X), features.transform(X_test)
+    for y in (Y[:, 0], Y):
+        for scoring in (None, "r2", "neg_mean_absolute_error"):
+            options = {"scoring": scoring, "fit_intercept": fit_intercept}
+            oracle = RidgeCV(alphas=ALPHAS, **options).fit(Z, y, sample_weight=w)
+            model = rk.KernelRidgeRegressorCV(
+                KERNEL, ALPHAS, n_components, random_state=3, **options
+            ).fit(X, y, sample_weight=w)
+            assert model.alpha_ == oracle.alpha_
+            # RidgeCV divides the weighted squares by the number of rows.
+            unit = 1 if scoring or w is None else N / w.sum()
+            np.testing.assert_allclose(
+                model.best_score_, unit * oracle.best_score_, rtol=1e-7
+            )
+            assert_close(model.coef_, oracle.coef_.reshape(model.coef_.shape))
+            assert_close(model.predict(X_test), oracle.predict(Z_test))
+
+
+@pytest.mark.parametrize("class_weight", [None, {"a": 3.0}], ids=["plain", "weights"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_equals_features_and_ridge_classifier_cv(data, class_weight, n_classes):
+    X, Y, _, X_test = data
+    y = np.array(["a", "b", "c"])[np.digitize(Y[:, 1], [-0.2, 0.5][: n_classes - 1])]
+    for n_components in (11, 41):
+        model = rk.KernelRidgeClassifierCV(
+            KERNEL, ALPHAS, n_components, class_weight=class_weight, random_state=0
+        ).fit(X, y)
+        features = rk.RandomFeatures(KERNEL, n_components, random_state=0).fit(X)
+        oracle = RidgeClassifierCV(
+            ALPHAS, fit_intercept=False, class_weight=class_weight
+        ).fit(features.transform(X), y)
+        assert model.alpha_ == oracle.alpha_
+        assert_close(
+            model.decision_function(X_test),
+            oracle.decision_function(features.transform(X_test)),
+        )
+        np.testing.assert_array_equal(
+            model.predict(X_test), oracle.predict(features.transform(X_test))
+        )
+
+
+def test_a_penalty_near_zero_is_scored(data):
+    """Interpolation: residuals and 1 − H_ii both vanish, their ratio does not."""
+    X, Y, weights, _ = data
+    for n_components in (41, None):
+        for fit_intercept in (False, True):
+            recorder = Recorder()
+            rk.KernelRidgeRegressorCV(
+                rk.Laplacian(3.0),
+                [1e-8],
+                n_components,
+                scoring=recorder,
+                fit_intercept=fit_intercept,
+                random_state=0,
+            ).fit(X, Y[:, 0])
+            single = rk.KernelRidgeRegressor(
+                rk.Laplacian(3.0),
+                1e-8,
+                n_components,
+                fit_intercept=fit_intercept,
+                random_state=0,
+            )
+            loop = [
+                single.fit(np.delete(X, i, 0), np.delete(Y[:, 0], i)).predict(
+                    X[i : i + 1]
+                )[0]
+                for i in range(0, N, 6)
+            ]
+            assert_close(recorder.predictions[0][::6], loop, 1e-5)
+
+
+def test_leave_one_out_is_scikit_learns_splitter(data):
+    X, Y, _, _ = data
+    options = {"fit_intercept": True, "random_state": 0}
+    for n_components in (11, 41, None):
+        closed = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, n_components, **options)
+        closed.fit(X, Y)
+        loop = clone(closed).set_params(
+            cv=LeaveOneOut(), scoring="neg_mean_squared_error"
+        )
+        loop.fit(X, Y)
+        np.testing.assert_allclose(
+            loop.cv_results_["mean_test_score"],
+            closed.cv_results_["mean_test_score"],
+            rtol=1e-7,
+        )
+
+
+# -- generalised cross-validation -------------------------------------------------
+
+
+@SYSTEMS
+@INTERCEPT
+@WEIGHTED
+def test_generalised_score_from_the_hat_matrix(
+    data, n_components, fit_intercept, weighted
+):
+    X, Y, weights, _ = data
+    w = weights if weighted else np.ones(N)
+    model = rk.KernelRidgeRegressorCV(
+        KERNEL,
+        ALPHAS,
+        n_components,
+        cv="gcv",
+        fit_intercept=fit_intercept,
+        random_state=0,
+    ).fit(X, Y, sample_weight=w if weighted else None)
+    kept = np.flatnonzero(w)
+    n = len(kept)
+    single = rk.KernelRidgeRegressor(
+        KERNEL, 1.0, n_components, fit_intercept=fit_intercept, random_state=0
+    )
+    for alpha, score in zip(ALPHAS, model.cv_results_["mean_test_score"], strict=True):
+        single.set_params(alpha=alpha).fit(X[kept], np.eye(n), sample_weight=w[kept])
+        hat = single.predict(X[kept])  # predictions are linear in the targets
+        squares = np.average(
+            ((Y[kept] - hat @ Y[kept]) ** 2).mean(axis=1), weights=w[kept]
+        )
+        np.testing.assert_allclose(
+            score, -squares / (1 - np.trace(hat) / n) ** 2, rtol=1e-6
+        )
+
+
+# -- folds ------------------------------------------------------------------------
+
+FIXED = [(np.arange(16), np.arange(16, 22)), (np.arange(9, 24), np.arange(5))]
+CV = {
+    "int": 4,
+    "shuffled": KFold(5, shuffle=True, random_state=0),
+    "repeated": RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+    "random": ShuffleSplit(3, test_size=0.3, random_state=0),
+    "mostly tested": ShuffleSplit(2, test_size=0.7, random_state=0),
+    "in time": TimeSeriesSplit(3),
+    "fixed": FIXED,
+}
+
+
+@pytest.mark.parametrize("cv", CV.values(), ids=CV)
+@SYSTEMS
+def test_folds_equal_grid_search(data, cv, n_components):
+    X, Y, _, X_test = data
+    # Stratified folds are those of an int, which only the classifier makes.
+    for name in MODELS if cv == 4 else ("regressor",):
+        chooses, fixed = MODELS[name]
+        y = Y[:, 0] if name == "regressor" else np.digitize(Y[:, 1], [-0.2, 0.5])
+        options = {
+            "n_components": n_components,
+            "fit_intercept": True,
+            "random_state": 0,
+        }
+        search = GridSearchCV(fixed(KERNEL, **options), {"alpha": ALPHAS}, cv=cv)
+        search.fit(X, y)
+        model = chooses(KERNEL, ALPHAS, cv=cv, **options).fit(X, y)
+        assert model.alpha_ == search.best_params_["alpha"]
+        np.testing.assert_allclose(model.best_score_, search.best_score_, rtol=1e-7)
+        found = set(model.cv_results_)
+        assert found == {key for key in search.cv_results_ if "score" in key} - {
+            key for key in search.cv_results_ if "time" in key
+        } | {"param_alpha"}
+        for key in found - {"rank_test_score"}:
+            np.testing.assert_allclose(
+                np.asarray(model.cv_results_[key], dtype=float),
+                np.asarray(search.cv_results_[key], dtype=float),
+                atol=1e-7,
+                err_msg=key,
+            )
+        if name == "regressor":
+            assert_close(model.predict(X_test), search.predict(X_test))
+        else:
+            expected = search.decision_function(X_test)
+            assert_close(model.decision_function(X_test), expected)
+
+
+@SYSTEMS
+def test_weighted_folds_by_hand(data, n_components):
+    X, Y, weights, _ = data
+    cv = KFold(3, shuffle=True, random_state=1)
+    model = rk.KernelRidgeRegressorCV(
+        KERNEL, ALPHAS, n_components, cv=cv, fit_intercept=True, random_state=0
+    ).fit(X, Y, sample_weight=weights)
+    for a, alpha in enumerate(ALPHAS):
+        single = rk.KernelRidgeRegressor(
+            KERNEL, alpha, n_components, fit_intercept=True, random_state=0
+        )
+        for position, (train, test) in enumerate(cv.split(X)):
+            single.fit(X[train], Y[train], sample_weight=weights[train])
+            expected = r2_score(
+                Y[test], single.predict(X[test]), sample_weight=weights[test]
+            )
+            found = model.cv_results_[f"split{position}_test_score"][a]
+            np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_scores_of_a_classifier(data):
+    X, Y, _, _ = data
+    y = np.where(Y[:, 1] > 0, "yes", "no")
+    for n_components in (11, 41, None):
+        options = {"n_components": n_components, "random_state": 0}
+        for scoring in ("roc_auc", "f1_macro"):
+            model = rk.KernelRidgeClassifierCV(
+                KERNEL, ALPHAS, cv=3, scoring=scoring, **options
+            ).fit(X, y)
+            search = GridSearchCV(
+                rk.KernelRidgeClassifier(KERNEL, **options),
+                {"alpha": ALPHAS},
+                cv=3,
+                scoring=scoring,
+            ).fit(X, y)
+            np.testing.assert_allclose(
+                model.cv_results_["mean_test_score"],
+                search.cv_results_["mean_test_score"],
+            )
+        closed = rk.KernelRidgeClassifierCV(
+            KERNEL, ALPHAS, scoring="accuracy", **options
+        ).fit(X, y)
+        single = rk.KernelRidgeClassifier(KERNEL, closed.alpha_, **options)
+        loop = [
+            single.fit(np.delete(X, i, 0), np.delete(y, i)).predict(X[i : i + 1])[0]
+            for i in range(N)
+        ]
+        assert closed.best_score_ == accuracy_score(y, loop)
+
+
+# -- the fitted model -------------------------------------------------------------
+
+
+@SYSTEMS
+@WEIGHTED
+@pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
+def test_the_model_is_that_of_the_chosen_penalty(data, n_components, weighted, cv):
+    X, Y, weights, X_test = data
+    w = weights if weighted else None
+    for name, (chooses, fixed) in MODELS.items():
+        y = Y if name == "regressor" else np.digitize(Y[:, 1], [-0.2, 0.5])
+        for kernel in (None, rk.Gaussian("median") + rk.Optical(2)):
+            options = {
+                "n_components": n_components,
+                "fit_intercept": True,
+                "random_state": 5,
+            }
+            model = chooses(kernel, cv=cv, **options).fit(X, y, sample_weight=w)
+            single = fixed(kernel, model.alpha_, **options)
+            single.fit(X, y, sample_weight=w)
+            for attribute in ("coef_", "dual_coef_", "X_fit_", "intercept_"):
+                assert hasattr(model, attribute) == hasattr(single, attribute)
+                if hasattr(single, attribute):
+                    assert_close(
+                        getattr(model, attribute), getattr(single, attribute), 1e-6
+                    )
+            predict = getattr(model, "decision_function", model.predict)
+            expected = getattr(single, "decision_function", single.predict)
+            assert_close(predict(X_test), expected(X_test))
+            assert model.solution_.outcome is Outcome.SUCCESS
+
+
+def test_float32_and_sparse_rows(data):
+    X, Y, weights, X_test = data
+    X, X_test = np.round(X), np.round(X_test)
+    for n_components in (11, 41, None):
+        for cv in (None, "gcv", 3):
+            model = rk.KernelRidgeRegressorCV(
+                KERNEL, ALPHAS, n_components, cv=cv, fit_intercept=True, random_state=0
+            )
+            scores = model.fit(X, Y, sample_weight=weights).cv_results_
+            expected = model.predict(X_test)
+            model.fit(X.astype(np.float32), Y, sample_weight=weights)
+            found = model.cv_results_["mean_test_score"]
+            np.testing.assert_allclose(found, scores["mean_test_score"], rtol=1e-2)
+            assert_close(model.predict(X_test.astype(np.float32)), expected, 1e-3)
+            model.fit(sp.csr_array(X), Y, sample_weight=weights)
+            assert_close(
+                model.cv_results_["mean_test_score"], scores["mean_test_score"]
+            )
+            assert_close(model.predict(sp.csr_array(X_test)), expected)
+
+
+@given(st.integers(-200, 200), st.sampled_from([11, 41, None]), st.booleans())
+def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
+    rng = np.random.default_rng(0)
+    X, y, w = rng.normal(size=(30, 2)), rng.normal(size=30), rng.uniform(1, 2, 30)
+    cv = "gcv" if gcv else None
+    model = rk.KernelRidgeRegressorCV(
+        KERNEL, ALPHAS, n_components, cv=cv, fit_intercept=True, random_state=0
+    )
+    expected = model.fit(X, y, sample_weight=w).cv_results_["mean_test_score"]
+    best = model.alpha_
+    factor = 2.0**power
+    model.set_params(alphas=ALPHAS * factor).fit(X, y, sample_weight=w * factor)
+    np.testing.assert_allclose(model.cv_results_["mean_test_score"], expected)
+    assert model.alpha_ == best * factor
+
+
+def test_equal_scores_keep_the_first_penalty(data):
+    X, _, _, _ = data
+    model = rk.KernelRidgeRegressorCV(KERNEL, [3.0, 1.0, 2.0], 11)
+    assert model.fit(X, np.zeros(N)).alpha_ == 3.0
+    assert list(model.cv_results_["rank_test_score"]) == [1, 1, 1]
+
+
+def test_one_penalty_may_be_a_number(data):
+    X, Y, _, _ = data
+    for alphas in (0.5, [0.5], np.float32(0.5)):
+        model = rk.KernelRidgeRegressorCV(KERNEL, alphas, 11).fit(X, Y)
+        assert model.alpha_ == 0.5
+        assert model.cv_results_["mean_test_score"].shape == (1,)
+
+
+# -- what is computed, and what memory it takes -----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cv", "n_components", "decompositions"),
+    [
+        *((None, 11, 1), ("gcv", 11, 1), (3, 11, 3)),
+        *((None, 41, 1), ("gcv", None, 1), (3, None, 3)),
+    ],
+)
+def test_one_decomposition_for_the_whole_grid(
+    data, monkeypatch, cv, n_components, decompositions
+):
+    X, Y, _, _ = data
+    calls = []
+    eigh = scipy.linalg.eigh
+    monkeypatch.setattr(
+        scipy.linalg, "eigh", lambda *a, **k: calls.append(1) or eigh(*a, **k)
+    )
+    model = rk.KernelRidgeRegressorCV(KERNEL, np.logspace(-6, 3, 50), n_components)
+    model.set_params(cv=cv).fit(X, Y)
+    assert len(calls) == decompositions
+
+
+@pytest.mark.parametrize("cv", [None, 4])
+def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch, cv):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
+    kept, made = [], []
+    keep, evaluate = _penalty_search._kept, _penalty_search.evaluate
+
+    def count_kept(plan, X):
+        kept.append(len(X))
+        return keep(plan, X)
+
+    monkeypatch.setattr(_penalty_search, "_kept", count_kept)
+    model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
+    roomy = model.fit(X, y).cv_results_["mean_test_score"]
+    assert kept == [400]
+    # As little memory as the search takes.
+    monkeypatch.setattr(_penalty_search, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(
+        _penalty_search,
+        "evaluate",
+        lambda plan, X: made.append(len(X)) or evaluate(plan, X),
+    )
+    n_bytes = _penalty_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
+    model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
+    assert kept == [400]
+    assert sum(made) == 400
+    assert len(made) > 4
+    np.testing.assert_allclose(model.cv_results_["mean_test_score"], roomy)
+
+
+CASES = {
+    "primal": (3000, 800, "20MB", "800 x 800 normal equations", "fewer components"),
+    "dual": (800, 2000, "10MB", "800 x 800 dual system", "fewer components"),
+    "exact": (800, None, "10MB", "exact 800 x 800 Gram matrix", "random features"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
+def test_memory(case, cv):
+    """A limit stops the fit before it starts, and is kept where it does not."""
+    n, n_components, limit, what, advice = case
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2)).astype(np.float32)
+    model = rk.KernelRidgeRegressorCV(
+        rk.Gaussian(), ALPHAS, n_components, cv=cv, memory_limit=limit
+    )
+    with pytest.raises(MemoryLimitError, match=what) as caught:
+        model.fit(X, X[:, 0])
+    assert advice in str(caught.value)
+    enough = str(caught.value).rpartition("='")[2].partition("'")[0]
+    model.set_params(memory_limit=enough)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        model.fit(X, X[:, 0])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < float(enough.split()[0]) * 1e6
+
+
+# -- what is refused --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "alphas",
+    [[], [0.0], [1.0, -1.0], [np.nan], [[1.0, 2.0]], -1.0, 0, "many"],
+    ids=repr,
+)
+def test_bad_penalties(data, alphas):
+    X, Y, _, _ = data
+    with pytest.raises(ValueError, match="alphas"):
+        rk.KernelRidgeRegressorCV(KERNEL, alphas, 11).fit(X, Y)
+
+
+def test_bad_arguments(data):
+    X, Y, _, _ = data
+    model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11)
+    with pytest.raises(ValueError, match="cv='gcv' is a score of its own"):
+        clone(model).set_params(cv="gcv", scoring="r2").fit(X, Y)
+    with pytest.raises(ValueError, match="cv"):
+        clone(model).set_params(cv="loo").fit(X, Y)
+    with pytest.raises(ValueError, match="scoring"):
+        clone(model).set_params(scoring="best").fit(X, Y)
+    with pytest.raises(ValueError, match="n_samples = 1"):
+        model.fit(X[:1], Y[:1])
+    with pytest.raises(ValueError, match="n_samples = 1"):
+        model.fit(X, Y, sample_weight=np.eye(N)[0])
+    with pytest.raises(ValueError, match="no training row of positive weight"):
+        clone(model).set_params(cv=2).fit(
+            X, Y, sample_weight=np.repeat([1.0, 0.0], N // 2)
+        )
+    with pytest.raises(ValueError, match="overflow"):
+        rk.KernelRidgeRegressorCV(rk.Linear(), n_components=3).fit(
+            np.full((N, 3), 5e18, dtype=np.float32), Y
+        )
+
+
+def test_rows_cannot_be_added(data):
+    X, Y, _, _ = data
+    for chooses, fixed in MODELS.values():
+        model = chooses()
+        for name in ("partial_fit", "solve"):
+            assert not hasattr(model, name)
+        with pytest.raises(AttributeError) as caught:
+            model.partial_fit(X, Y)
+        assert f"use {fixed.__name__} with" in str(caught.value.__cause__)
+
+
+def test_a_failed_fit_leaves_no_choice_behind(data):
+    X, Y, _, _ = data
+    model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(X, Y)
+    with pytest.raises(ValueError, match="alphas"):
+        model.set_params(alphas=[-1.0]).fit(X, Y)
+    assert not hasattr(model, "alpha_")
+    assert not hasattr(model, "coef_")
