@@ -74,6 +74,7 @@ SECTIONS = {
     "optics": "Optics",
     "datasets": "Data sets",
     "blocks": "Rows",
+    "persistence": "Keeping models",
     "exceptions": "Errors and warnings",
 }
 

@@ -28,6 +28,8 @@ _PUBLIC: dict[str, str] = {
         ".kernels",
     ),
     "RandomFeatures": ".features",
+    "RowBlocks": ".blocks",
+    **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(("KernelRidgeClassifier", "KernelRidgeRegressor"), ".models"),
     **dict.fromkeys(
         ("effective_dimension", "hoeffding_n_components", "suggest_n_components"),

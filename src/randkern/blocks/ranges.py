@@ -1,4 +1,4 @@
-"""Rows as a stream of blocks."""
+"""Ranges of rows: how many at a time, and their slices."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+"""Importing what an extra brings, on use."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+__all__ = ["import_extra"]
+
+
+def import_extra(module: str, purpose: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it.
+
+    Parameters
+    ----------
+    module : str
+        Its import name, such as ``"pyarrow.dataset"``.
+    purpose : str
+        What needs it, to begin the sentence of the error.
+    extra : str
+        The extra of randkern that installs it.
+
+    Raises
+    ------
+    ImportError
+        Where it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs {module.partition('.')[0]}, which could not be imported "
+            f'({error}); install it with: pip install "randkern[{extra}]"'
+        ) from error

@@ -1,0 +1,343 @@
+"""Keeping fitted estimators in files that are safe to load.
+
+A file is a zip archive as skops writes it: a description of the objects in
+JSON, and their arrays in NumPy's format. Nothing in it is a program, and only
+objects of known types are made from it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from randkern import __version__
+from randkern._extras import import_extra
+from randkern._files import atomic_write
+from randkern.exceptions import ModelFileError, ModelVersionWarning
+
+__all__ = ["load", "save"]
+
+_FORMAT = 1
+_MEMBER = "randkern.json"
+_COPIED_BYTES = 2**20
+
+# The types of randkern that a fitted estimator is made of. Their methods run
+# when a file is loaded, so that a type is trusted by being listed, never by
+# where it comes from.
+_OWN_TYPES: dict[str, tuple[str, ...]] = {
+    "_random": ("Stream",),
+    "_validation": ("TableEncoder",),
+    "features": ("RandomFeatures",),
+    "kernels.algebra": ("Product", "Scaled", "Sum"),
+    "kernels.discrete": ("Categorical", "Linear"),
+    "kernels.optical": ("Optical",),
+    "kernels.stationary": (
+        *("Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"),
+    ),
+    "models._systems": ("NormalEquations",),
+    "models.ridge_cv": ("KernelRidgeClassifierCV", "KernelRidgeRegressorCV"),
+    "models.ridge": ("KernelRidgeClassifier", "KernelRidgeRegressor"),
+    "plan": ("Factor", "Group", "Plan"),
+    "projections._base": ("InputMap", "Law", "Mixing"),
+    "projections.dense": ("Dense", "Streamed"),
+    "projections.identity": ("Identity",),
+    "projections.orthogonal": ("Orthogonal",),
+    "projections.quasi": ("QuasiMonteCarlo",),
+    "projections.roots": ("Roots",),
+    "projections.structured": ("Structured",),
+    "solvers._solution": ("Solution",),
+    "solvers.pcg": ("PCG",),
+}
+# Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
+# trusts by itself.
+_FOREIGN_TYPES = (
+    "sklearn.metrics._classification.accuracy_score",
+    "sklearn.metrics._regression.mean_squared_error",
+    "sklearn.metrics._regression.r2_score",
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.metrics._scorer._Scorer",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
+    "scipy.sparse._csr.csr_array",
+    "scipy.sparse._csr.csr_matrix",
+)
+TRUSTED_TYPES = (
+    *(
+        f"randkern.{module}.{name}"
+        for module, names in _OWN_TYPES.items()
+        for name in names
+    ),
+    *_FOREIGN_TYPES,
+)
+
+# What zipfile, json, numpy and skops raise on content that is not what its
+# description says.
+_READING_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
+    *(ArithmeticError, AttributeError, ImportError, LookupError, RecursionError),
+    *(OSError, RuntimeError, TypeError, ValueError),
+)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Save an estimator, fitted or not, to a file that :func:`load` reads.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A model, a transformer, a kernel, or a scikit-learn pipeline or search
+        made of them.
+    path : path
+        Any name; ``.skops`` is the customary ending. A file that is there is
+        replaced, once the new one is complete.
+
+    Raises
+    ------
+    TypeError
+        If `estimator` is none, or holds something that could not be loaded
+        again, such as a lambda.
+    ImportError
+        Without skops; the extra ``skops`` brings it.
+
+    Warns
+    -----
+    UserWarning
+        If it holds types that :func:`load` trusts only when asked to.
+
+    Notes
+    -----
+    Random features are kept as the seed they were drawn from, so that the file
+    takes the size of the weights, whatever the size of the projection. Models
+    that `partial_fit` has begun keep their normal equations, of D² numbers,
+    and exact kernels their training rows. Every estimator predicts the same
+    bits after a round trip on the same machine.
+
+    Examples
+    --------
+    >>> import tempfile, randkern as rk
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, y)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rk.save(model, folder.name + "/model.skops")
+    >>> again = rk.load(folder.name + "/model.skops")
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
+    >>> folder.cleanup()
+    """
+    skops = import_extra("skops.io", "randkern.save", "skops")
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        kind = estimator if isinstance(estimator, type) else type(estimator)
+        raise TypeError(
+            "save expects an estimator, a kernel or a pipeline, got "
+            f"{'the class' if kind is estimator else 'an object of type'} "
+            f"{kind.__name__}."
+        )
+    with atomic_write(path) as file:
+        with tempfile.TemporaryFile() as raw:
+            skops.dump(_without_callbacks(estimator), raw)
+            _pack(raw, file, type(estimator).__name__)
+        _check_loadable(skops, file)
+
+
+def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) -> Any:
+    """Load an estimator that :func:`save` has written.
+
+    Only objects of listed types of randkern, and of the types of scikit-learn
+    and NumPy that skops trusts, are made; nothing else is imported or run.
+
+    Parameters
+    ----------
+    path : path
+    trusted : iterable of str or type, optional
+        More types to trust, by their full name or as the type itself. Trust
+        those only that you know: making an object may run its code.
+
+    Returns
+    -------
+    estimator
+        As it was saved.
+
+    Raises
+    ------
+    randkern.exceptions.ModelFileError
+        If the file is damaged, truncated, was not written by `save`, or holds
+        an object of a type that is not trusted; the message names it.
+    FileNotFoundError
+        If there is no such file.
+
+    Warns
+    -----
+    randkern.exceptions.ModelVersionWarning
+        If a newer version of randkern wrote the file.
+
+    Examples
+    --------
+    >>> import tempfile, randkern as rk
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rk.save(2.0 * rk.Gaussian(3.0), folder.name + "/kernel.skops")
+    >>> rk.load(folder.name + "/kernel.skops")
+    Scaled(kernel=Gaussian(lengthscale=3.0), scale=2.0)
+    >>> folder.cleanup()
+    """
+    skops = import_extra("skops.io", "randkern.load", "skops")
+    allowed = [*TRUSTED_TYPES, *_checked_names(trusted)]
+    with Path(path).open("rb") as file:
+        writer = _check_archive(file, path)
+        try:
+            file.seek(0)
+            return skops.load(file, trusted=allowed)
+        except skops.exceptions.UntrustedTypesFoundException as error:
+            file.seek(0)
+            unknown = _unknown_types(skops, file, allowed)
+            raise ModelFileError(
+                f"{path} holds objects of types that are not trusted: "
+                f"{', '.join(unknown)}. If you know them and where the file comes "
+                f"from, load it with trusted={unknown}."
+            ) from error
+        except _READING_ERRORS as error:
+            raise ModelFileError(
+                f"{path}, written by randkern {writer}, cannot be read by randkern "
+                f"{__version__}: {type(error).__name__}: {error}. Load it with the "
+                "version that wrote it; if that fails too, copy or save it again."
+            ) from error
+
+
+def _pack(raw: BinaryIO, file: BinaryIO, name: str) -> None:
+    """Copy an archive of skops, with our header, to `file`.
+
+    Descriptions shrink to a tenth; arrays of weights would hardly shrink at all.
+    """
+    header = {"format": _FORMAT, "randkern": __version__, "estimator": name}
+    with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
+        for info in old.infolist():
+            copied = zipfile.ZipInfo(info.filename)
+            copied.file_size = info.file_size
+            if info.filename.endswith(".json"):
+                copied.compress_type = zipfile.ZIP_DEFLATED
+            with old.open(info) as source, new.open(copied, "w") as target:
+                shutil.copyfileobj(source, target, _COPIED_BYTES)
+        new.writestr(_MEMBER, json.dumps(header))
+
+
+def _without_callbacks(estimator: Any) -> Any:
+    """Return the estimator without scikit-learn's callbacks: they watch one run."""
+    if not hasattr(estimator, "_skl_callbacks"):
+        return estimator
+    estimator = copy.copy(estimator)
+    del estimator._skl_callbacks
+    return estimator
+
+
+def _checked_names(trusted: Any) -> list[str]:
+    """Return full names of the types that a caller trusts."""
+    if isinstance(trusted, str | bool) or not hasattr(trusted, "__iter__"):
+        raise TypeError(
+            "trusted must be a list of types or of their full names, such as "
+            f"['package.module.Name'], got {trusted!r}."
+        )
+    return [
+        name if isinstance(name, str) else f"{name.__module__}.{name.__name__}"
+        for name in trusted
+    ]
+
+
+def _unknown_types(skops: Any, file: BinaryIO, allowed: Iterable[str]) -> list[str]:
+    return sorted({*skops.get_untrusted_types(file=file)} - {*allowed})
+
+
+def _check_loadable(skops: Any, file: BinaryIO) -> None:
+    """Raise for what no `load` could make again; warn of what needs trust."""
+    file.seek(0)
+    unknown = _unknown_types(skops, file, TRUSTED_TYPES)
+    for name in unknown:
+        if not _is_importable(name):
+            raise TypeError(
+                f"the estimator holds {name}, which a file can only name, but which "
+                "no module offers under that name; define it at the top of a module."
+            )
+    if unknown:
+        warnings.warn(
+            "load will ask for trust in types of other packages: "
+            f"load(path, trusted={unknown})",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _is_importable(name: str) -> bool:
+    """Tell whether a loaded module offers what `name` names."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        found = sys.modules.get(".".join(parts[:length]))
+        if found is not None:
+            for part in parts[length:]:
+                found = getattr(found, part, None)
+            return found is not None
+    return False
+
+
+def _check_archive(file: BinaryIO, path: Any) -> str:
+    """Check the archive and its checksums; return the version that wrote it."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if _MEMBER not in archive.namelist():
+                raise ModelFileError(
+                    f"{path} is a zip archive, but no file of randkern.save; files "
+                    "that skops wrote itself are read by skops.io.load."
+                )
+            damaged = archive.testzip()
+            if damaged is not None:
+                raise ModelFileError(
+                    f"{path} is damaged: the checksum of its member {damaged} is "
+                    "wrong; copy it again, or save the model again."
+                )
+            header = json.loads(archive.read(_MEMBER))
+            form, writer = int(header["format"]), str(header["randkern"])
+    except ModelFileError:
+        raise
+    except _READING_ERRORS as error:
+        raise ModelFileError(
+            f"{path} is damaged, truncated, or no file of randkern.save "
+            f"({type(error).__name__}: {error}); copy it again, or save the model "
+            "again."
+        ) from error
+    _check_version(path, form, writer)
+    return writer
+
+
+def _check_version(path: Any, form: int, writer: str) -> None:
+    """Refuse a newer format; warn of a newer version."""
+    from packaging.version import InvalidVersion, Version
+
+    if form > _FORMAT:
+        raise ModelFileError(
+            f"{path} has format {form} of randkern {writer}, but randkern "
+            f"{__version__} reads formats up to {_FORMAT}; upgrade randkern."
+        )
+    try:
+        newer = Version(writer) > Version(__version__)
+    except InvalidVersion as error:
+        raise ModelFileError(
+            f"{path} names {writer!r} as the version of randkern that wrote it; it "
+            "is damaged."
+        ) from error
+    if newer:
+        warnings.warn(
+            f"{path} was written by randkern {writer}, which is newer than this "
+            f"version, {__version__}: what it holds may be read wrongly; upgrade "
+            "randkern.",
+            ModelVersionWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,564 @@
+"""Models in files: the same bits back, and nothing but what was asked for."""
+
+import io
+import json
+import os
+import stat
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import randkern as rk
+from randkern import persistence
+from randkern._files import atomic_write
+from randkern.exceptions import ModelFileError, ModelVersionWarning
+from randkern.projections import PROJECTIONS, Projection
+from randkern.solvers import PCG
+
+skops_io = pytest.importorskip("skops.io")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.skops"
+
+
+def round_trip(estimator, path, **options):
+    rk.save(estimator, path)
+    return rk.load(path, **options)
+
+
+def predictions(model, X):
+    return [
+        getattr(model, name)(X)
+        for name in ("decision_function", "predict", "predict_proba", "transform")
+        if hasattr(model, name)
+    ]
+
+
+def assert_same(model, again, X):
+    found = predictions(again, X)
+    assert found
+    for one, other in zip(predictions(model, X), found, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+KERNELS = {
+    "gaussian": rk.Gaussian(2.0),
+    "ard": rk.Gaussian(np.linspace(1, 3, 6)),
+    "rule": rk.Gaussian("median"),
+    "laplacian": rk.Laplacian("scale"),
+    "cauchy": rk.Cauchy(2.0),
+    "matern": rk.Matern(nu=2.5, lengthscale=2.0),
+    "rational": rk.RationalQuadratic(alpha=0.7),
+    "optical": rk.Optical(degree=3, bias=1.0),
+    "linear": rk.Linear(),
+    "categorical": rk.Categorical(columns=[0]),
+    "sum": rk.Gaussian(2.0) + 0.5 * rk.Linear(),
+    "product": rk.Gaussian(2.0, columns=[0, 1]) * rk.Optical(degree=2),
+    "nested": 2.0 * (rk.Gaussian(1.0) * rk.Laplacian(2.0) + rk.Matern()) + rk.Linear(),
+}
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(40, 6))
+    X[:, 0] = np.arange(40) % 3
+    return X, np.column_stack([X[:, 1] ** 2, np.sin(X[:, 2])])
+
+
+# -- the same bits -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels(name, path, data):
+    X, _ = data
+    kernel = KERNELS[name].resolve(X)
+    again = round_trip(kernel, path)
+    assert repr(again) == repr(kernel)
+    assert np.array_equal(again(X), kernel(X))
+    unresolved = round_trip(KERNELS[name], path)
+    assert repr(unresolved) == repr(KERNELS[name])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_features_and_models_of_every_kernel(name, path, data):
+    X, Y = data
+    many = 6 if name == "linear" else 31
+    for n_components in (many, None):
+        model = rk.KernelRidgeRegressor(
+            KERNELS[name], n_components=n_components, random_state=0
+        )
+        model.fit(X, Y)
+        assert_same(model, round_trip(model, path), X)
+    features = rk.RandomFeatures(KERNELS[name], many, random_state=0).fit(X)
+    assert_same(features, round_trip(features, path), X)
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_projections(projection, dtype, path, rng):
+    X = rng.normal(size=(20, 70)).astype(dtype)
+    features = rk.RandomFeatures(
+        rk.Matern(), 129, projection=projection, fourier="offset", random_state=1
+    )
+    features.fit(X).transform(X)
+    assert_same(features, round_trip(features, path), X)
+
+
+@pytest.mark.parametrize("kind", ["dense", "float32", "sparse"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_components": 60, "fit_intercept": True},
+        {"n_components": None},
+        {"n_components": None, "fit_intercept": True},
+        {"solver": "cholesky"},
+        {"solver": "pcg"},
+        {"solver": PCG(tol=1e-6, rank=5)},
+    ],
+    ids=str,
+)
+def test_models_fitted_in_all_ways(kind, options, path, data):
+    X, Y = data
+    X = {"dense": X, "float32": X.astype(np.float32), "sparse": sp.csr_array(X)}[kind]
+    options = {"n_components": 20, "random_state": 0, **options}
+    weight = np.linspace(0, 1, len(Y))
+    regressor = rk.KernelRidgeRegressor(rk.Gaussian(2.0), 1e-2, **options)
+    labels = np.array(["low", "middle", "high"])[np.digitize(Y[:, 0], [0.3, 1])]
+    classifier = rk.KernelRidgeClassifier(
+        rk.Gaussian(2.0), 1e-2, class_weight={"low": 1.0, "middle": 2}, **options
+    )
+    for model, target in (
+        (regressor, Y),
+        (clone(regressor), Y[:, 0]),
+        (classifier, labels),
+        (clone(classifier).set_params(class_weight="balanced"), labels == "low"),
+    ):
+        model.fit(X, target, sample_weight=weight)
+        again = round_trip(model, path)
+        assert_same(model, again, X)
+        assert again.solution_.outcome is model.solution_.outcome
+        assert repr(again) == repr(model)
+        clone(again).fit(X, target)
+
+
+def test_partial_fit_goes_on(path, data):
+    X, Y = data
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=20, random_state=0)
+    model.partial_fit(X[:20], Y[:20])
+    again = round_trip(model, path)
+    assert_same(model, again, X)
+    assert_same(model.partial_fit(X[20:], Y[20:]), again.partial_fit(X[20:], Y[20:]), X)
+    model = clone(model).partial_fit(X, Y, solve=False)
+    assert_same(round_trip(model, path).solve(), model.solve(), X)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dataframes_with_categories(library, path, data):
+    X, Y = data
+    columns = {
+        "a": X[:, 1],
+        "word": [["x", "y", None][int(v)] for v in X[:, 0]],
+        "b": X[:, 2],
+    }
+    make = (pd if library == "pandas" else pytest.importorskip("polars")).DataFrame
+    frame = make(columns)
+    kernel = rk.Gaussian(1.0, columns=["a", "b"]) * rk.Categorical(columns=["word"])
+    for n_components in (30, None):
+        model = rk.KernelRidgeRegressor(kernel, n_components=n_components)
+        model.set_params(random_state=0).fit(frame, Y)
+        again = round_trip(model, path)
+        assert_same(model, again, frame)
+        assert list(again.feature_names_in_) == ["a", "word", "b"]
+        with pytest.raises(ValueError, match="expected a dataframe"):
+            again.predict(X[:, :3])
+
+
+def test_random_state_objects(path, data):
+    X, Y = data
+    for state in (np.random.default_rng(1), np.random.RandomState(1)):
+        model = rk.RandomFeatures(n_components=10, random_state=state).fit(X)
+        assert_same(model, round_trip(model, path), X)
+
+
+def test_unfitted(path, data):
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian("scale") + rk.Linear(), memory_limit="1GB"
+    )
+    again = round_trip(model, path)
+    assert repr(again) == repr(model)
+    with pytest.raises(NotFittedError):
+        again.predict(data[0])
+
+
+def test_pipelines_and_searches(path, data):
+    X, Y = data
+    y = Y[:, 0] > 0.5
+    frame = pd.DataFrame(X, columns=list("uvwxyz"))
+    mixed = ColumnTransformer(
+        [("scale", StandardScaler(), ["u", "v"]), ("keep", "passthrough", ["w"])]
+    )
+    for model in (
+        make_pipeline(StandardScaler(), rk.KernelRidgeClassifier(n_components=20)),
+        make_pipeline(
+            FunctionTransformer(np.tanh),
+            rk.RandomFeatures(n_components=20),
+            LogisticRegression(),
+        ),
+        make_pipeline(mixed, rk.KernelRidgeRegressor(n_components=20)),
+        make_pipeline(rk.RandomFeatures(n_components=20, random_state=0), Ridge()),
+    ):
+        model.fit(frame, y)
+        assert_same(model, round_trip(model, path), frame)
+    search = GridSearchCV(
+        rk.KernelRidgeClassifier(rk.Gaussian(), n_components=20, random_state=0),
+        {"kernel__lengthscale": [1.0, 3.0]},
+        cv=2,
+        scoring="accuracy",
+    ).fit(X, y)
+    again = round_trip(search, path)
+    assert_same(search, again, X)
+    assert again.best_params_ == search.best_params_
+
+
+def test_callbacks_are_left_out(path, data):
+    model = StandardScaler()
+    if not hasattr(model, "set_callbacks"):
+        pytest.skip("scikit-learn before 1.9 has no callbacks")
+    callback = pytest.importorskip("sklearn.callback").ProgressBar()
+    model.set_callbacks(callback)
+    again = round_trip(model.fit(data[0]), path)
+    assert not hasattr(again, "_skl_callbacks")
+    assert model._skl_callbacks == [callback]
+
+
+# -- what a file holds ---------------------------------------------------------
+
+
+def test_file_holds_weights_and_seed_not_the_projection(path, rng):
+    X = rng.normal(size=(100, 500))
+    options = {"n_components": 2000, "projection": "dense", "random_state": 0}
+    features = rk.RandomFeatures(**options).fit(X)
+    features.transform(X)  # the projection, 1,000 by 500, is in memory now
+    rk.save(features, path)
+    assert path.stat().st_size < 6_000
+    for model in (
+        rk.KernelRidgeRegressor(**options),
+        rk.KernelRidgeRegressor(**options, solver="pcg"),
+    ):
+        model.fit(X, X[:, :3]).predict(X)
+        rk.save(model, path)
+        weights = model.coef_.nbytes
+        assert weights == 8 * 3 * 2000
+        # Where the system is of size D its solution is kept beside the weights.
+        assert weights < path.stat().st_size < 2 * weights + 8_000
+
+
+def test_file_names_its_version_and_is_one_of_skops(path):
+    rk.save(rk.Gaussian(3.0), path)
+    with zipfile.ZipFile(path) as archive:
+        assert json.loads(archive.read("randkern.json")) == {
+            "format": 1,
+            "randkern": rk.__version__,
+            "estimator": "Gaussian",
+        }
+    again = skops_io.load(path, trusted=[rk.Gaussian])
+    assert again.lengthscale == 3.0
+
+
+def test_every_type_of_the_library_is_listed():
+    """A new estimator, kernel or projection joins the table in persistence.py."""
+    missing = []
+    classes = [getattr(rk, name) for name in rk.__all__]
+    stack = [Projection]
+    while stack:
+        classes += (found := stack.pop().__subclasses__())
+        stack += found
+    for cls in classes:
+        if not isinstance(cls, type) or cls.__subclasses__():
+            continue
+        name = f"{cls.__module__}.{cls.__name__}"
+        known = issubclass(cls, BaseEstimator | Projection)
+        if (
+            known
+            and name.startswith("randkern.")
+            and name not in persistence.TRUSTED_TYPES
+        ):
+            missing.append(name)
+    assert not missing, f"add to the table of types in persistence.py: {missing}"
+
+
+@pytest.mark.parametrize("name", persistence.TRUSTED_TYPES)
+def test_every_listed_type_exists(name):
+    module, _, attribute = name.rpartition(".")
+    imported = __import__(module, fromlist=[attribute])
+    assert callable(getattr(imported, attribute))
+
+
+# -- what is refused -----------------------------------------------------------
+
+
+class Stranger(BaseEstimator):
+    """An estimator of a package that randkern does not know."""
+
+    def fit(self, X, y=None):
+        self.n_features_in_ = X.shape[1]
+        return self
+
+
+def test_types_of_others_need_trust(path, data):
+    name = f"{__name__}.Stranger"
+    with pytest.warns(UserWarning, match=rf"load\(path, trusted=\['{name}'\]\)"):
+        rk.save(make_pipeline(Stranger(), rk.RandomFeatures()), path)
+    with pytest.raises(
+        ModelFileError, match=rf"not trusted: {name}.*trusted=\['{name}"
+    ):
+        rk.load(path)
+    for trusted in ([name], [Stranger], (Stranger,)):
+        assert isinstance(rk.load(path, trusted=trusted)[0], Stranger)
+
+
+def test_forests_need_trust(path, data):
+    X, Y = data
+    model = RandomForestRegressor(n_estimators=1).fit(X, Y[:, 0])
+    with pytest.warns(UserWarning, match="trust"):
+        rk.save(model, path)
+    with pytest.raises(ModelFileError, match="sklearn.tree._tree.Tree"):
+        rk.load(path)
+
+
+@pytest.mark.parametrize("trusted", [True, "numpy.ndarray", 3])
+def test_trust_is_a_list(trusted, path):
+    rk.save(rk.Gaussian(), path)
+    with pytest.raises(TypeError, match="trusted must be a list"):
+        rk.load(path, trusted=trusted)
+
+
+@pytest.mark.parametrize("thing", [rk.Gaussian, np.ones(3), {"a": 1}, "model"])
+def test_only_estimators_are_saved(thing, path):
+    with pytest.raises(TypeError, match="save expects an estimator"):
+        rk.save(thing, path)
+    assert not path.exists()
+
+
+def test_what_cannot_be_loaded_is_not_saved(path):
+    def inner(X):
+        return X
+
+    for function in (lambda X: X, inner):
+        with pytest.raises(TypeError, match="define it at the top of a module"):
+            rk.save(make_pipeline(FunctionTransformer(function)), path)
+        assert not list(path.parent.iterdir())
+
+
+@pytest.fixture
+def saved(path):
+    rk.save(rk.Gaussian(3.0), path)
+    return path.read_bytes()
+
+
+def test_truncated_files(saved, path):
+    for length in range(len(saved)):
+        path.write_bytes(saved[:length])
+        with pytest.raises(ModelFileError, match="damaged, truncated"):
+            rk.load(path)
+
+
+def test_files_with_a_wrong_byte(saved, path):
+    """Refused, or, where the byte does not matter, read as it was."""
+    refused = 0
+    for position in range(len(saved)):
+        damaged = bytearray(saved)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            assert rk.load(path).lengthscale == 3.0
+        except ModelFileError:
+            refused += 1
+    assert refused > 0.75 * len(saved)  # the rest: times, modes and the like
+
+
+def test_wrong_bytes_in_weights(path, data):
+    X, Y = data
+    model = rk.KernelRidgeRegressor(n_components=500, random_state=0).fit(X, Y)
+    rk.save(model, path)
+    content = bytearray(path.read_bytes())
+    position = content.index(model.coef_.T.tobytes()[:8]) + 4
+    content[position] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ModelFileError, match=r"checksum of its member .*\.npy is wrong"
+    ):
+        rk.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x80\x04N.", bytes(1000)])
+def test_other_files(content, path):
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match="no file of randkern.save"):
+        rk.load(path)
+
+
+def test_files_of_skops_and_missing_files(path):
+    skops_io.dump(rk.Gaussian(), path)
+    with pytest.raises(ModelFileError, match=r"read by skops\.io\.load"):
+        rk.load(path)
+    with pytest.raises(FileNotFoundError):
+        rk.load(path.with_name("none.skops"))
+
+
+def rewritten(content, change):
+    """The archive with its members changed by `change(name, content)`."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as old,
+        zipfile.ZipFile(buffer, "w") as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return buffer.getvalue()
+
+
+def with_header(content, **changes):
+    def change(name, member):
+        if name != "randkern.json":
+            return member
+        return json.dumps(json.loads(member) | changes)
+
+    return rewritten(content, change)
+
+
+def test_newer_versions(saved, path):
+    path.write_bytes(with_header(saved, randkern="99.1"))
+    with pytest.warns(ModelVersionWarning, match=r"randkern 99\.1, which is newer"):
+        assert rk.load(path).lengthscale == 3.0
+    path.write_bytes(with_header(saved, randkern="0.0.1"))
+    assert rk.load(path).lengthscale == 3.0
+    path.write_bytes(with_header(saved, format=2))
+    with pytest.raises(ModelFileError, match="has format 2 .* upgrade randkern"):
+        rk.load(path)
+    for changes in ({"randkern": "?"}, {"format": "x"}, {"format": None}):
+        path.write_bytes(with_header(saved, **changes))
+        with pytest.raises(ModelFileError, match="damaged"):
+            rk.load(path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace("ObjectNode", "NoNode"),
+        lambda text: text.replace('"__loader__": "ObjectNode",', ""),
+        lambda text: text.replace('"protocol": ', '"protocol": 1000'),
+        lambda text: "[" * 100_000,
+        lambda text: "{}",
+        lambda text: "null",
+    ],
+)
+def test_descriptions_that_make_no_sense(edit, saved, path):
+    def change(name, member):
+        return edit(member.decode()) if name == "schema.json" else member
+
+    path.write_bytes(rewritten(saved, change))
+    with pytest.raises(ModelFileError, match="cannot be read by randkern"):
+        rk.load(path)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"),
+        ("builtins", "eval"),
+        ("randkern._files", "atomic_write"),
+        ("randkern.models.ridge", "os"),
+        ("randkern.cli", "main"),
+    ],
+)
+def test_functions_and_other_types_are_not_made(module, name, saved, path):
+    """A crafted file cannot reach a function, not even one of the library."""
+    for loader in ("ObjectNode", "FunctionNode", "ConstructorFromReduceNode"):
+
+        def change(member_name, member, loader=loader):
+            if member_name != "schema.json":
+                return member
+            schema = json.loads(member)
+            if loader == "ConstructorFromReduceNode":
+                text = {"__loader__": "JsonNode", "__class__": "str"}
+                text |= {"__module__": "builtins", "content": '["true"]'}
+                schema["content"] = text
+            schema |= {"__module__": module, "__class__": name, "__loader__": loader}
+            return json.dumps(schema)
+
+        path.write_bytes(rewritten(saved, change))
+        with pytest.raises(ModelFileError, match=rf"not trusted: {module}\.{name}"):
+            rk.load(path)
+
+
+def test_without_skops_the_error_names_the_extra(monkeypatch, path):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    for call in (lambda: rk.save(rk.Gaussian(), path), lambda: rk.load(path)):
+        with pytest.raises(ImportError, match=r'"randkern\[skops\]"'):
+            call()
+
+
+# -- writing -------------------------------------------------------------------
+
+
+def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
+    rk.save(rk.Gaussian(3.0), path)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(skops_io, "dump", fail)
+    with pytest.raises(OSError, match="disk full"):
+        rk.save(rk.Gaussian(4.0), path)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert rk.load(path).lengthscale == 3.0
+
+
+def test_files_are_replaced_and_have_the_usual_mode(path):
+    usual = path.with_name("usual")
+    usual.touch()
+    for value in (3.0, 4.0):
+        rk.save(rk.Gaussian(value), str(path))
+        assert rk.load(str(path)).lengthscale == value
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(usual.stat().st_mode)
+
+
+def test_links_stay(path):
+    link = path.with_name("latest")
+    os.symlink(path.name, link)
+    rk.save(rk.Gaussian(3.0), link)
+    assert link.is_symlink() and rk.load(path).lengthscale == 3.0
+
+
+def test_places_that_are_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="folder .*none does not exist"):
+        rk.save(rk.Gaussian(), tmp_path / "none" / "model.skops")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        rk.save(rk.Gaussian(), tmp_path)
+
+
+def test_atomic_write_can_be_interrupted(path):
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as file:
+        file.write(b"new")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert len(list(path.parent.iterdir())) == 1
