@@ -4,21 +4,34 @@ A library's matrix product packs its factors first, which costs more than a prod
 with ten columns. These loops read the features where they are, in 32, 64 or 16 bits.
 """
 
+import numba
 import numpy as np
 from numba import njit
 
-from randkern.backend.thin_vectors import COLUMNS, add_columns, multiply_rows
+from randkern.backend.thin_vectors import (
+    COLUMNS,
+    ROWS_ADDED,
+    add_rows,
+    multiply_rows,
+    rows_at_once,
+)
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["COLUMNS", "add_transposed", "multiply", "padded", "quantize"]
+__all__ = ["COLUMNS", "add_gram_product", "add_transposed", "multiply", "padded", "quantize"]
 
 # Columns of V that stay in the second-level cache, eight rows of them.
 _TILE = 2048
+# Columns of sums over rows: in the first-level cache with ten targets.
+_SUMS = 512
 # Rows whose products are summed in the dtype of the factors.
 _ROWS = 128
+# Features that are read twice while they are in the cache.
+_CHUNK_BYTES = 2 * 2**20
 _LARGEST = 32767.0
-_SIZES = (8, 4, 2, 1)
-_8, _4, _2, _1 = ((0,) * size for size in _SIZES)
+# Columns of the other factor that are taken at a time.
+_SIZES = (10, 8, 4, 2, 1)
+_10, _8, _4, _2, _1 = ((0,) * size for size in _SIZES)
+_ROWS_OF_10, _ROWS_OF_8, _ROWS_OF_4, _ROWS_OF_2, _ROWS_OF_1 = map(rows_at_once, _SIZES)
 # Nanoseconds a multiplication, roughly.
 _COST = 0.04
 
@@ -46,29 +59,36 @@ def _multiply(Z, pitch, start, stop, V, v_pitch, n_targets, n_columns, out, n_ro
         while t < n_targets:
             left = n_targets - t
             v, o = t * v_pitch, at + t
-            if left >= 8:
-                for r in range(start, stop, 2):
+            if left >= 10:
+                for r in range(start, stop, _ROWS_OF_10):
+                    multiply_rows(
+                        _10, Z, pitch, r, last, V, v, v_pitch, begin, end,
+                        out, o, n_targets,
+                    )  # fmt: skip
+                t += 10
+            elif left >= 8:
+                for r in range(start, stop, _ROWS_OF_8):
                     multiply_rows(
                         _8, Z, pitch, r, last, V, v, v_pitch, begin, end,
                         out, o, n_targets,
                     )  # fmt: skip
                 t += 8
             elif left >= 4:
-                for r in range(start, stop, 4):
+                for r in range(start, stop, _ROWS_OF_4):
                     multiply_rows(
                         _4, Z, pitch, r, last, V, v, v_pitch, begin, end,
                         out, o, n_targets,
                     )  # fmt: skip
                 t += 4
             elif left >= 2:
-                for r in range(start, stop, 8):
+                for r in range(start, stop, _ROWS_OF_2):
                     multiply_rows(
                         _2, Z, pitch, r, last, V, v, v_pitch, begin, end,
                         out, o, n_targets,
                     )  # fmt: skip
                 t += 2
             else:
-                for r in range(start, stop, 8):
+                for r in range(start, stop, _ROWS_OF_1):
                     multiply_rows(
                         _1, Z, pitch, r, last, V, v, v_pitch, begin, end,
                         out, o, n_targets,
@@ -77,38 +97,74 @@ def _multiply(Z, pitch, start, stop, V, v_pitch, n_targets, n_columns, out, n_ro
 
 
 @njit(nogil=True, cache=True)
-def _add_transposed(Z, pitch, n_rows, P, n_targets, start, stop, out, out_pitch):
-    for begin in range(0, n_rows, _ROWS):
-        end = min(begin + _ROWS, n_rows)
-        for j in range(start, stop, COLUMNS):
+def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
+    """Add Zᵀ P over a few rows, `sums` being room for a tile of it.
+
+    P has zeros for rows up to a multiple of ROWS_ADDED.
+    """
+    last = n_rows - 1
+    for begin in range(start, stop, _SUMS):
+        end = min(begin + _SUMS, stop)
+        sums[:] = 0.0
+        for r in range(0, n_rows, ROWS_ADDED):
             t = 0
-            while t < n_targets:
-                left = n_targets - t
-                o = t * out_pitch
-                if left >= 8:
-                    add_columns(
-                        _8, Z, pitch, j, begin, end, P, t, n_targets,
-                        out, o, out_pitch,
-                    )  # fmt: skip
+            while t < k:
+                left = k - t
+                at = t * _SUMS
+                if left >= 10:
+                    add_rows(
+                        _10, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
+                    t += 10
+                elif left >= 8:
+                    add_rows(
+                        _8, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
                     t += 8
                 elif left >= 4:
-                    add_columns(
-                        _4, Z, pitch, j, begin, end, P, t, n_targets,
-                        out, o, out_pitch,
-                    )  # fmt: skip
+                    add_rows(
+                        _4, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
                     t += 4
                 elif left >= 2:
-                    add_columns(
-                        _2, Z, pitch, j, begin, end, P, t, n_targets,
-                        out, o, out_pitch,
-                    )  # fmt: skip
+                    add_rows(
+                        _2, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
                     t += 2
                 else:
-                    add_columns(
-                        _1, Z, pitch, j, begin, end, P, t, n_targets,
-                        out, o, out_pitch,
-                    )  # fmt: skip
+                    add_rows(
+                        _1, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
                     t += 1
+        for t in range(k):
+            target = out[t * width + begin : t * width + end]
+            part = sums[t * _SUMS : t * _SUMS + end - begin]
+            for j in range(end - begin):
+                target[j] += part[j]
+
+
+@njit(nogil=True, cache=True)
+def _gram_product(
+    Z, pitch, start, stop, factors, V, width, k, chunk, inner, parts, sums, out
+):
+    """Add Σ f_r z_r (z_r V) over some rows, a chunk that stays in the cache at a time.
+
+    The last arguments but one are room for a chunk: products in the dtype of V, and
+    sums over tiles of columns in float64; for sums over rows, in the dtype of V.
+    """
+    n_tiles = (width + _TILE - 1) // _TILE
+    for first in range(start, stop, chunk):
+        n = min(chunk, stop - first)
+        rows = Z[first * pitch :]
+        _multiply(rows, pitch, 0, n, V, width, k, width, parts, n)
+        inner[:] = 0.0
+        for r in range(n):
+            for t in range(k):
+                total = 0.0
+                for tile in range(n_tiles):
+                    total += parts[(tile * n + r) * k + t]
+                inner[r * k + t] = total * factors[first + r]
+        _add_transposed(rows, pitch, n, inner, k, 0, width, sums, out, width)
 
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"}, error_model="numpy")
@@ -193,22 +249,81 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
     """
     n, width = _check(Z, P)
     k = P.shape[1]
-    if P.shape[0] != n or out.shape != (k, width):
-        raise ValueError(
-            f"Z of shape {Z.shape} needs P of {n} rows and out of shape "
-            f"({k}, {width}), got {P.shape} and {out.shape}."
-        )
-    if out.dtype != np.float64 or not out.flags.c_contiguous:
-        raise ValueError(f"out must be C-ordered float64, got {out.dtype}.")
+    if P.shape[0] != n:
+        raise ValueError(f"P must have {n} rows, got {P.shape[0]}.")
+    _check_sums(out, (k, width))
     if n == 0 or k == 0:
         return
     flat, pitch = _flat(Z)
     sums = out.ravel()
+    padding = -n % ROWS_ADDED
+    right = np.vstack([P, np.zeros((padding, k), P.dtype)]).ravel()
 
     def task(start: int, stop: int) -> None:
-        _add_transposed(flat, pitch, n, P.ravel(), k, start, stop, sums, width)
+        room = np.empty(k * _SUMS, P.dtype)
+        for begin in range(0, n, _ROWS):
+            rows, part = flat[begin * pitch :], right[begin * k :]
+            length = min(_ROWS, n - begin)
+            _add_transposed(
+                rows, pitch, length, part, k, start, stop, room, sums, width
+            )
 
     run_over_ranges(task, width, n * width * k * _COST, COLUMNS)
+
+
+def add_gram_product(
+    Z: np.ndarray, factors: np.ndarray, V: np.ndarray, out: np.ndarray
+) -> None:
+    """Add Zᵀ diag(factors) Z V, transposed, to `out`: Z is read from memory once.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, width), float32, float64 or int16
+        As in :func:`multiply`.
+    factors : ndarray of shape (n,), float64
+    V : ndarray of shape (k, width), C-ordered
+        As in :func:`multiply`.
+    out : ndarray of shape (k, width), float64, C-ordered
+        Its last bits depend on the number of threads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import thin
+    >>> out = np.zeros((1, 64))
+    >>> thin.add_gram_product(np.ones((3, 64)), np.ones(3), np.ones((1, 64)), out)
+    >>> out[0, 0]
+    np.float64(192.0)
+    """
+    n, width = _check(Z, V)
+    k = V.shape[0]
+    _check_sums(out, (k, width))
+    if V.shape[1] != width or factors.shape != (n,):
+        raise ValueError(
+            f"Z of shape {Z.shape} needs V of {width} columns and {n} factors, got "
+            f"{V.shape} and {factors.shape}."
+        )
+    if n == 0 or k == 0:
+        return
+    flat, pitch = _flat(Z)
+    chunk = min(_ROWS, max(8, _CHUNK_BYTES // (width * Z.itemsize) // 8 * 8))
+    n_parts = min(numba.get_num_threads(), -(-n // chunk))
+    sums = [out] + [np.zeros_like(out) for _ in range(n_parts - 1)]
+
+    def task(start: int, stop: int) -> None:
+        for part in range(start, stop):
+            inner = np.empty((chunk + ROWS_ADDED) * k, V.dtype)
+            parts = np.empty(-(-width // _TILE) * chunk * k)
+            room = np.empty(k * _SUMS, V.dtype)
+            _gram_product(
+                flat, pitch, n * part // n_parts, n * (part + 1) // n_parts, factors,
+                V.ravel(), width, k, chunk, inner, parts, room,
+                sums[part].ravel(),
+            )  # fmt: skip
+
+    run_over_ranges(task, n_parts, 2 * n * width * k * _COST)
+    for part in sums[1:]:
+        out += part
 
 
 def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
@@ -255,6 +370,14 @@ def _check(Z: np.ndarray, other: np.ndarray) -> tuple[int, int]:
             "other factor C-ordered."
         )
     return Z.shape
+
+
+def _check_sums(out: np.ndarray, shape: tuple[int, int]) -> None:
+    if out.shape != shape or out.dtype != np.float64 or not out.flags.c_contiguous:
+        raise ValueError(
+            f"out must be C-ordered float64 of shape {shape}, got {out.dtype} of "
+            f"shape {out.shape}."
+        )
 
 
 def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:

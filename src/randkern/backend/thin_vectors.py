@@ -17,15 +17,26 @@ from numba.extending import intrinsic
 
 from randkern.backend.hadamard_vectors import Memory, count
 
-__all__ = ["COLUMNS", "add_columns", "multiply_rows"]
+__all__ = ["COLUMNS", "ROWS_ADDED", "add_rows", "multiply_rows", "rows_at_once"]
 
 # Both loops may read features beyond the last up to a multiple of this number.
 COLUMNS = 64
-# Sums held in registers: of AVX-512's 32, half are left for the factors.
-_SUMS = 16
+# Sums held in registers, of which AVX-512 has 32.
+_SUMS = 20
 _MOST_ROWS = 8
-_MOST_VECTORS = 4
+# Rows whose features are in registers together.
+ROWS_ADDED = 8
 _FUSED = ("contract",)
+
+
+def _power_of_two(n: int) -> int:
+    """Return the largest power of two that is not above n."""
+    return 1 << (n.bit_length() - 1)
+
+
+def rows_at_once(n_targets: int) -> int:
+    """Return how many rows :func:`multiply_rows` takes."""
+    return _power_of_two(min(_MOST_ROWS, _SUMS // n_targets))
 
 
 class _Factors:
@@ -86,11 +97,11 @@ def multiply_rows(
     """Multiply some rows of features with `targets` rows of V over some columns.
 
     out[out_start + r·out_pitch + t] = Σ_j Z[r·pitch + j]·V[v_start + t·v_pitch + j]
-    for j from `begin` to `end`, a multiple of the lanes of a vector apart, and up to
-    8 rows r, ``16 // targets``, from `first` on; `last` stands for those after it.
+    for j from `begin` to `end`, a multiple of the lanes of a vector apart, and rows r
+    from `first` on, :func:`rows_at_once` of them; `last` stands for those after it.
     """
     n_targets = targets.count
-    n_rows = min(_MOST_ROWS, _SUMS // n_targets)
+    n_rows = rows_at_once(n_targets)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pitch, first, last = args[2], args[3], args[4]
@@ -140,69 +151,61 @@ def multiply_rows(
 
 
 @intrinsic
-def add_columns(
+def add_rows(
     typing_context: Any,
     targets: Any,
     Z: Any,
     pitch: Any,
-    column: Any,
+    first: Any,
+    last: Any,
     begin: Any,
     end: Any,
     P: Any,
     p_start: Any,
     p_pitch: Any,
-    out: Any,
-    out_start: Any,
-    out_pitch: Any,
+    sums: Any,
+    s_start: Any,
+    s_pitch: Any,
 ) -> Any:
-    """Add some columns of Zᵀ P, over the rows from `begin` to `end`, to float64 sums.
+    """Add some columns of Zᵀ P over ROWS_ADDED rows, from `first` on.
 
-    out[out_start + t·out_pitch + j] += Σ_r Z[r·pitch + j]·P[p_start + r·p_pitch + t]
-    for as many columns j from `column` on as :func:`columns_at_once` says.
+    sums[s_start + t·s_pitch + j - begin] += Σ_r Z[r·pitch + j]·P[p_start + r·p_pitch +
+    t] for j from `begin` to `end`, a multiple of the lanes of a vector apart. Row
+    `last` stands for those after it, for which P is zero.
     """
     n_targets = targets.count
-    n_vectors = min(_MOST_VECTORS, _SUMS // n_targets)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pitch, column = args[2], args[3]
-        kinds = (signature.args[1], signature.args[6])
-        factors = _Factors(context, builder, kinds, (args[1], args[6]))
-        results = Memory(context, builder, signature.args[9], args[9])
-        places = factors.zero_sums(n_vectors * n_targets)
-        lanes = factors.lanes
-        n_passes = COLUMNS // (n_vectors * lanes)
-        with cgutils.for_range(builder, count(n_passes)) as loop:
-            factors.clear(places)
-            offset = builder.mul(loop.index, count(n_vectors * lanes))
-            here = builder.add(column, offset)
-            with cgutils.for_range_slice(builder, args[4], args[5], count(1)) as (r, _):
-                start = builder.add(builder.mul(r, pitch), here)
-                z = [
-                    factors.load_features(builder.add(start, count(lanes * c)))
-                    for c in range(n_vectors)
-                ]
-                p_at = builder.add(args[7], builder.mul(r, args[8]))
-                for t in range(n_targets):
-                    at = factors.other.pointer(builder.add(p_at, count(t)))
-                    p = factors.other.splat(builder.load(at))
-                    for c in range(n_vectors):
-                        factors.add_product(places[c * n_targets + t], z[c], p)
-            wide = ir.VectorType(results.element, lanes)
+        pitch, first, last, begin, end = args[2:7]
+        kinds = (signature.args[1], signature.args[7])
+        factors = _Factors(context, builder, kinds, (args[1], args[7]))
+        sums = Memory(context, builder, signature.args[10], args[10])
+        starts, weights = [], []
+        for i in range(ROWS_ADDED):
+            row = builder.add(first, count(i))
+            at = builder.add(args[8], builder.mul(row, args[9]))
             for t in range(n_targets):
-                row = builder.add(args[10], builder.mul(args[11], count(t)))
-                for c in range(n_vectors):
-                    value = builder.load(places[c * n_targets + t])
-                    if value.type != wide:
-                        value = builder.fpext(value, wide)
-                    at = builder.add(builder.add(row, here), count(lanes * c))
-                    pointer = results.pointer(at)
-                    pointer = builder.bitcast(pointer, wide.as_pointer())
-                    total = builder.fadd(builder.load(pointer, align=8), value)
-                    builder.store(total, pointer, align=8)
+                pointer = factors.other.pointer(builder.add(at, count(t)))
+                weights.append(factors.other.splat(builder.load(pointer)))
+            beyond = builder.icmp_signed(">", row, last)
+            row = builder.select(beyond, last, row)
+            starts.append(builder.mul(row, pitch))
+        step = count(factors.lanes)
+        with cgutils.for_range_slice(builder, begin, end, step) as (j, _):
+            z = [factors.load_features(builder.add(start, j)) for start in starts]
+            here = builder.add(args[11], builder.sub(j, begin))
+            for t in range(n_targets):
+                at = builder.add(here, builder.mul(args[12], count(t)))
+                total = sums.load(at)
+                for i in range(ROWS_ADDED):
+                    weight = weights[i * n_targets + t]
+                    product = builder.fmul(weight, z[i], flags=_FUSED)
+                    total = builder.fadd(total, product, flags=_FUSED)
+                sums.store(total, at)
         return context.get_dummy_value()
 
     int64 = types.int64
     return types.none(
-        *(targets, Z, int64, int64, int64, int64, P, int64, int64),
-        *(out, int64, int64),
+        *(targets, Z, int64, int64, int64, int64, int64, P, int64, int64),
+        *(sums, int64, int64),
     ), generate

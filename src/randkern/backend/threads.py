@@ -8,14 +8,16 @@ does under GNU OpenMP). The number of threads is Numba's: ``NUMBA_NUM_THREADS``
 and :func:`numba.set_num_threads`.
 """
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numba
 
 __all__ = ["run_over_ranges"]
 
-# Starting the threads takes 0.1 to 0.4 ms: worth it from about this much work.
+# Waking a thread takes some 0.1 ms: worth it from about this much work.
 _NANOSECONDS_A_THREAD = 500_000
 # More ranges than threads, so that a thread that is held up does not hold up all.
 _RANGES_A_THREAD = 4
@@ -65,6 +67,37 @@ def run_over_ranges(
         task(0, n)
         return
     cuts = [n_items * i // n_ranges * multiple for i in range(n_ranges)] + [n]
-    with ThreadPoolExecutor(min(n_threads, n_ranges)) as pool:
-        for _ in pool.map(task, cuts[:-1], cuts[1:]):
-            pass  # the iteration raises what a task has raised
+    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    helpers = min(n_threads, n_ranges) - 1
+    # The caller takes ranges too: it need not wait for a thread to wake up.
+    waiting = [_pool().submit(_work, task, ranges) for _ in range(helpers)]
+    try:
+        _work(task, ranges)
+    finally:
+        ranges.clear()  # after an error nothing more is begun
+        done = [future.exception() for future in waiting]
+    for error in done:
+        if error is not None:
+            raise error
+
+
+def _work(
+    task: Callable[[int, int], object], ranges: list[tuple[int, int]]
+) -> None:
+    """Take ranges until none is left."""
+    while True:
+        try:
+            start, stop = ranges.pop(0)  # atomic under the interpreter's lock
+        except IndexError:
+            return
+        task(start, stop)
+
+
+@cache
+def _pool_of(process: int, n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="randkern")
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return this process's threads: a fork does not inherit its parent's."""
+    return _pool_of(os.getpid(), numba.config.NUMBA_NUM_THREADS)

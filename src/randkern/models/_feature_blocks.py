@@ -20,6 +20,8 @@ _BLOCK_BYTES = 16 * 2**20
 # Fewer rows than this cost more for the sums of the second product than they save.
 _LEAST_ROWS = 64
 _MOST_ROWS = 4096
+# Features that are kept take part in one call, which may be interrupted after it.
+_ROWS_AT_ONCE = 2**17
 
 
 def feature_block_bytes(plan: Plan, itemsize: int) -> int:
@@ -111,9 +113,12 @@ class FeatureBlocks:
         self._scales = scales.astype(np.float64) if compressed else None
         self.n_kept = n_kept
 
-    def blocks(self) -> Iterator[FeatureBlock]:
-        """Yield all rows; an array may be used again for the next block."""
-        for rows in row_blocks(self.n_kept, self.block):
+    def blocks(self, kept_rows: int) -> Iterator[FeatureBlock]:
+        """Yield all rows, of those kept `kept_rows` at a time.
+
+        An array may be used again for the next block.
+        """
+        for rows in row_blocks(self.n_kept, kept_rows):
             yield self._kept(rows)
         if self.n_kept < self.rows.n_rows:
             yield from self._fresh(self.n_kept)
@@ -171,14 +176,16 @@ class FeatureBlocks:
         right[:, :D] = V
         single = right.astype(np.float32, copy=False)
         out = np.zeros((k, self.width))
-        for made in self.blocks():
-            compressed = made.scales is not None
-            inner = thin.multiply(made.values, single if compressed else right)
+        for made in self.blocks(_ROWS_AT_ONCE):
+            factors = np.ones(len(made.values))
             if made.scales is not None:
-                inner *= made.scales[:, None]
+                factors *= made.scales**2
             if made.weight is not None:
-                inner *= made.weight[:, None]
-            _add(made, inner, out)
+                factors *= made.weight
+            compressed = made.scales is not None
+            thin.add_gram_product(
+                made.values, factors, single if compressed else right, out
+            )
         return out[:, :D]
 
 
