@@ -30,7 +30,15 @@ _PUBLIC: dict[str, str] = {
     "RandomFeatures": ".features",
     "RowBlocks": ".blocks",
     **dict.fromkeys(("load", "save"), ".persistence"),
-    **dict.fromkeys(("KernelRidgeClassifier", "KernelRidgeRegressor"), ".models"),
+    **dict.fromkeys(
+        (
+            "KernelRidgeClassifier",
+            "KernelRidgeClassifierCV",
+            "KernelRidgeRegressor",
+            "KernelRidgeRegressorCV",
+        ),
+        ".models",
+    ),
     **dict.fromkeys(
         ("effective_dimension", "hoeffding_n_components", "suggest_n_components"),
         ".sizing",

@@ -103,6 +103,7 @@ def plot_compare(
 def plot_tune(
     records: Sequence[Mapping[str, Any]],
     *,
+    best: Mapping[str, Mapping[str, Any]] | None = None,
     dataset: str = "",
     metric: str = "validation error",
     percent: bool = False,
@@ -112,13 +113,15 @@ def plot_tune(
     A panel has the penalty across and the feature scale upwards, one panel for each
     lengthscale or bias; where there is a single scale, a kernel has one panel, with
     its lengthscale or bias upwards. Brighter is better, on one logarithmic colour
-    scale; a frame marks the best cell of each kernel.
+    scale.
 
     Parameters
     ----------
     records : sequence of mapping
         With the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
         ``lengthscale`` or ``bias``) and ``validation_error``.
+    best : mapping, optional
+        By kernel, a mapping whose ``hyperparameters`` name the cell to frame.
     dataset : str, default=""
         Name for the title.
     metric : str, default="validation error"
@@ -152,7 +155,7 @@ def plot_tune(
 
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
-    rows = _heatmap_rows(records)
+    rows = _heatmap_rows(records, best or {})
     width = max(len(row) for row in rows)
     figure = Figure(
         figsize=(2.4 + max(1.65 * width, 3.2), 0.9 + 2.0 * len(rows)),
@@ -174,7 +177,7 @@ def plot_tune(
     if percent:
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
         bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
-    bar.ax.tick_params(which="both", labelsize=7)
+    bar.ax.tick_params(which="both", labelsize=7, length=3)
     bar.ax.invert_yaxis()  # the better, the higher
     if dataset:
         figure.suptitle(dataset)
@@ -224,22 +227,24 @@ _SYMBOLS = {"lengthscale": "ℓ", "bias": "ν"}
 _MAX_PANELS = 8
 
 
-def _heatmap_rows(records: Sequence[Mapping[str, Any]]) -> list[list[_Panel]]:
+def _heatmap_rows(
+    records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
+) -> list[list[_Panel]]:
     """Return rows of at most eight panels, a row or more for each kernel."""
     rows = []
     for kernel in dict.fromkeys(record["kernel"] for record in records):
         own = [record for record in records if record["kernel"] == kernel]
-        best = min(own, key=lambda record: record["validation_error"])
+        framed = best.get(kernel, {}).get("hyperparameters", {})
         named = own[0]["hyperparameters"]
         opens = next((name for name in _SYMBOLS if name in named), None)
         panels = []
         if opens is None or len({r["hyperparameters"]["scale"] for r in own}) == 1:
-            panels.append(_panel(kernel, opens or "scale", own, best))
+            panels.append(_panel(kernel, opens or "scale", own, framed))
         else:
             for value in sorted({r["hyperparameters"][opens] for r in own}):
                 part = [r for r in own if r["hyperparameters"][opens] == value]
                 title = f"{_SYMBOLS[opens]} = {value:.3g}"
-                panels.append(_panel(f"{kernel}, {title}", "scale", part, best))
+                panels.append(_panel(f"{kernel}, {title}", "scale", part, framed))
         rows += [
             panels[start : start + _MAX_PANELS]
             for start in range(0, len(panels), _MAX_PANELS)
@@ -251,7 +256,7 @@ def _panel(
     title: str,
     height: str,
     records: Sequence[Mapping[str, Any]],
-    best: Mapping[str, Any],
+    framed: Mapping[str, float],
 ) -> _Panel:
     named = [record["hyperparameters"] for record in records]
     heights = sorted({values[height] for values in named})
@@ -261,7 +266,7 @@ def _panel(
     for record, values in zip(records, named, strict=True):
         cell = heights.index(values[height]), alphas.index(values["alpha"])
         errors[cell] = record["validation_error"]
-        if record is best:
+        if values == framed:
             place = cell
     return _Panel(title, height, heights, alphas, errors, place)
 
@@ -275,10 +280,10 @@ def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
     )
     axes.set_title(panel.title, fontsize=8)
     columns = _spread(len(panel.alphas), 4)
-    axes.set_xticks(columns, [f"{panel.alphas[j]:.3g}" for j in columns], fontsize=7)
+    axes.set_xticks(columns, [_number(panel.alphas[j]) for j in columns], fontsize=7)
     axes.set_xlabel("α", fontsize=8, labelpad=1)
     rows = _spread(len(panel.heights), 8) if first else []
-    axes.set_yticks(rows, [f"{panel.heights[i]:.3g}" for i in rows], fontsize=7)
+    axes.set_yticks(rows, [_number(panel.heights[i]) for i in rows], fontsize=7)
     if first:
         symbol = _SYMBOLS.get(panel.height)
         axes.set_ylabel(
@@ -290,6 +295,14 @@ def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
         frame.set_clip_on(False)
         axes.add_patch(frame)
     return image
+
+
+def _number(value: float) -> str:
+    """Return a number for an axis, far powers of ten as such."""
+    exponent = round(np.log10(value)) if value > 0 else 0
+    if abs(exponent) > 2 and np.isclose(value, 10.0**exponent):
+        return f"$10^{{{exponent}}}$"
+    return f"{value:.3g}"
 
 
 def _spread(n: int, most: int) -> list[int]:

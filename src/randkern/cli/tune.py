@@ -181,12 +181,13 @@ def parse_size(text: str) -> int | None:
 
 def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     """Return a table with a row for each lengthscale or bias: its best cell."""
+    from ..experiments.tune import preference
+
     described = results["dataset"]
     share = described["task"] == "classification"
     table = Table(
-        title=f"{described['name']}: {described['metric']} by "
-        f"{described['validation']} on {described['n_train']:,} training rows, "
-        f"{described['n_features']:,} columns",
+        title=f"{described['name']}: {described['metric']}, "
+        f"{described['validation']}, {described['n_train']:,} training rows",
         title_justify="left",
         title_style="" if plain else "bold",
         box=box.ASCII2 if plain else box.SIMPLE_HEAD,
@@ -197,7 +198,7 @@ def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     records = list(results["records"])
     for position, setting in enumerate(results["settings"]):
         own = [r for r in records if _is_of(r, setting)]
-        best = min(own, key=lambda record: record["validation_error"])
+        best = min(own, key=preference)
         named = best["hyperparameters"]
         after = results["settings"][position + 1 : position + 2]
         table.add_row(
@@ -241,6 +242,7 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     try:
         figure = plot_tune(
             results["records"],
+            best=results["best"],
             dataset=described["name"],
             metric=f"{described['metric']}, {described['validation']}",
             percent=described["task"] == "classification",

@@ -8,7 +8,7 @@ penalties of one eigendecomposition, and no cell of their grid costs a fit.
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -24,12 +24,12 @@ from .._memory import resolve_memory_limit
 from .._validation import check_count, check_positive
 from ..exceptions import MemoryLimitError
 from .compare import _describe as describe_dataset
-from .compare import _report, test_error
+from .compare import _few_rows, _report, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import PreparedData, prepare
 from .records import describe_machine, installed_versions
 
-__all__ = ["DEFAULT_SCALES", "Grid", "tune"]
+__all__ = ["DEFAULT_SCALES", "Grid", "preference", "tune"]
 
 DEFAULT_SCALES = (0.01, 0.1, 1.0, 10.0)
 # Of the mean of the kernel's diagonal, rounded to a power of ten.
@@ -140,6 +140,7 @@ def tune(
     )
     done = 0
     for choice in choices:
+        search.compile(choice)
         for value in search.proposals(choice, settings[choice.label]):
             setting = choice.label
             if choice.opens is not None:
@@ -156,11 +157,10 @@ def tune(
         **asdict(grid),
         **asdict(options),
     }
-    described = describe_dataset(dataset, data)
     return {
         "command": "tune",
         "arguments": arguments,
-        "dataset": described | {"validation": search.described},
+        "dataset": describe_dataset(dataset, data) | {"validation": search.described},
         "versions": installed_versions(),
         "machine": describe_machine(),
         "records": search.records,
@@ -169,6 +169,32 @@ def tune(
         "skipped": search.skipped,
         "warnings": search.warnings,
     }
+
+
+def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Order records: the least error, the scale nearest to 1, the largest penalty.
+
+    Parameters
+    ----------
+    record : mapping
+        One of those of :func:`tune`.
+
+    Returns
+    -------
+    key : tuple of float
+        For ``min``: scale and penalty count only as α/s², so that equal errors are
+        common.
+
+    Examples
+    --------
+    >>> from randkern.experiments.tune import preference
+    >>> preference({"validation_error": 0.1,
+    ...             "hyperparameters": {"scale": 1.0, "alpha": 0.5}})
+    (0.1, 0.0, -0.5)
+    """
+    named = record["hyperparameters"]
+    distance = abs(float(np.log(named["scale"])))
+    return record["validation_error"], distance, -named["alpha"]
 
 
 @dataclass(frozen=True)
@@ -208,7 +234,7 @@ class Grid:
         """Return the lengthscales or biases of a kernel; [None] where it has none."""
         if choice.opens is None:
             return [None]
-        given, multiples = self.lengthscales, _LENGTHSCALE_MULTIPLES
+        given, multiples = self.lengthscales, tuple(_LENGTHSCALE_MULTIPLES)
         if choice.opens == "bias":
             given, multiples = self.biases, _BIAS_MULTIPLES
         if given != "auto":
@@ -284,6 +310,14 @@ class _Search:
                 state = failed if self.least_error is None else None
                 study.tell(trial, self.least_error, state)
 
+    def compile(self, choice: KernelChoice) -> None:
+        """Fit on a few rows what will be timed, and forget it."""
+        rows = _few_rows(self.data)
+        model = self._model("CV", choice.build(1.0 if choice.opens else None), choice)
+        with warnings.catch_warnings(), suppress(MemoryLimitError):
+            warnings.simplefilter("ignore")
+            model.fit(self.data.X_train[rows], self.data.y_train[rows])
+
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or say why there are none."""
         penalties = self.grid.penalties(choice, self.data.X_train)
@@ -327,7 +361,7 @@ class _Search:
         own = [r for r in self.records if r["kernel"] == choice.label]
         if not own:
             return
-        chosen = min(own, key=_preference)
+        chosen = min(own, key=preference)
         named = chosen["hyperparameters"]
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
@@ -384,13 +418,6 @@ def _rising(name: str, values: Sequence[float], *, zero: bool = False) -> list[f
 def _penalty(scale: float, alpha: float) -> float:
     """Return α/s², equal for cells that are equal but for rounding."""
     return float(f"{alpha / scale**2:.12g}")
-
-
-def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Order records: the least error, the scale nearest to 1, the largest alpha."""
-    named = record["hyperparameters"]
-    distance = abs(float(np.log(named["scale"])))
-    return record["validation_error"], distance, -named["alpha"]
 
 
 def _at_edge(

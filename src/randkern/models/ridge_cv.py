@@ -342,7 +342,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     >>> model.fit(X, y).alpha_
     1.0
     >>> round(model.best_score_, 2)
-    0.48
+    0.44
     """
 
     _parameter_constraints: ClassVar = {**_CONSTRAINTS}

@@ -1,0 +1,424 @@
+"""Grids of hyperparameters: their scores, their records, their heatmap, the command."""
+
+import json
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.linalg
+from sklearn.datasets import make_moons
+from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_predict
+
+import randkern as rk
+from randkern.datasets import Dataset
+from randkern.experiments.compare import test_error
+from randkern.experiments.kernel_choices import parse_kernel
+from randkern.experiments.preparation import prepare
+from randkern.experiments.tune import Grid, preference, tune
+
+SMALL = {"n_components": 40, "alphas": [0.01, 1.0, 100.0], "scales": [0.1, 1.0]}
+
+
+def moons(n=80):
+    X, y = make_moons(n, noise=0.2, random_state=0)
+    return Dataset(name="moons", X_train=X, y_train=y)
+
+
+def wave(n=60):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 2))
+    y = 10 * np.sin(X[:, 0]) + rng.standard_normal(n) + 50
+    return Dataset(name="wave", X_train=X, y_train=y, task="regression")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return tune(moons(), "gaussian,linear,optical:4", **SMALL)
+
+
+# -- scores -----------------------------------------------------------------------
+
+
+def test_every_cell_is_the_error_of_the_model_it_names(results):
+    """Scale and penalty as they are written, by a loop of fits."""
+    data = prepare(moons())
+    kernels = {
+        "gaussian": lambda named: rk.Gaussian(named["lengthscale"]),
+        "optical:4": lambda named: rk.Optical(4, bias=named["bias"]),
+    }
+    for name, build in kernels.items():
+        own = [r for r in results["records"] if r["kernel"] == name]
+        for record in own[3:12:4]:
+            named = record["hyperparameters"]
+            model = rk.KernelRidgeClassifier(
+                rk.Scaled(build(named), named["scale"] ** 2),
+                named["alpha"],
+                n_components=40,
+                fit_intercept=True,
+                random_state=0,
+            )
+            predicted = cross_val_predict(
+                model, data.X_train, data.y_train, cv=LeaveOneOut()
+            )
+            expected = test_error(data.y_train, predicted, "classification")
+            assert record["validation_error"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("validation", ["loo", "holdout", 3])
+def test_every_kind_of_validation(validation):
+    for dataset in (moons(), wave()):
+        found = tune(
+            dataset,
+            "gaussian",
+            validation=validation,
+            lengthscales=[1.0, 100.0],
+            **SMALL,
+        )
+        best = found["best"]["gaussian"]
+        assert best["hyperparameters"]["lengthscale"] == 1.0
+        assert best["validation_error"] < 0.3
+        assert best["test_error"] < 0.3
+        assert "lengthscale" in best["at_edge"]
+        assert found["dataset"]["validation"]
+
+
+def test_folds_are_stratified_and_equal_cross_validation():
+    data = prepare(moons())
+    found = tune(moons(), "gaussian", validation=3, lengthscales=[0.5], **SMALL)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    for record in found["records"]:
+        named = record["hyperparameters"]
+        errors = []
+        for train, test in folds.split(data.X_train, data.y_train):
+            model = rk.KernelRidgeClassifier(
+                rk.Gaussian(0.5),
+                named["alpha"] / named["scale"] ** 2,
+                n_components=40,
+                fit_intercept=True,
+                random_state=0,
+            ).fit(data.X_train[train], data.y_train[train])
+            predicted = model.predict(data.X_train[test])
+            errors.append(test_error(data.y_train[test], predicted, "classification"))
+        assert record["validation_error"] == pytest.approx(np.mean(errors))
+
+
+def test_one_decomposition_for_each_setting(monkeypatch):
+    calls = []
+    eigh = scipy.linalg.eigh
+    monkeypatch.setattr(
+        scipy.linalg, "eigh", lambda *a, **k: calls.append(len(a[0])) or eigh(*a, **k)
+    )
+    tune(
+        moons(),
+        "gaussian",
+        lengthscales=[0.5, 1.0, 2.0],
+        n_components=40,
+        scales=[0.1, 1, 10],
+    )
+    assert calls.count(40) == 3
+
+
+def test_exact_kernel():
+    data = prepare(moons())
+    found = tune(
+        moons(),
+        "gaussian",
+        n_components=None,
+        alphas=[0.1],
+        scales=[1.0],
+        lengthscales=[0.5],
+    )
+    model = rk.KernelRidgeClassifier(
+        rk.Gaussian(0.5), 0.1, n_components=None, fit_intercept=True
+    ).fit(data.X_train, data.y_train)
+    best = found["best"]["gaussian"]
+    assert best["test_error"] == 1 - model.score(data.X_test, data.y_test)
+
+
+def test_equal_cells_prefer_scale_one_and_the_largest_penalty(results):
+    for name, best in results["best"].items():
+        own = [r for r in results["records"] if r["kernel"] == name]
+        assert best["validation_error"] == min(r["validation_error"] for r in own)
+        assert preference(best) == min(map(preference, own))
+
+
+# -- the grid ---------------------------------------------------------------------
+
+
+def test_default_grids_follow_the_kernel_and_the_data():
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    grid = Grid.of(None, [1.0], None, None)
+    gaussian, optical = parse_kernel("gaussian"), parse_kernel("optical")
+    scale = rk.Gaussian("scale").resolve(X).lengthscale
+    np.testing.assert_allclose(
+        grid.values(gaussian, X), scale * 2.0 ** np.arange(-3, 4)
+    )
+    assert grid.values(optical, X)[0] == 0
+    assert grid.values(parse_kernel("linear"), X) == [None]
+    assert grid.penalties(gaussian, X) == [float(f"1e{k}") for k in range(-6, 3)]
+    # k(x, x) = 2 ‖x‖⁴ is about 50.
+    assert grid.penalties(optical, X)[0] == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"alphas": []}, "alphas must hold"),
+        ({"alphas": [0.0]}, "alphas must be a positive"),
+        ({"scales": []}, "scales must hold"),
+        ({"lengthscales": [-1.0]}, "lengthscales must be a positive"),
+        ({"biases": [-1.0]}, "biases must be a non-negative"),
+        ({"n_components": 0}, "n_components must be a positive"),
+        ({"n_trials": 0}, "n_trials must be a positive"),
+        ({"validation": "best"}, "'loo', 'holdout' or a number of folds"),
+        ({"validation": 1}, "'loo', 'holdout' or a number of folds"),
+        ({"validation": 61}, "60 training rows, got 61"),
+        ({"memory_limit": "4 apples"}, "4 apples"),
+        ({"kernels": "gauss"}, "unknown kernel"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tune(moons(), **arguments)
+
+
+def test_what_does_not_fit_is_skipped():
+    found = tune(
+        moons(),
+        "gaussian,linear",
+        n_components=60,
+        memory_limit="200kB",
+        lengthscales=[1.0],
+        alphas=[1.0],
+    )
+    assert {note["kernel"] for note in found["skipped"]} == {"gaussian", "linear"}
+    assert "memory_limit" in found["skipped"][0]["reason"]
+    assert found["records"] == []
+    assert found["best"] == {}
+
+
+# -- records ----------------------------------------------------------------------
+
+
+def test_results_have_the_documented_keys(results):
+    assert set(results) == {
+        *("command", "arguments", "dataset", "versions", "machine", "records"),
+        *("settings", "best", "skipped", "warnings"),
+    }
+    assert results["command"] == "tune"
+    assert json.loads(json.dumps(results, allow_nan=False)) == results
+    names = {
+        "gaussian": {"lengthscale", "scale", "alpha"},
+        "linear": {"scale", "alpha"},
+        "optical:4": {"degree", "bias", "scale", "alpha"},
+    }
+    for record in results["records"]:
+        assert set(record) == {"kernel", "hyperparameters", "validation_error"}
+        assert set(record["hyperparameters"]) == names[record["kernel"]]
+    for setting in results["settings"]:
+        assert set(setting) == {"kernel", "hyperparameters", "n_penalties", "seconds"}
+        assert setting["n_penalties"] == 4  # of 6 cells
+    for best in results["best"].values():
+        assert set(best) == {
+            *("kernel", "hyperparameters", "validation_error", "test_error"),
+            *("fit_seconds", "at_edge"),
+        }
+    assert len(results["records"]) == 6 * (7 + 1 + 6)
+
+
+def test_progress_counts_every_step_once():
+    calls = []
+    tune(
+        moons(),
+        "gaussian,linear",
+        lengthscales=[1.0, 2.0],
+        progress=lambda *step: calls.append(step),
+        **SMALL,
+    )
+    assert [done for done, *_ in calls] == list(range(6))
+    assert {total for _, total, _ in calls} == {5}
+    assert calls[0][2] == "gaussian, lengthscale 1"
+
+
+def test_trials():
+    optuna = pytest.importorskip("optuna")
+    verbosity = optuna.logging.get_verbosity()
+    first, again = (
+        tune(moons(), "gaussian,linear", n_trials=6, lengthscales=[0.1, 10.0], **SMALL)
+        for _ in range(2)
+    )
+    assert [r["hyperparameters"] for r in first["records"]] == [
+        r["hyperparameters"] for r in again["records"]
+    ]
+    tried = [
+        setting["hyperparameters"]["lengthscale"]
+        for setting in first["settings"]
+        if setting["kernel"] == "gaussian"
+    ]
+    assert len(set(tried)) == 6
+    assert 0.1 <= min(tried) < max(tried) <= 10
+    assert len(first["settings"]) == 7
+    assert first["best"]["gaussian"]["validation_error"] < 0.15
+    assert optuna.logging.get_verbosity() == verbosity
+    with pytest.raises(ValueError, match="two positive values of lengthscale"):
+        tune(moons(), "gaussian", n_trials=2, lengthscales=[1.0], **SMALL)
+
+
+def test_trials_without_optuna(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r'pip install "randkern\[tune\]"'):
+        tune(moons(), "gaussian", n_trials=2, **SMALL)
+
+
+# -- the figure -------------------------------------------------------------------
+
+
+def test_a_panel_for_each_setting(results):
+    pytest.importorskip("matplotlib")
+    from randkern.plots import plot_tune
+
+    figure = plot_tune(results["records"], best=results["best"], percent=True)
+    *panels, bar = figure.axes
+    assert len(panels) == 7 + 1 + 6
+    errors = panels[0].get_images()[0].get_array()
+    assert errors.shape == (2, 3)  # scales upwards, penalties across
+    record = results["records"][0]
+    assert record["hyperparameters"]["scale"] == 0.1
+    assert errors[0, 0] == record["validation_error"]
+    framed = [axes.get_title() for axes in panels if axes.patches]
+    assert len(framed) == 3
+    assert [name.split(",")[0] for name in framed] == list(results["best"])
+    for axes in panels:
+        for patch in axes.patches:
+            j, i = (round(corner + 0.5) for corner in patch.get_xy())
+            values = axes.get_images()[0].get_array()
+            kernel = axes.get_title().split(",")[0]
+            assert values[i, j] == results["best"][kernel]["validation_error"]
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in panels[:7]]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert bar.get_yticklabels()[0].get_text().endswith("%")
+    # Brighter is better.
+    image = panels[0].get_images()[0]
+    low, high = image.to_rgba(np.array([image.norm.vmin, image.norm.vmax]))
+    assert low[:3].sum() > high[:3].sum()
+
+
+def test_a_single_scale_has_a_panel_a_kernel():
+    pytest.importorskip("matplotlib")
+    from randkern.plots import plot_tune
+
+    records = [
+        {
+            "kernel": "gaussian",
+            "hyperparameters": {"lengthscale": ell, "scale": 1.0, "alpha": alpha},
+            "validation_error": 0.0 if ell == 2 else ell * alpha,
+        }
+        for ell in (1.0, 2.0, 4.0)
+        for alpha in (0.1, 1.0)
+    ]
+    (panel, _) = plot_tune(records, dataset="digits").axes
+    assert panel.get_title() == "gaussian"
+    assert panel.get_images()[0].get_array().shape == (3, 2)
+    assert panel.get_ylabel() == "lengthscale ℓ"
+    # One error, and only perfect ones, have colours too.
+    for part in (records[:1], records[2:4]):
+        plot_tune(part).draw_without_rendering()
+    with pytest.raises(ValueError, match="no records"):
+        plot_tune([])
+
+
+# -- the command ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run():
+    pytest.importorskip("typer")
+    pytest.importorskip("rich")
+    from typer.testing import CliRunner
+
+    from randkern import cli
+
+    app = cli._build_app()
+    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+QUICK = ("--n-components", "20", "--alphas", "0.1,1", "--scales", "0.1,1")
+
+
+def test_command_writes_results_and_figure(run, tmp_path):
+    result = run(
+        *("tune", "--data", "iris", "--kernels", "gaussian,linear", *QUICK),
+        *("--lengthscales", "1,3", "--validation", "3", "--out", tmp_path / "new"),
+    )
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "new" / "results.json").read_text("utf-8"))
+    assert results["arguments"] == {
+        "kernels": ["gaussian", "linear"],
+        "alphas": [0.1, 1.0],
+        "scales": [0.1, 1.0],
+        "lengthscales": [1.0, 3.0],
+        "biases": "auto",
+        "n_components": 20,
+        "validation": 3,
+        "n_trials": None,
+        "memory_limit": None,
+        "random_state": 0,
+        "data": "iris",
+        "data_dir": None,
+        "target": None,
+        "task": None,
+    }
+    assert len(results["records"]) == 3 * 4
+    assert (tmp_path / "new" / "tune.png").stat().st_size > 10_000
+    *table, _ = result.output.splitlines()  # the last names the files
+    assert all(len(line) <= 100 for line in table)
+    for text in ("lengthscale 3", "3 folds", "validation error", "test", "tune.png"):
+        assert text in result.output
+
+
+def test_command_with_trials_and_the_exact_kernel(run, tmp_path):
+    pytest.importorskip("optuna")
+    result = run(
+        *("tune", "--data", "diabetes", "--kernels", "gaussian", "--optuna"),
+        *("--trials", "3", "--n-components", "exact", "--alphas", "0.1,1"),
+        *("--out", tmp_path),
+    )
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert len(results["settings"]) == 3
+    assert results["arguments"]["n_components"] is None
+    assert results["best"]["gaussian"]["test_error"] < 1
+    assert "Trial" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--kernels", "gauss"), "unknown kernel 'gauss'"),
+        (("--n-components", "1e3"), "positive whole number or exact"),
+        (("--alphas", "small"), "--alphas takes auto or numbers"),
+        (("--alphas", "0"), "alphas must be a positive"),
+        (("--scales", "auto"), "--scales takes numbers"),
+        (("--scales", ","), "scales must hold one number or more"),
+        (("--validation", "often"), "'loo', 'holdout' or a number of folds"),
+        (("--data", "nosuch"), "unknown data set 'nosuch'"),
+        (("--memory-limit", "5 apples"), "5 apples"),
+    ],
+)
+def test_bad_values_are_one_line(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = run("tune", "--data", "iris", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.startswith("randkern: error: ")
+    assert result.output.count("\n") == 1
+    assert not (tmp_path / "randkern-tune" / "results.json").exists()
+
+
+def test_help_lists_the_options(run):
+    assert "tune" in run("--help").output
+    text = run("tune", "--help").output
+    for option in ("--alphas", "--scales", "--biases", "--validation", "--optuna"):
+        assert option in text
