@@ -360,6 +360,21 @@ def test_parquet_folders_and_several_files(tmp_path, parquet_file):
         assert np.array_equal(gathered(rows)[1], columns["price"])
 
 
+def test_parquet_partitions_and_columns_that_some_files_lack(tmp_path):
+    for year, columns in (
+        (2001, {"a": [1.0, 2.0], "b": [3.0, 4.0]}),
+        (2002, {"a": [5.0]}),
+    ):
+        (tmp_path / f"year={year}").mkdir()
+        write(tmp_path / f"year={year}" / "t.parquet", columns)
+    rows = RowBlocks.from_parquet(tmp_path, target="year")
+    X, y, _ = gathered(rows)
+    assert y.tolist() == [2001, 2001, 2002]
+    assert np.array_equal(X, [[1, 3], [2, 4], [5, np.nan]], equal_nan=True)
+    frame = next(iter(RowBlocks.from_parquet(tmp_path, columns=["b"])))
+    assert frame.X.shape == (3, 1)
+
+
 def test_parquet_float32_is_kept(tmp_path):
     X = np.arange(12, dtype=np.float32)
     path = write(tmp_path / "t.parquet", {"a": X, "b": -X, "y": np.arange(12.0)})

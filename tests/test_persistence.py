@@ -167,6 +167,25 @@ def test_partial_fit_goes_on(path, data):
     assert_same(round_trip(model, path).solve(), model.solve(), X)
 
 
+def test_models_that_choose_their_penalty(path, data):
+    X, Y = data
+    for cls, y in (
+        (rk.KernelRidgeRegressorCV, Y),
+        (rk.KernelRidgeClassifierCV, Y[:, 0] > 0.5),
+    ):
+        model = cls(rk.Gaussian(2.0), n_components=20, random_state=0).fit(X, y)
+        again = round_trip(model, path)
+        assert_same(model, again, X)
+        assert again.alpha_ == model.alpha_
+
+
+def test_models_fitted_to_blocks_of_rows(path, data):
+    X, Y = data
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=20, random_state=0)
+    model.fit(rk.RowBlocks.from_arrays(X, Y, block_rows=15), None)
+    assert_same(model, round_trip(model, path), X)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_dataframes_with_categories(library, path, data):
     X, Y = data

@@ -17,6 +17,7 @@ from randkern.exceptions import DataFileError
 __all__ = ["ParquetSource"]
 
 _PURPOSE = "RowBlocks.from_parquet"
+_BUFFER_BYTES = 2**20
 _DECIMALS = ("decimal32", "decimal64", "decimal128", "decimal256")
 _TEXTS = ("string", "large_string", "string_view")
 
@@ -93,21 +94,10 @@ class ParquetSource:
     def _tables(self) -> Iterator[Any]:
         """Yield tables of `block_rows` rows, across row groups and files."""
         arrow = import_extra("pyarrow", _PURPOSE, "data")
-        names = [*self.columns]
-        for name in (self.target, self.sample_weight):
-            if name is not None and name not in names:
-                names.append(name)
         pending: list[Any] = []
         n_pending = 0
         try:
-            # One batch and one file ahead: the default reads up to sixteen.
-            scanner = _open(self.path).scanner(
-                columns=names,
-                batch_size=self.block_rows,
-                batch_readahead=1,
-                fragment_readahead=1,
-            )
-            for batch in scanner.to_batches():
+            for batch in self._batches():
                 pending.append(batch)
                 n_pending += batch.num_rows
                 while n_pending >= self.block_rows:
@@ -119,6 +109,32 @@ class ParquetSource:
             raise _unreadable(self.path, error) from error
         if n_pending:
             yield arrow.Table.from_batches(pending)
+
+    def _batches(self) -> Iterator[Any]:
+        """Yield the rows of one row group after the other.
+
+        A scanner of all files reads ahead of a slow consumer until it holds them,
+        and keeps what it has read until the end of a file: here one row group at a
+        time is open, of which pages are read as they are needed.
+        """
+        dataset = _open(self.path)
+        options = import_extra(
+            "pyarrow.dataset", _PURPOSE, "data"
+        ).ParquetFragmentScanOptions(
+            use_buffered_stream=True, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
+        apart = (self.target, self.sample_weight)
+        names = dict.fromkeys([*self.columns, *(name for name in apart if name)])
+        for fragment in dataset.get_fragments():
+            for row_group in fragment.split_by_row_group():
+                yield from row_group.to_batches(
+                    schema=dataset.schema,
+                    columns=list(names),
+                    batch_size=self.block_rows,
+                    batch_readahead=1,
+                    fragment_readahead=1,
+                    fragment_scan_options=options,
+                )
 
     def _features(self, table: Any) -> Any:
         """Return X: a float array, or a dataframe where there are categories."""

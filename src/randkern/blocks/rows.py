@@ -189,8 +189,9 @@ class RowBlocks:
 
         Notes
         -----
-        pyarrow reads a row group at a time, so that a file written as one row
-        group takes the memory of its compressed columns.
+        One row group is open at a time: memory is that of a row group and of a
+        few blocks, whatever the number of rows. A file written as a single row
+        group is held as a whole.
 
         Examples
         --------
