@@ -17,7 +17,14 @@ from randkern.backend.thin_vectors import (
 )
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["COLUMNS", "add_gram_product", "add_transposed", "multiply", "padded", "quantize"]
+__all__ = [
+    "COLUMNS",
+    "add_gram_product",
+    "add_transposed",
+    "multiply",
+    "padded",
+    "quantize",
+]
 
 # Columns of V that stay in the second-level cache, eight rows of them.
 _TILE = 2048
@@ -218,9 +225,7 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     flat, pitch = _flat(Z)
 
     def task(start: int, stop: int) -> None:
-        _multiply(
-            flat, pitch, start, stop, V.ravel(), width, k, width, out.ravel(), n
-        )
+        _multiply(flat, pitch, start, stop, V.ravel(), width, k, width, out.ravel(), n)
 
     run_over_ranges(task, n, n * width * k * _COST, 8)
     return out.sum(axis=0)

@@ -8,6 +8,7 @@ does under GNU OpenMP). The number of threads is Numba's: ``NUMBA_NUM_THREADS``
 and :func:`numba.set_num_threads`.
 """
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,7 @@ def run_over_ranges(
         task(0, n)
         return
     cuts = [n_items * i // n_ranges * multiple for i in range(n_ranges)] + [n]
-    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    ranges = list(itertools.pairwise(cuts))
     helpers = min(n_threads, n_ranges) - 1
     # The caller takes ranges too: it need not wait for a thread to wake up.
     waiting = [_pool().submit(_work, task, ranges) for _ in range(helpers)]
@@ -81,9 +82,7 @@ def run_over_ranges(
             raise error
 
 
-def _work(
-    task: Callable[[int, int], object], ranges: list[tuple[int, int]]
-) -> None:
+def _work(task: Callable[[int, int], object], ranges: list[tuple[int, int]]) -> None:
     """Take ranges until none is left."""
     while True:
         try:

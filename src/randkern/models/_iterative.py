@@ -10,7 +10,13 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.blocks import row_blocks
-from randkern.models._operators import FeatureOperator, LocalParts, operator_bytes
+from randkern.models._dask import DaskParts, DaskRows
+from randkern.models._operators import (
+    FeatureOperator,
+    LocalParts,
+    Parts,
+    operator_bytes,
+)
 from randkern.models._rows import Survey, TrainingBlock, TrainingRows
 from randkern.models._systems import check_memory, feature_block_rows
 from randkern.plan import Plan, evaluate
@@ -42,7 +48,7 @@ class Problem:
     """
 
     plan: Plan
-    rows: TrainingRows
+    rows: TrainingRows | DaskRows
     alpha: float
     center: bool
     memory_limit: int
@@ -89,11 +95,21 @@ def solve_pcg(problem: Problem, solver: PCG) -> tuple[Solution, np.ndarray]:
     )
     validation = None
     if solver.validation_fraction is not None:
+        if isinstance(rows, DaskRows):
+            raise ValueError(
+                "validation_fraction needs rows that are not on a cluster."
+            )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
         rows = HeldOutRows(rows, held_out)
     survey = rows.survey()
-    parts = LocalParts(plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse)
+    parts: Parts
+    if isinstance(rows, DaskRows):
+        parts = DaskParts(plan, rows, survey.weight_unit)
+    else:
+        parts = LocalParts(
+            plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse
+        )
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
     rhs = operator.right_hand_side()
     validate = None
@@ -135,7 +151,9 @@ def _validation(
     def error(weights: np.ndarray) -> float:
         size = float(np.abs(weights).max(initial=0.0)) or 1.0
         coef = (weights / size).astype(X.dtype)
-        made = [evaluate(plan, X[rows]) @ coef for rows in row_blocks(len(block.Y), step)]
+        made = [
+            evaluate(plan, X[rows]) @ coef for rows in row_blocks(len(block.Y), step)
+        ]
         predictions = np.vstack(made).astype(np.float64) * size
         return problem.error_of(block.Y, predictions + intercept(weights))
 

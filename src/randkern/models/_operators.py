@@ -24,9 +24,7 @@ _OVERSAMPLING = 4
 _SMALLEST_SHARE = 1e-6
 
 
-def operator_bytes(
-    plan: Plan, rows: TrainingRows, n_targets: int, rank: int
-) -> int:
+def operator_bytes(plan: Plan, rows: Any, n_targets: int, rank: int) -> int:
     """Memory of conjugate gradients on features that are not kept."""
     D, itemsize = plan.n_components, rows.dtype.itemsize
     n_samples = min(rows.n_rows, _OVERSAMPLING * rank)

@@ -18,6 +18,7 @@ from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
+from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._iterative import Problem, solve_pcg
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
@@ -120,31 +121,40 @@ class KernelRidge(BaseEstimator):
         else:
             self._fit_directly(rows, limit)
 
-    def _fit_stream(self, blocks: RowBlocks, y: Any, sample_weight: Any) -> None:
-        """Fit to rows that are read a block at a time."""
-        if y is not None or sample_weight is not None:
+    def _fit_stream(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Fit to rows that are read a block at a time, here or on a cluster."""
+        streamed = isinstance(X, RowBlocks)
+        if streamed and (y is not None or sample_weight is not None):
             raise ValueError(
                 "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
             )
         if self.n_components is None:
             raise ValueError(
-                "the exact kernel (n_components=None) keeps every row, so that it "
-                "cannot be fitted to RowBlocks; set n_components."
+                "the exact kernel (n_components=None) needs all rows in memory; set "
+                "n_components."
             )
         self._forget()
         limit = resolve_memory_limit(self.memory_limit)
         stream = self._root_stream()
-        first = read_stream(self, blocks, stream)
-        self._prepare(first.sample, first.sample_weight, stream)
-        if self._iterates(first.rows, limit):
-            self._fit_iteratively(first.rows, limit, stream.child("solver"))
+        rows: Any
+        if streamed:
+            rows, sample = read_stream(self, X, stream)
         else:
-            self._fit_directly(first.rows, limit)
+            rows, sample = read_dask(self, X, y, sample_weight, stream)
+        self._prepare(*sample.rows(), stream)
+        if self._iterates(rows, limit):
+            self._fit_iteratively(rows, limit, stream.child("solver"))
+        else:
+            self._fit_directly(rows, limit)
 
-    def _fit_directly(self, rows: TrainingRows, limit: int) -> None:
+    def _fit_directly(self, rows: TrainingRows | DaskRows, limit: int) -> None:
         """Factorise the normal equations."""
         D, k = self._plan.n_components, rows.n_targets
         self._check_primal_memory(rows.n_rows, rows.dtype.itemsize, k, limit)
+        if isinstance(rows, DaskRows):
+            parts = DaskParts(self._plan, rows, rows.survey().weight_unit)
+            self._solve_primal(parts.normal_equations(k), overwrite=True)
+            return
         unit = None
         if not isinstance(rows, ArrayRows):
             unit = rows.survey().weight_unit
@@ -153,7 +163,7 @@ class KernelRidge(BaseEstimator):
             statistics.add(self._plan, part.X, part.Y, part.weight)
         self._solve_primal(statistics, overwrite=True)
 
-    def _iterates(self, rows: TrainingRows, limit: int) -> bool:
+    def _iterates(self, rows: TrainingRows | DaskRows, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
 
         "auto" does so where the direct system does not fit the memory limit, or
@@ -170,7 +180,7 @@ class KernelRidge(BaseEstimator):
         return needed > limit or min(n, D) > 60 * (4 * k + 60)
 
     def _fit_iteratively(
-        self, rows: TrainingRows, limit: int, stream: Stream
+        self, rows: TrainingRows | DaskRows, limit: int, stream: Stream
     ) -> None:
         """Solve the normal equations without forming them."""
         checkpoint = None
@@ -284,9 +294,7 @@ class KernelRidge(BaseEstimator):
             limit = resolve_memory_limit(self.memory_limit)
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
-            self._check_primal_memory(
-                X.shape[0], X.dtype.itemsize, Y.shape[1], within
-            )
+            self._check_primal_memory(X.shape[0], X.dtype.itemsize, Y.shape[1], within)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1]
             )

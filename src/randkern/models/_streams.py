@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,21 +13,25 @@ from randkern._validation import Rows, check_block_weights, validate_rows
 from randkern.blocks import RowBlock, RowBlocks
 from randkern.models._rows import StreamedRows
 
-__all__ = ["FirstPass", "StreamReader", "read_stream"]
+__all__ = ["RowSample", "Seen", "StreamReader", "read_stream"]
 
 # Memory of the rows that stand for all of them where a kernel looks at its data.
 _SAMPLE_BYTES = 64 * 10**6
 _LEAST_SAMPLE = 1000
 
 
+# What an estimator sees in the targets of a block: whatever it wants to learn from.
+Seen = Any
+
+
 class StreamReader(Protocol):
     """An estimator whose targets come in blocks."""
 
-    def _see_targets(self, X: Rows, y: Any, weight: Any, *, first: bool) -> None:
-        """Learn from a block of the first pass: classes, widths."""
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Seen:
+        """Return what a block of the first pass tells, changing nothing."""
 
-    def _seen_all(self) -> int:
-        """End the first pass; return the number of columns of targets."""
+    def _learn_from(self, seen: list[Seen]) -> int:
+        """Learn from all blocks; return the number of columns of targets."""
 
     def _targets_of(
         self, X: Rows, y: Any, weight: Any
@@ -36,21 +39,16 @@ class StreamReader(Protocol):
         """Return targets (n, k) and weights of a block of a later pass."""
 
 
-@dataclass(frozen=True)
-class FirstPass:
-    """The rows, and a sample of them that a kernel may be resolved on."""
-
-    rows: StreamedRows
-    sample: Rows
-    sample_weight: np.ndarray | None
-
-
-def read_stream(estimator: Any, blocks: RowBlocks, stream: Stream) -> FirstPass:
+def read_stream(
+    estimator: Any, blocks: RowBlocks, stream: Stream
+) -> tuple[StreamedRows, RowSample]:
     """Read all rows once, check them, and return what later passes need.
 
-    Sets what validation sets on the estimator.
+    Sets what validation sets on the estimator. Returns the rows, and a sample of them
+    that a kernel may be resolved on.
     """
-    sample = _Sample(stream)
+    sample, generator = RowSample(), stream.child("first pass").generator()
+    seen: list[Seen] = []
     n_rows, dtypes = 0, set()
     for block in blocks:
         first = n_rows == 0
@@ -61,14 +59,14 @@ def read_stream(estimator: Any, blocks: RowBlocks, stream: Stream) -> FirstPass:
             )
         X = _checked(estimator, block, first)
         weight = check_block_weights(block.sample_weight, X)
-        estimator._see_targets(X, block.y, weight, first=first)
-        sample.add(X, weight)
+        seen.append(estimator._seen_in(X, block.y, weight))
+        sample.add(X, weight, generator)
         n_rows += X.shape[0]
         dtypes.add(X.dtype)
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
     dtype = np.result_type(*dtypes)
-    n_targets = estimator._seen_all()
+    n_targets = estimator._learn_from(seen)
 
     def read() -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
         for block in blocks:
@@ -76,14 +74,7 @@ def read_stream(estimator: Any, blocks: RowBlocks, stream: Stream) -> FirstPass:
             weight = check_block_weights(block.sample_weight, X)
             yield X, *estimator._targets_of(X, block.y, weight)
 
-    X, weight = sample.rows()
-    if weight is not None and not np.any(weight):
-        raise ValueError("every sample_weight is zero: no row is left to fit.")
-    return FirstPass(
-        StreamedRows(read, n_rows, n_targets, dtype),
-        X.astype(dtype, copy=False),
-        weight,
-    )
+    return StreamedRows(read, n_rows, n_targets, dtype), sample
 
 
 def _checked(estimator: Any, block: RowBlock, first: bool) -> Rows:
@@ -94,31 +85,45 @@ def _checked(estimator: Any, block: RowBlock, first: bool) -> Rows:
     return X
 
 
-class _Sample:
-    """A uniform sample of a stream: the rows of the smallest random keys."""
+class RowSample:
+    """A uniform sample of a stream: the rows of the smallest random keys.
 
-    def __init__(self, stream: Stream):
-        self._generator = stream.child("first pass").generator()
+    Rows without weight say nothing about the data: they are left out.
+    """
+
+    def __init__(self) -> None:
         self._keys = np.empty(0)
         self._X: list[Rows] = []
         self._weights: list[np.ndarray | None] = []
         self._size = 0
 
-    def add(self, X: Rows, weight: np.ndarray | None) -> None:
-        keys = self._generator.random(X.shape[0])
+    def add(
+        self, X: Rows, weight: np.ndarray | None, generator: np.random.Generator
+    ) -> None:
+        """Take a block into account."""
+        keys = generator.random(X.shape[0])
         if not self._size:
             row = X.shape[1] * X.dtype.itemsize
             self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
-        elif len(self._keys) >= self._size:
-            kept = np.flatnonzero(keys < self._keys.max())
-            X, keys = X[kept], keys[kept]
-            weight = None if weight is None else weight[kept]
-        if weight is not None:
-            # Rows without weight say nothing about the data.
-            kept = np.flatnonzero(weight)
-            X, keys, weight = X[kept], keys[kept], weight[kept]
-        self._X.append(X)
-        self._weights.append(weight)
+        kept = np.ones(len(keys), bool) if weight is None else weight > 0
+        if len(self._keys) >= self._size:
+            kept &= keys < self._keys.max()
+        if not kept.all():
+            numbers = np.flatnonzero(kept)
+            X, keys = X[numbers], keys[numbers]
+            weight = None if weight is None else weight[numbers]
+        self._append([X], [weight], keys)
+
+    def join(self, other: RowSample) -> None:
+        """Take another sample into account."""
+        self._size = max(self._size, other._size)
+        self._append(other._X, other._weights, other._keys)
+
+    def _append(
+        self, X: list[Rows], weights: list[np.ndarray | None], keys: np.ndarray
+    ) -> None:
+        self._X += X
+        self._weights += weights
         self._keys = np.concatenate([self._keys, keys])
         if len(self._keys) > 2 * self._size:
             self._trim()
@@ -132,7 +137,10 @@ class _Sample:
         self._keys = self._keys[order]
 
     def rows(self) -> tuple[Rows, np.ndarray | None]:
+        """Return the sampled rows and their weights."""
         self._trim()
+        if len(self._keys) == 0:
+            raise ValueError("every sample_weight is zero: no row is left to fit.")
         return self._X[0], self._weights[0]
 
 

@@ -117,6 +117,17 @@ class NormalEquations:
             self.target_sum += (targets * root**2).sum(axis=0)
             self.weight_sum += float(np.sum(root**2))
 
+    def __add__(self, other: NormalEquations) -> NormalEquations:
+        """Return those of the rows of both, whose weights have one unit."""
+        return NormalEquations(
+            self.gram + other.gram,
+            self.cross + other.cross,
+            self.feature_sum + other.feature_sum,
+            self.target_sum + other.target_sum,
+            self.weight_sum + other.weight_sum,
+            self.weight_unit,
+        )
+
     def solve(
         self, alpha: float, fit_intercept: bool, *, overwrite: bool
     ) -> tuple[Solution, np.ndarray]:

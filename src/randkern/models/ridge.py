@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 from randkern._validation import Rows, check_weights, validate_rows
 from randkern.blocks import RowBlocks
 from randkern.kernels import Kernel
+from randkern.models._dask import is_dask, lazily
 from randkern.models._ridge import KernelRidge, has_components
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
@@ -121,14 +122,16 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeRegressor:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None
+    ) -> KernelRidgeRegressor:
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
         their targets and weights.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks):
+        if isinstance(X, RowBlocks) or is_dask(X):
             self._fit_stream(X, y, sample_weight)
             return self
         X = validate_rows(self, X, reset=True)
@@ -164,12 +167,21 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets)."""
+        if is_dask(X):
+            return lazily(self.predict, X, self._n_outputs)
         return self._predict_targets(X)
 
-    def _see_targets(self, X: Rows, y: Any, weight: Any, *, first: bool) -> None:
-        self._check_targets(X, y, reset=first)
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
+        y = self._targets_array(X, y)
+        return None if y.ndim == 1 else y.shape[1]
 
-    def _seen_all(self) -> int:
+    def _learn_from(self, seen: list[int | None]) -> int:
+        if len(set(seen)) > 1:
+            raise ValueError(
+                f"blocks of y have {sorted({n or 1 for n in seen})} targets; they must "
+                "all have as many."
+            )
+        self._n_outputs = seen[0]
         return self._n_outputs or 1
 
     def _targets_of(
@@ -177,7 +189,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         return self._check_targets(X, y, reset=False), weight
 
-    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
+    def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -187,6 +199,10 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         check_consistent_length(X, Y)
         if Y.ndim > 2:
             raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
+        return Y
+
+    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
+        Y = self._targets_array(X, y)
         n_outputs = None if Y.ndim == 1 else Y.shape[1]
         if reset:
             self._n_outputs = n_outputs
@@ -283,14 +299,16 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None
+    ) -> KernelRidgeClassifier:
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
         their labels and weights.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks):
+        if isinstance(X, RowBlocks) or is_dask(X):
             self._fit_stream(X, y, sample_weight)
             return self
         X = validate_rows(self, X, reset=True)
@@ -352,33 +370,36 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""
+        if is_dask(X):
+            return lazily(self.decision_function, X, self._n_outputs)
         return self._predict_targets(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,)."""
+        if is_dask(X):
+            return lazily(self.predict, X, None)
         values = self.decision_function(X)
         if values.ndim == 1:
             return self.classes_[(values > 0).astype(int)]
         return self.classes_[values.argmax(axis=1)]
 
-    def _see_targets(self, X: Rows, y: Any, weight: Any, *, first: bool) -> None:
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> dict[Any, float]:
         y = self._check_labels(X, y)
-        if first:
-            self._label_weights: dict[Any, float] = {}
         values, inverse = np.unique(y, return_inverse=True)
-        for value, total in zip(
-            values, np.bincount(inverse, weights=weight), strict=True
-        ):
-            self._label_weights[value] = self._label_weights.get(value, 0.0) + total
+        totals = np.bincount(inverse, weights=weight)
+        return dict(zip(values.tolist(), totals.tolist(), strict=True))
 
-    def _seen_all(self) -> int:
-        classes = np.array(sorted(self._label_weights))
+    def _learn_from(self, seen: list[dict[Any, float]]) -> int:
+        totals: dict[Any, float] = {}
+        for block in seen:
+            for label, total in block.items():
+                totals[label] = totals.get(label, 0.0) + total
+        classes = unique_labels(np.array(list(totals)))
         self._set_classes(classes)
-        totals = np.array([self._label_weights[value] for value in classes.tolist()])
-        del self._label_weights
         self._class_weights = None
         if self.class_weight is not None:
-            self._class_weights = self._weights_by_class(classes, totals)
+            by_label = np.array([totals[label] for label in classes.tolist()])
+            self._class_weights = self._weights_by_class(classes, by_label)
         return self._n_outputs or 1
 
     def _targets_of(

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randkern._memory import resolve_memory_limit
 from randkern._validation import Rows
-from randkern.blocks import RowBlocks, row_blocks
+from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._penalty_search import (
     DualSearch,
@@ -118,11 +118,11 @@ class _ChoosesAlpha(KernelRidge):
         else:
             self._store_dual(X, kept, solution, intercept)
 
-    def _fit_stream(self, blocks: RowBlocks, y: Any, sample_weight: Any) -> NoReturn:
+    def _fit_stream(self, blocks: Any, y: Any, sample_weight: Any) -> NoReturn:
         name = type(self).__name__
         raise ValueError(
-            f"{name} chooses alpha on rows in memory, got RowBlocks; choose it on a "
-            f"sample of rows, and fit {name.removesuffix('CV')} to the blocks."
+            f"{name} chooses alpha on rows in memory, got {type(blocks).__name__}; "
+            f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
         )
 
     def _search(

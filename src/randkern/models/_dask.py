@@ -1,0 +1,331 @@
+"""Rows on a Dask cluster: every worker sums over its partitions, trees join the sums.
+
+Nothing but the plan (a few kilobytes), weights and sums crosses the network; the
+projection is made again from its seed on each worker. A partition that is lost with
+its worker is read again, as Dask does with all lost results.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array
+
+from randkern._extras import import_extra
+from randkern._random import Stream
+from randkern._validation import FLOATS, Rows, check_block_weights
+from randkern.models._feature_blocks import FeatureBlocks
+from randkern.models._rows import ArrayRows, Survey, TrainingBlock
+from randkern.models._streams import RowSample, Seen
+from randkern.models._systems import NormalEquations
+from randkern.plan import Plan
+
+__all__ = ["DaskParts", "DaskRows", "is_dask", "lazily", "read_dask"]
+
+# Sums joined by one task.
+_FAN_IN = 4
+_PURPOSE = "reading Dask collections"
+
+
+def is_dask(X: Any) -> bool:
+    """Tell whether X is a Dask array or dataframe, without importing Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def lazily(method: Callable[[Any], np.ndarray], X: Any, width: int | None) -> Any:
+    """Return a Dask array of what `method` makes of each partition of X."""
+    da = import_extra("dask.array", _PURPOSE, "dask")
+    meta = np.empty((0,) if width is None else (0, width))
+    if not isinstance(X, da.Array):
+        return X.map_partitions(method, meta=meta)
+    X = X.rechunk({1: -1})
+    if width is None:
+        return X.map_blocks(method, drop_axis=1, meta=meta)
+    chunks = (X.chunks[0], (width,))
+    return X.map_blocks(method, chunks=chunks, meta=meta)
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """Partitions of checked rows with their targets, as delayed values.
+
+    Each is a :class:`ArrayRows` once it is computed.
+    """
+
+    partitions: tuple[Any, ...]
+    lengths: tuple[int, ...]
+    n_targets: int
+    dtype: np.dtype
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.lengths)
+
+    def survey(self) -> Survey:
+        """Return what one pass tells."""
+        surveys = self.mapped(ArrayRows.survey)
+        total = surveys[0]
+        for survey in surveys[1:]:
+            total = total.joined(survey)
+        return total
+
+    def mapped(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return what `function` makes of each partition."""
+        dask = import_extra("dask", _PURPOSE, "dask")
+        call = dask.delayed(_one_thread, pure=False)
+        shared = [dask.delayed(arg, traverse=False) for arg in args]
+        tasks = [call(function, part, *shared) for part in self.partitions]
+        return list(dask.compute(*tasks))
+
+    def summed(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum of what `function` makes of each partition, by a tree."""
+        dask = import_extra("dask", _PURPOSE, "dask")
+        call = dask.delayed(_one_thread, pure=False)
+        join = dask.delayed(_total, pure=False)
+        shared = [dask.delayed(arg, traverse=False) for arg in args]
+        sums = [call(function, part, *shared) for part in self.partitions]
+        while len(sums) > 1:
+            sums = [join(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
+        return sums[0].compute()
+
+
+class DaskParts:
+    """Sums over features of rows on a cluster, for :class:`FeatureOperator`."""
+
+    def __init__(self, plan: Plan, rows: DaskRows, weight_unit: float):
+        self.plan = plan
+        self.rows = rows
+        self.weight_unit = weight_unit
+        self.n_rows, self.dtype = rows.n_rows, rows.dtype
+
+    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return what :meth:`FeatureBlocks.cross` does, over all partitions."""
+        shared = (self.plan, self.weight_unit, means, sizes)
+        return self.rows.summed(_cross, *shared)
+
+    def product(self, V: np.ndarray) -> np.ndarray:
+        """Return what :meth:`FeatureBlocks.product` does, over all partitions."""
+        return self.rows.summed(_product, self.plan, self.weight_unit, V)
+
+    def normal_equations(self, n_targets: int) -> NormalEquations:
+        """Return the normal equations of all partitions."""
+        return self.rows.summed(
+            _normal_equations, self.plan, self.weight_unit, n_targets
+        )
+
+    def take(self, rows: np.ndarray) -> TrainingBlock:
+        """Return the rows of these numbers, which ascend, to this process."""
+        dask = import_extra("dask", _PURPOSE, "dask")
+        call = dask.delayed(_one_thread, pure=False)
+        starts = np.cumsum([0, *self.rows.lengths])
+        tasks = []
+        for part, start, stop in zip(
+            self.rows.partitions, starts[:-1], starts[1:], strict=True
+        ):
+            here = rows[(rows >= start) & (rows < stop)] - start
+            if len(here):
+                tasks.append(call(ArrayRows.take, part, here))
+        return _joined(dask.compute(*tasks))
+
+
+def read_dask(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
+) -> tuple[DaskRows, RowSample]:
+    """Check all partitions, and learn from them what a fit needs to know.
+
+    Sets what validation sets on the estimator. Returns the rows, and a sample of them
+    that a kernel may be resolved on.
+    """
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None."
+        )
+    dask = import_extra("dask", _PURPOSE, "dask")
+    blocks = _partitions(X, y, sample_weight)
+    _set_columns(estimator, X)
+    worker = copy.copy(estimator)
+    worker.solver = "auto"  # a solver's callback stays here
+    call = dask.delayed(_one_thread, pure=False)
+    sampler = stream.child("first pass")
+    tasks = [
+        call(_first_look, block, worker, sampler.child(i), i)
+        for i, block in enumerate(blocks)
+    ]
+    looks = dask.compute(*tasks)
+    filled = [(block, look) for block, look in zip(blocks, looks, strict=True) if look]
+    if not filled:
+        raise ValueError("X has no rows: found 0 samples, 1 is required.")
+    found = [look for _, look in filled]
+    n_targets = estimator._learn_from([look.seen for look in found])
+    dtype = np.result_type(*(look.dtype for look in found))
+    sample = RowSample()
+    for look in found:
+        sample.join(look.sample)
+    worker = copy.copy(estimator)
+    worker.solver = "auto"
+    partitions = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
+    lengths = tuple(look.n_rows for look in found)
+    return DaskRows(partitions, lengths, n_targets, dtype), sample
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the first look at a partition finds."""
+
+    n_rows: int
+    dtype: np.dtype
+    seen: Seen
+    sample: RowSample
+
+
+def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """Return delayed tuples (X, y, weight) of the partitions of X."""
+    da = import_extra("dask.array", _PURPOSE, "dask")
+    dask = import_extra("dask", _PURPOSE, "dask")
+    columns = [each for each in (y, sample_weight) if each is not None]
+    if isinstance(X, da.Array):
+        X = X.rechunk({1: -1})
+        blocks = [[part] for part in X.to_delayed().ravel()]
+    else:
+        blocks = [[part] for part in X.to_delayed()]
+    for column in columns:
+        if isinstance(column, np.ndarray):
+            if not isinstance(X, da.Array) or np.isnan(X.shape[0]):
+                raise TypeError(
+                    "y and sample_weight must be Dask collections where X is a Dask "
+                    "dataframe or has chunks of unknown size."
+                )
+            column = da.from_array(column, chunks=(X.chunks[0], *column.shape[1:]))
+        if isinstance(column, da.Array):
+            known = isinstance(X, da.Array) and not np.isnan(X.shape[0])
+            if known and not np.isnan(column.shape[0]):
+                if column.shape[0] != X.shape[0]:
+                    raise ValueError(
+                        f"X has {X.shape[0]} rows, but y or sample_weight has "
+                        f"{column.shape[0]}."
+                    )
+                whole = {1: -1} if column.ndim == 2 else {}
+                column = column.rechunk({0: X.chunks[0]} | whole)
+        parts = np.ravel(np.asarray(column.to_delayed(), dtype=object))
+        if len(parts) != len(blocks):
+            raise ValueError(
+                f"X has {len(blocks)} partitions, but y or sample_weight has "
+                f"{len(parts)}; repartition them alike."
+            )
+        for block, part in zip(blocks, parts, strict=True):
+            block.append(part)
+    pack = dask.delayed(_packed, pure=False)
+    has_weight = sample_weight is not None
+    return [pack(*block[:2], block[2] if has_weight else None) for block in blocks]
+
+
+def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
+    return X, y, weight
+
+
+def _set_columns(estimator: Any, X: Any) -> None:
+    """Set n_features_in_ and feature_names_in_ as validation does."""
+    estimator.table_encoder_ = None
+    estimator.n_features_in_ = int(X.shape[1])
+    estimator.__dict__.pop("feature_names_in_", None)
+    names = list(getattr(X, "columns", []))
+    if names and all(isinstance(name, str) for name in names):
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def _checked(X: Any, width: int) -> Rows:
+    """Return rows of a partition as floats."""
+    if hasattr(X, "to_numpy") and not hasattr(X, "tocsr"):
+        kinds = {getattr(dtype, "kind", "O") for dtype in X.dtypes}
+        if kinds - set("buif"):
+            raise ValueError(
+                "a Dask dataframe must hold numbers only; encode its categories first."
+            )
+        X = X.to_numpy()
+    X = check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C")
+    if X.shape[1] != width:
+        raise ValueError(f"a partition has {X.shape[1]} columns, expected {width}.")
+    return X
+
+
+def _first_look(block: Any, estimator: Any, stream: Stream, number: int) -> Any:
+    X, y, weight = block
+    if len(y) == 0 and X.shape[0] == 0:
+        return None
+    try:
+        X = _checked(X, estimator.n_features_in_)
+        y = np.asarray(y)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
+        weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+        seen = estimator._seen_in(X, y, weight)
+    except ValueError as error:
+        raise ValueError(f"partition {number} of X: {error}") from error
+    sample = RowSample()
+    sample.add(X, weight, stream.generator())
+    return _Look(X.shape[0], X.dtype, seen, sample)
+
+
+def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
+    X, y, weight = block
+    X = _checked(X, estimator.n_features_in_).astype(dtype, copy=False)
+    weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+    return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
+
+
+def _one_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function on one thread: a worker runs one task for each of its own."""
+    import numba
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        return function(*args)
+    finally:
+        numba.set_num_threads(before)
+
+
+def _cross(
+    rows: ArrayRows, plan: Plan, unit: float, means: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    return FeatureBlocks(plan, rows, weight_unit=unit).cross(means, sizes)
+
+
+def _product(rows: ArrayRows, plan: Plan, unit: float, V: np.ndarray) -> np.ndarray:
+    return FeatureBlocks(plan, rows, weight_unit=unit).product(V)
+
+
+def _normal_equations(
+    rows: ArrayRows, plan: Plan, unit: float, n_targets: int
+) -> NormalEquations:
+    statistics = NormalEquations.empty(plan.n_components, n_targets, unit)
+    statistics.add(plan, rows.X, rows.Y, rows.weight)
+    return statistics
+
+
+def _total(values: Sequence[Any]) -> Any:
+    total = copy.copy(values[0])
+    if isinstance(total, np.ndarray):
+        total = total.copy()
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _joined(blocks: Sequence[TrainingBlock]) -> TrainingBlock:
+    """Return rows one after the other."""
+    X = [block.X for block in blocks]
+    stacked = sp.csr_array(sp.vstack(X)) if sp.issparse(X[0]) else np.vstack(X)
+    weights = [block.weight for block in blocks if block.weight is not None]
+    return TrainingBlock(
+        slice(0, stacked.shape[0]),
+        stacked,
+        np.vstack([block.Y for block in blocks]),
+        np.concatenate(weights) if weights else None,
+    )
