@@ -565,6 +565,13 @@ def test_rows_cannot_be_added(data):
         assert f"use {fixed.__name__} with" in str(caught.value.__cause__)
 
 
+def test_blocks_of_rows_are_refused(data):
+    X, Y, _, _ = data
+    blocks = rk.RowBlocks.from_arrays(X, Y)
+    with pytest.raises(ValueError, match="chooses alpha on rows in memory"):
+        rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(blocks)
+
+
 def test_a_failed_fit_leaves_no_choice_behind(data):
     X, Y, _, _ = data
     model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(X, Y)

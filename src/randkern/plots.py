@@ -173,7 +173,8 @@ def plot_tune(
             # A single panel takes the whole width.
             axes = figure.add_subplot(grid[i, :] if len(row) == 1 else grid[i, j])
             image = _draw_panel(axes, panel, norm, first=j == 0)
-    bar = figure.colorbar(image, ax=figure.axes, label=metric, pad=0.02)
+    bar = figure.colorbar(image, ax=figure.axes, pad=0.02)
+    bar.set_label(metric, fontsize=8)
     if percent:
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
         bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
@@ -243,7 +244,7 @@ def _heatmap_rows(
         else:
             for value in sorted({r["hyperparameters"][opens] for r in own}):
                 part = [r for r in own if r["hyperparameters"][opens] == value]
-                title = f"{_SYMBOLS[opens]} = {value:.3g}"
+                title = f"{_SYMBOLS[opens]} = {_number(value)}"
                 panels.append(_panel(f"{kernel}, {title}", "scale", part, framed))
         rows += [
             panels[start : start + _MAX_PANELS]
@@ -302,7 +303,7 @@ def _number(value: float) -> str:
     exponent = round(np.log10(value)) if value > 0 else 0
     if abs(exponent) > 2 and np.isclose(value, 10.0**exponent):
         return f"$10^{{{exponent}}}$"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _spread(n: int, most: int) -> list[int]:
