@@ -28,7 +28,7 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
 # Extras may be absent: only these rooms import them at the top of a file.
 EXTRAS = {
     *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
-    *("h5py", "zarr"),
+    *("h5py", "optuna", "zarr"),
     *("PIL", "skops", "typer", "rich", "clarabel", "lightonml"),
 }
 EXTRAS_OF_ROOM = {"cli": {"typer", "rich"}, "plots": {"matplotlib"}}

@@ -61,7 +61,7 @@ class _Factors:
         return value
 
     def zero_sums(self, n: int) -> list[Any]:
-        """Return places for sums that are zero; the optimiser keeps them in registers."""
+        """Return places for sums, which become registers."""
         zero = ir.Constant(self.vector, [0.0] * self.lanes)
         return [
             cgutils.alloca_once_value(self.builder, zero, name="sum") for _ in range(n)

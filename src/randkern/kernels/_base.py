@@ -167,8 +167,11 @@ class Kernel(BaseEstimator):
         """Return the leaf kernels of the expression, left to right."""
 
     @abstractmethod
-    def _gram(self, X: Rows, Y: Rows | None) -> np.ndarray:
-        """Return exact values for checked rows, a new array of their dtype."""
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        """Return exact values for checked rows, a new array of their dtype.
+
+        They are computed in float64, or, if not `precise`, in the dtype of the rows.
+        """
 
     @abstractmethod
     def _diag(self, X: Rows) -> np.ndarray:
@@ -341,19 +344,20 @@ class Leaf(Kernel):
 
     # -- exact values -------------------------------------------------------
 
-    def _gram(self, X: Rows, Y: Rows | None) -> np.ndarray:
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         X = self._select(X)
         same = Y is None
         Y = X if same else self._select(Y)
         out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
+        dtype = np.dtype(np.float64) if precise else X.dtype
         for rows in row_blocks(X.shape[0], TILE):
-            X_tile = X[rows].astype(np.float64)
+            X_tile = X[rows].astype(dtype, copy=False)
             for columns in row_blocks(Y.shape[0], TILE):
                 if same and columns.start < rows.start:
                     out[rows, columns] = out[columns, rows].T
                     continue
                 diagonal = same and rows == columns
-                Y_tile = X_tile if diagonal else Y[columns].astype(np.float64)
+                Y_tile = X_tile if diagonal else Y[columns].astype(dtype, copy=False)
                 out[rows, columns] = self._tile(X_tile, Y_tile, diagonal)
         return out
 

@@ -55,9 +55,9 @@ class Sum(_Binary):
     def terms(self) -> list[Term]:
         return _kernel("k1", self.k1).terms() + _kernel("k2", self.k2).terms()
 
-    def _gram(self, X: Rows, Y: Rows | None) -> np.ndarray:
-        out = self.k1._gram(X, Y)
-        out += self.k2._gram(X, Y)
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        out += self.k2._gram(X, Y, precise=precise)
         return out
 
     def _diag(self, X: Rows) -> np.ndarray:
@@ -90,9 +90,9 @@ class Product(_Binary):
             for second in _kernel("k2", self.k2).terms()
         ]
 
-    def _gram(self, X: Rows, Y: Rows | None) -> np.ndarray:
-        out = self.k1._gram(X, Y)
-        out *= self.k2._gram(X, Y)
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        out *= self.k2._gram(X, Y, precise=precise)
         return out
 
     def _diag(self, X: Rows) -> np.ndarray:
@@ -132,8 +132,8 @@ class Scaled(Kernel):
             for term in _kernel("kernel", self.kernel).terms()
         ]
 
-    def _gram(self, X: Rows, Y: Rows | None) -> np.ndarray:
-        out = self.kernel._gram(X, Y)
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.kernel._gram(X, Y, precise=precise)
         out *= check_positive("scale", self.scale)
         return out
 

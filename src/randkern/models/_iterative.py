@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,19 +11,25 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.blocks import row_blocks
+from randkern.kernels import Kernel
 from randkern.models._dask import DaskParts, DaskRows
+from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
 from randkern.models._operators import (
     FeatureOperator,
     LocalParts,
     Parts,
     operator_bytes,
 )
-from randkern.models._rows import Survey, TrainingBlock, TrainingRows
+from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
 from randkern.models._systems import check_memory, feature_block_rows
 from randkern.plan import Plan, evaluate
 from randkern.solvers import PCG, Checkpoint, Solution
 
-__all__ = ["HeldOutRows", "Problem", "solve_pcg"]
+__all__ = ["HeldOutRows", "Problem", "solve_exact", "solve_pcg"]
+
+# Predictions at the training rows differ by at most this share of the targets'
+# standard deviation from the solution's.
+_DUAL_TOL = 1e-2
 
 # Returns the error of predictions (n, k) of targets (n, k).
 ErrorOf = Callable[[np.ndarray, np.ndarray], float]
@@ -124,6 +131,51 @@ def solve_pcg(problem: Problem, solver: PCG) -> tuple[Solution, np.ndarray]:
         checkpoint=problem.checkpoint,
     )
     return solution, operator.intercept(solution.value)
+
+
+def solve_exact(
+    kernel: Kernel,
+    rows: ArrayRows,
+    alpha: float,
+    center: bool,
+    memory_limit: int,
+    stream: Stream,
+    checkpoint: Checkpoint | None,
+    solver: PCG,
+) -> tuple[Solution, np.ndarray]:
+    """Return the dual weights, (n, k), and the intercepts, for the exact kernel.
+
+    The residual r of the dual system bounds what predictions at the training rows
+    differ by from those of the solution: K(K + αI)⁻¹r.
+    """
+    n, k = rows.n_rows, rows.n_targets
+    rank = solver.chosen_rank(n)
+    needed = kernel_operator_bytes(n, k, rows.dtype.itemsize, rank)
+    check_memory(
+        needed,
+        memory_limit,
+        f"conjugate gradients on the exact kernel of {n} rows",
+        "Use a smaller rank, as solver=PCG(rank=...)",
+    )
+    survey = rows.survey()
+    unit = survey.weight_unit
+    weight = np.ones(n) if rows.weight is None else rows.weight / unit
+    operator = KernelOperator(
+        kernel, rows.X, weight, center, stream, memory_limit - needed
+    )
+    mean = survey.target_mean if center else np.zeros(k)
+    state = solver.init(operator, alpha / unit)
+    if solver.tol is None:
+        solver = copy.copy(solver)
+        solver.tol = _DUAL_TOL
+    rhs = operator.root[:, None] * (rows.Y - mean)
+    solution = solver.solve(state, rhs, checkpoint=checkpoint)
+    dual = solution.value * operator.root[:, None]
+    intercept = np.zeros(k)
+    if center:
+        dual -= np.outer(operator.share, dual.sum(axis=0))
+        intercept = mean - operator.share @ operator.product(dual)
+    return replace(solution, value=dual), intercept
 
 
 def _held_out(

@@ -19,7 +19,7 @@ from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._dask import DaskParts, DaskRows, read_dask
-from randkern.models._iterative import Problem, solve_pcg
+from randkern.models._iterative import Problem, solve_exact, solve_pcg
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
@@ -40,6 +40,8 @@ __all__ = ["KernelRidge", "has_components"]
 
 _PREDICTION_BYTES = 64 * 10**6
 _FEATURE_BLOCK = 2048
+# The exact kernel is factorised up to here: n³/3 operations against some n²·50·k.
+_MOST_EXACT_ROWS = 20_000
 # Rows of targets that take part in one step of the normal equations.
 _ROWS_AT_ONCE = 2**20
 
@@ -107,13 +109,8 @@ class KernelRidge(BaseEstimator):
         self._forget()
         limit = resolve_memory_limit(self.memory_limit)
         stream = self._prepare(X, sample_weight)
-        if self.plan_ is None and self.solver not in ("auto", "cholesky"):
-            raise ValueError(
-                f"solver={self.solver!r} needs random features; with "
-                "n_components=None use solver='cholesky' or 'auto'."
-            )
         if self.plan_ is None:
-            self._fit_exact(X, Y, sample_weight, limit)
+            self._fit_exact(X, Y, sample_weight, limit, stream)
         elif self._iterates(rows := ArrayRows(X, Y, sample_weight), limit):
             self._fit_iteratively(rows, limit, stream.child("solver"))
         elif self._plan.n_components > X.shape[0]:
@@ -179,14 +176,15 @@ class KernelRidge(BaseEstimator):
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
         return needed > limit or min(n, D) > 60 * (4 * k + 60)
 
+    def _checkpoint(self) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        return Checkpoint(self.checkpoint, {"key": np.uint64(self._key)})
+
     def _fit_iteratively(
         self, rows: TrainingRows | DaskRows, limit: int, stream: Stream
     ) -> None:
         """Solve the normal equations without forming them."""
-        checkpoint = None
-        if self.checkpoint is not None:
-            key = {"key": np.uint64(self._key)}
-            checkpoint = Checkpoint(self.checkpoint, key)
         problem = Problem(
             self._plan,
             rows,
@@ -195,7 +193,7 @@ class KernelRidge(BaseEstimator):
             limit,
             stream,
             self._error_of,
-            checkpoint,
+            self._checkpoint(),
         )
         solver = self.solver if isinstance(self.solver, PCG) else PCG()
         solution, intercept = solve_pcg(problem, solver)
@@ -252,9 +250,32 @@ class KernelRidge(BaseEstimator):
         self._store(solution, weights, intercept)
 
     def _fit_exact(
-        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, limit: int
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        limit: int,
+        stream: Stream,
     ) -> None:
         n = X.shape[0]
+        iterates = self.solver not in ("auto", "cholesky")
+        if self.solver == "auto":
+            fits = dual_bytes(n, Y.shape[1]) <= limit
+            iterates = not fits or n > _MOST_EXACT_ROWS
+        if iterates:
+            rows = ArrayRows(X, Y, sample_weight)
+            solution, intercept = solve_exact(
+                self.kernel_,
+                rows,
+                float(self.alpha),
+                self.fit_intercept,
+                limit,
+                stream.child("solver"),
+                self._checkpoint(),
+                self.solver if isinstance(self.solver, PCG) else PCG(),
+            )
+            self._store_dual(X, solution, intercept)
+            return
         check_memory(
             dual_bytes(n, Y.shape[1]),
             limit,
@@ -268,6 +289,9 @@ class KernelRidge(BaseEstimator):
             float(self.alpha),
             self.fit_intercept,
         )
+        self._store_dual(X, solution, intercept)
+
+    def _store_dual(self, X: Rows, solution: Any, intercept: Any) -> None:
         self.X_fit_ = X
         self.dual_coef_ = self._shaped(solution.value)
         self.intercept_ = intercept if self._many_targets else float(intercept[0])
@@ -346,8 +370,12 @@ class KernelRidge(BaseEstimator):
         else:
             n_fit = self.X_fit_.shape[0]
             block = rows_within(_PREDICTION_BYTES, 8 * n_fit, at_least=64)
+            # A kernel that was too large for float64 is not worth it here either.
+            precise = X.dtype == np.float64 or n_fit <= _MOST_EXACT_ROWS
+            dtype = np.float64 if precise else X.dtype
             for rows in row_blocks(n, block):
-                values = self.kernel_._gram(X[rows].astype(np.float64), self.X_fit_)
+                part = X[rows].astype(dtype)
+                values = self.kernel_._gram(part, self.X_fit_, precise=precise)
                 out[rows] = values @ self.dual_coef_
         out += self.intercept_
         if not np.all(np.isfinite(out)):
