@@ -72,6 +72,19 @@ class _Factors:
         value = self.builder.fadd(self.builder.load(place), product, flags=_FUSED)
         self.builder.store(value, place)
 
+    def not_beyond(self, row: Any, last: Any) -> Any:
+        beyond = self.builder.icmp_signed(">", row, last)
+        return self.builder.select(beyond, last, row)
+
+    def sum_lanes(self, value: Any) -> Any:
+        element = self.other.element
+        bits = 64 // self.lanes * 8
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f{bits}"
+        kind = ir.FunctionType(element, [element, self.vector])
+        reduce = self.builder.module.declare_intrinsic(name, fnty=kind)
+        start = ir.Constant(element, -0.0)
+        return self.builder.call(reduce, [start, value], fastmath=("reassoc",))
+
     def clear(self, places: list[Any]) -> None:
         for place in places:
             self.builder.store(ir.Constant(self.vector, [0.0] * self.lanes), place)
@@ -112,9 +125,7 @@ def multiply_rows(
         factors.clear(places)
         rows = []
         for i in range(n_rows):
-            row = builder.add(first, count(i))
-            beyond = builder.icmp_signed(">", row, last)
-            rows.append(builder.select(beyond, last, row))
+            rows.append(factors.not_beyond(builder.add(first, count(i)), last))
         starts = [builder.mul(row, pitch) for row in rows]
         v_starts = [
             builder.add(args[6], builder.mul(args[7], count(t)))
@@ -127,18 +138,11 @@ def multiply_rows(
                 v = factors.other.load(builder.add(v_starts[t], j))
                 for i in range(n_rows):
                     factors.add_product(places[i * n_targets + t], z[i], v)
-        element = factors.other.element
-        bits = 64 // factors.lanes * 8
-        name = f"llvm.vector.reduce.fadd.v{factors.lanes}f{bits}"
-        kind = ir.FunctionType(element, [element, factors.vector])
-        reduce = builder.module.declare_intrinsic(name, fnty=kind)
         for i in range(n_rows):
             at = builder.add(args[11], builder.mul(rows[i], args[12]))
             for t in range(n_targets):
-                value = builder.load(places[i * n_targets + t])
-                start = ir.Constant(element, -0.0)
-                total = builder.call(reduce, [start, value], fastmath=("reassoc",))
-                if element != results.element:
+                total = factors.sum_lanes(builder.load(places[i * n_targets + t]))
+                if total.type != results.element:
                     total = builder.fpext(total, results.element)
                 builder.store(total, results.pointer(builder.add(at, count(t))))
         return context.get_dummy_value()
@@ -187,9 +191,7 @@ def add_rows(
             for t in range(n_targets):
                 pointer = factors.other.pointer(builder.add(at, count(t)))
                 weights.append(factors.other.splat(builder.load(pointer)))
-            beyond = builder.icmp_signed(">", row, last)
-            row = builder.select(beyond, last, row)
-            starts.append(builder.mul(row, pitch))
+            starts.append(builder.mul(factors.not_beyond(row, last), pitch))
         step = count(factors.lanes)
         with cgutils.for_range_slice(builder, begin, end, step) as (j, _):
             z = [factors.load_features(builder.add(start, j)) for start in starts]

@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import numba
 
-__all__ = ["run_over_ranges"]
+__all__ = ["on_one_thread", "run_over_ranges"]
 
 # Waking a thread takes some 0.1 ms: worth it from about this much work.
 _NANOSECONDS_A_THREAD = 500_000
@@ -80,6 +81,25 @@ def run_over_ranges(
     for error in done:
         if error is not None:
             raise error
+
+
+def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose compiled loops run on the caller's thread only.
+
+    For workers of a pool or a cluster, of which there is one a core.
+
+    Examples
+    --------
+    >>> from randkern.backend.threads import on_one_thread
+    >>> on_one_thread(max, 1, 2)
+    2
+    """
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        return function(*args)
+    finally:
+        numba.set_num_threads(before)
 
 
 def _work(task: Callable[[int, int], object], ranges: list[tuple[int, int]]) -> None:

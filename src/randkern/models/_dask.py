@@ -19,6 +19,7 @@ from sklearn.utils import check_array
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
+from randkern.backend.threads import on_one_thread
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock
 from randkern.models._streams import RowSample, Seen
@@ -77,7 +78,7 @@ class DaskRows:
     def mapped(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return what `function` makes of each partition."""
         dask = import_extra("dask", _PURPOSE, "dask")
-        call = dask.delayed(_one_thread, pure=False)
+        call = dask.delayed(on_one_thread, pure=False)
         shared = [dask.delayed(arg, traverse=False) for arg in args]
         tasks = [call(function, part, *shared) for part in self.partitions]
         return list(dask.compute(*tasks))
@@ -85,7 +86,7 @@ class DaskRows:
     def summed(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum of what `function` makes of each partition, by a tree."""
         dask = import_extra("dask", _PURPOSE, "dask")
-        call = dask.delayed(_one_thread, pure=False)
+        call = dask.delayed(on_one_thread, pure=False)
         join = dask.delayed(_total, pure=False)
         shared = [dask.delayed(arg, traverse=False) for arg in args]
         sums = [call(function, part, *shared) for part in self.partitions]
@@ -121,7 +122,7 @@ class DaskParts:
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return the rows of these numbers, which ascend, to this process."""
         dask = import_extra("dask", _PURPOSE, "dask")
-        call = dask.delayed(_one_thread, pure=False)
+        call = dask.delayed(on_one_thread, pure=False)
         starts = np.cumsum([0, *self.rows.lengths])
         tasks = []
         for part, start, stop in zip(
@@ -151,7 +152,7 @@ def read_dask(
     _set_columns(estimator, X)
     worker = copy.copy(estimator)
     worker.solver = "auto"  # a solver's callback stays here
-    call = dask.delayed(_one_thread, pure=False)
+    call = dask.delayed(on_one_thread, pure=False)
     sampler = stream.child("first pass")
     tasks = [
         call(_first_look, block, worker, sampler.child(i), i)
@@ -277,18 +278,6 @@ def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
     X = _checked(X, estimator.n_features_in_).astype(dtype, copy=False)
     weight = check_block_weights(None if weight is None else np.asarray(weight), X)
     return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
-
-
-def _one_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function on one thread: a worker runs one task for each of its own."""
-    import numba
-
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        return function(*args)
-    finally:
-        numba.set_num_threads(before)
 
 
 def _cross(

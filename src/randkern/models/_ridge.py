@@ -34,7 +34,7 @@ from randkern.models._systems import (
 )
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
-from randkern.solvers import PCG, Checkpoint
+from randkern.solvers import PCG, Checkpoint, Solution
 
 __all__ = ["KernelRidge", "has_components"]
 
@@ -243,11 +243,7 @@ class KernelRidge(BaseEstimator):
             float(self.alpha),
             self.fit_intercept,
         )
-        weights = np.empty((D, Y.shape[1]))
-        for columns in row_blocks(D, _FEATURE_BLOCK):
-            Z = evaluate(self._plan, X, columns)
-            weights[columns] = Z.T @ solution.value
-        self._store(solution, weights, intercept)
+        self._store_dual(X, solution, intercept)
 
     def _fit_exact(
         self,
@@ -291,9 +287,17 @@ class KernelRidge(BaseEstimator):
         )
         self._store_dual(X, solution, intercept)
 
-    def _store_dual(self, X: Rows, solution: Any, intercept: Any) -> None:
+    def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
+        """Keep the weights of rows, or those of features that they stand for."""
+        dual = solution.value
+        if self.plan_ is not None:
+            weights = np.empty((self.plan_.n_components, dual.shape[1]))
+            for columns in row_blocks(len(weights), _FEATURE_BLOCK):
+                weights[columns] = evaluate(self.plan_, X, columns).T @ dual
+            self._store(solution, weights, intercept)
+            return
         self.X_fit_ = X
-        self.dual_coef_ = self._shaped(solution.value)
+        self.dual_coef_ = self._shaped(dual)
         self.intercept_ = intercept if self._many_targets else float(intercept[0])
         self.solution_ = solution
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, NoReturn
 
@@ -16,7 +17,6 @@ from sklearn.utils.metaestimators import available_if
 
 from randkern._memory import resolve_memory_limit
 from randkern._validation import Rows
-from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._penalty_search import (
     DualSearch,
@@ -34,8 +34,6 @@ from randkern.models._systems import (
     feature_gram_bytes,
 )
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
-from randkern.plan import evaluate
-from randkern.solvers import Solution
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
 
@@ -116,7 +114,9 @@ class _ChoosesAlpha(KernelRidge):
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
-            self._store_dual(X, kept, solution, intercept)
+            dual = np.zeros((X.shape[0], Y.shape[1]))
+            dual[kept] = solution.value
+            self._store_dual(X, replace(solution, value=dual), intercept)
 
     def _fit_stream(self, blocks: Any, y: Any, sample_weight: Any) -> NoReturn:
         name = type(self).__name__
@@ -230,23 +230,6 @@ class _ChoosesAlpha(KernelRidge):
         if Y.shape[1] == 1:
             return self.classes_[(Y[:, 0] > 0).astype(int)]
         return self.classes_[Y.argmax(axis=1)]
-
-    def _store_dual(
-        self, X: Rows, kept: Any, solution: Solution, intercept: np.ndarray
-    ) -> None:
-        """Keep the weights of rows, or those of features that they stand for."""
-        dual = np.zeros((X.shape[0], solution.value.shape[1]))
-        dual[kept] = solution.value
-        if self.plan_ is None:
-            self.X_fit_ = X
-            self.dual_coef_ = self._shaped(dual)
-            self.intercept_ = intercept if self._many_targets else float(intercept[0])
-            self.solution_ = solution
-            return
-        weights = np.empty((self.plan_.n_components, dual.shape[1]))
-        for columns in row_blocks(len(weights), _FEATURE_COLUMNS):
-            weights[columns] = evaluate(self.plan_, X, columns).T @ dual
-        self._store(solution, weights, intercept)
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:
