@@ -351,6 +351,13 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     array([[ 16384, -32767]], dtype=int16)
     """
     n, D = Z.shape
+    fits = out.shape[0] == n and out.shape[1] >= D and scales.shape == (n,)
+    if not fits or out.dtype != np.int16 or scales.dtype != Z.dtype:
+        raise ValueError(
+            f"quantize needs out of int16 and shape {Z.shape} or wider, and {n} "
+            f"scales of {Z.dtype}; got {out.dtype} of shape {out.shape}, and "
+            f"{scales.dtype} of shape {scales.shape}."
+        )
     if n == 0 or D == 0:
         return
     flat, pitch = _flat(Z)

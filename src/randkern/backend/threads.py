@@ -77,7 +77,10 @@ def run_over_ranges(
         _work(task, ranges)
     finally:
         ranges.clear()  # after an error nothing more is begun
-        done = [future.exception() for future in waiting]
+        # A helper that has not begun has nothing left to do; waiting for it could
+        # last forever where a task of the pool runs ranges of its own.
+        started = [future for future in waiting if not future.cancel()]
+        done = [future.exception() for future in started]
     for error in done:
         if error is not None:
             raise error

@@ -1,0 +1,395 @@
+"""Products of many features with few columns, and the threads they run on."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import joblib
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from randkern.backend import thin
+from randkern.backend.threads import run_over_ranges
+
+DTYPES = [np.float32, np.float64, np.int16]
+KINDS = [np.dtype(dtype).name for dtype in DTYPES]
+COUNTS = [0, 1, 7, 8, 9, 129]
+
+
+@pytest.fixture(params=[1, 2])
+def n_threads(request):
+    """Run on so many threads, however small the work."""
+    if request.param > numba.config.NUMBA_NUM_THREADS:
+        pytest.skip("Numba has one thread")
+    before = numba.get_num_threads()
+    numba.set_num_threads(request.param)
+    yield request.param
+    numba.set_num_threads(before)
+
+
+@pytest.fixture
+def costly(monkeypatch):
+    """Let small products look long enough for several threads."""
+    monkeypatch.setattr(thin, "_COST", 1e6)
+
+
+def features(n, width, dtype, rng, pitch=None):
+    """Return features, of rows `pitch` numbers apart, NaN between them."""
+    if dtype == np.int16:
+        values = rng.integers(-32767, 32768, size=(n, width))
+    else:
+        values = rng.normal(size=(n, width))
+    if pitch is None:
+        return values.astype(dtype)
+    filler = 32767 if dtype == np.int16 else np.nan
+    wide = np.full((n, pitch), filler, dtype)
+    wide[:, :width] = values
+    return wide[:, :width]
+
+
+def other(dtype):
+    """Return the dtype of the other factor."""
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+def assert_close(got, expected, sizes, dtype):
+    """Compare with the rounding that sums of terms of these sizes have."""
+    eps = np.finfo(other(dtype)).eps
+    assert got.dtype == np.float64
+    assert got.shape == expected.shape
+    assert np.all(np.abs(got - expected) <= 40 * eps * sizes + 1e-300)
+
+
+def check_multiply(Z, V):
+    wide, factor = Z.astype(np.float64), V.astype(np.float64)
+    got = thin.multiply(Z, V)
+    sizes = np.abs(wide) @ np.abs(factor).T
+    assert_close(got, wide @ factor.T, sizes, Z.dtype)
+
+
+def check_transposed(Z, P, rng):
+    wide, factor = Z.astype(np.float64), P.astype(np.float64)
+    out = rng.normal(size=(P.shape[1], Z.shape[1]))
+    expected = out + factor.T @ wide
+    sizes = np.abs(out) + np.abs(factor).T @ np.abs(wide)
+    thin.add_transposed(Z, P, out)
+    assert_close(out, expected, sizes, Z.dtype)
+
+
+def check_gram(Z, factors, V, rng):
+    wide, factor = Z.astype(np.float64), V.astype(np.float64)
+    inner = factors[:, None] * (wide @ factor.T)
+    largest = np.abs(factors)[:, None] * (np.abs(wide) @ np.abs(factor).T)
+    out = rng.normal(size=V.shape)
+    expected = out + inner.T @ wide
+    sizes = np.abs(out) + largest.T @ np.abs(wide)
+    thin.add_gram_product(Z, factors, V, out)
+    assert_close(out, expected, sizes, Z.dtype)
+
+
+def check_all(n, k, width, dtype, rng, pitch=None):
+    Z = features(n, width, dtype, rng, pitch)
+    V = rng.normal(size=(k, width)).astype(other(dtype))
+    P = rng.normal(size=(n, k)).astype(other(dtype))
+    factors = rng.uniform(size=n)
+    factors[::3] = 0
+    check_multiply(Z, V)
+    check_transposed(Z, P, rng)
+    check_gram(Z, factors, V, rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+@pytest.mark.parametrize("k", range(1, 24))
+def test_any_number_of_targets(dtype, k, rng):
+    check_all(9, k, 192, dtype, rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+@pytest.mark.parametrize("n", COUNTS)
+@pytest.mark.parametrize("k", [1, 3, 10, 15])
+def test_any_number_of_rows(dtype, n, k, rng, costly, n_threads):
+    check_all(n, k, 128, dtype, rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+@pytest.mark.parametrize("width", [64, 512, 576, 1984, 2048, 2112, 2176, 4160])
+def test_any_width(dtype, width, rng, costly, n_threads):
+    check_all(131, 11, width, dtype, rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+@pytest.mark.parametrize("pitch", [65, 100, 2500])
+@pytest.mark.parametrize("n", [1, 9, 130])
+def test_rows_may_lie_apart(dtype, pitch, n, rng, costly, n_threads):
+    check_all(n, 5, 64, dtype, rng, pitch)
+
+
+@given(
+    n=st.integers(0, 300),
+    k=st.integers(1, 40),
+    tiles=st.integers(1, 40),
+    apart=st.integers(0, 3),
+    kind=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_shape(n, k, tiles, apart, kind, seed):
+    width = 64 * tiles
+    check_all(n, k, width, kind, np.random.default_rng(seed), width + apart)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+def test_no_targets(dtype, rng):
+    check_all(5, 0, 64, dtype, rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
+def test_rows_of_factor_zero_add_nothing(dtype, rng):
+    Z = features(20, 64, dtype, rng)
+    V = rng.normal(size=(3, 64)).astype(other(dtype))
+    out = np.zeros((3, 64))
+    thin.add_gram_product(Z, np.zeros(20), V, out)
+    np.testing.assert_array_equal(out, 0)
+
+
+def test_long_sums_of_single_precision_lose_little(rng):
+    """Sums over rows are joined in float64: 20,000 equal terms stay exact to 1e-6."""
+    Z = np.full((20_000, 64), 0.1, np.float32)
+    exact = 20_000 * 64 * float(np.float32(0.1)) ** 2 * 1.0
+    out = np.zeros((1, 64))
+    thin.add_gram_product(Z, np.ones(20_000), np.ones((1, 64), np.float32), out)
+    np.testing.assert_allclose(out, exact, rtol=1e-6)
+
+
+# Quantisation.
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", COUNTS)
+@pytest.mark.parametrize("D", [1, 63, 64, 700])
+def test_quantize(dtype, n, D, rng, n_threads):
+    Z = rng.normal(size=(n, D)).astype(dtype) * 10.0 ** rng.integers(-6, 6, (n, 1))
+    Z = Z.astype(dtype)
+    Z[1::4] = 0
+    out = np.full((n, thin.padded(D)), 7, np.int16)
+    scales = np.full(n, np.nan, dtype)
+    thin.quantize(Z, out, scales)
+    largest = np.abs(Z).max(axis=1, initial=0)
+    error = np.abs(scales[:, None] * out[:, :D].astype(np.float64) - Z)
+    assert np.all(error <= 1.6e-5 * largest[:, None])
+    np.testing.assert_allclose(scales, largest / 32767, rtol=1e-6)
+    np.testing.assert_array_equal(out[:, D:], 7)
+
+
+def test_quantize_follows_the_pitch_of_both(rng):
+    wide, target = rng.normal(size=(6, 90)), np.zeros((6, 200), np.int16)
+    scales = np.empty(6)
+    thin.quantize(wide[:, :70], target[:, :128], scales)
+    expected = np.rint(wide[:, :70] / scales[:, None])
+    np.testing.assert_array_equal(target[:, :70], expected)
+    np.testing.assert_array_equal(target[:, 70:], 0)
+
+
+# Errors.
+
+
+def test_the_width_is_a_multiple_of_64():
+    assert [thin.padded(n) for n in (1, 64, 65)] == [64, 64, 128]
+    with pytest.raises(ValueError, match="multiple of 64"):
+        thin.multiply(np.ones((2, 65)), np.ones((1, 65)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.float32, np.float64),
+        (np.float64, np.float32),
+        (np.int16, np.float64),
+        (np.int32, np.float32),
+        (np.float16, np.float32),
+    ],
+)
+def test_dtypes_that_do_not_go_together(first, second):
+    Z = np.ones((3, 64), first)
+    with pytest.raises(TypeError, match="float32"):
+        thin.multiply(Z, np.ones((2, 64), second))
+    with pytest.raises(TypeError, match="float32"):
+        thin.add_transposed(Z, np.ones((3, 2), second), np.zeros((2, 64)))
+    with pytest.raises(TypeError, match="float32"):
+        V, out = np.ones((2, 64), second), np.zeros((2, 64))
+        thin.add_gram_product(Z, np.ones(3), V, out)
+
+
+def test_shapes_that_do_not_go_together():
+    Z, V = np.ones((3, 64)), np.ones((2, 64))
+    with pytest.raises(ValueError, match="64 columns"):
+        thin.multiply(Z, np.ones((2, 128)))
+    with pytest.raises(ValueError, match="3 rows"):
+        thin.add_transposed(Z, np.ones((4, 2)), np.zeros((2, 64)))
+    with pytest.raises(ValueError, match="out must be"):
+        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 128)))
+    with pytest.raises(ValueError, match="out must be"):
+        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 64), np.float32))
+    with pytest.raises(ValueError, match="3 factors"):
+        thin.add_gram_product(Z, np.ones(4), V, np.zeros((2, 64)))
+    with pytest.raises(ValueError, match="needs V"):
+        thin.add_gram_product(Z, np.ones(3), np.ones((2, 128)), np.zeros((2, 64)))
+
+
+def test_orders_that_do_not_fit():
+    Z = np.ones((3, 64))
+    with pytest.raises(ValueError, match="C-ordered"):
+        thin.multiply(Z, np.ones((64, 2)).T)
+    with pytest.raises(ValueError, match="contiguous"):
+        thin.multiply(np.ones((64, 3)).T, np.ones((2, 64)))
+    with pytest.raises(ValueError, match="C-ordered"):
+        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((64, 2)).T)
+
+
+@pytest.mark.parametrize(
+    ("Z", "out", "scales"),
+    [
+        (np.ones((3, 9)), np.zeros((3, 8), np.int16), np.empty(3)),
+        (np.ones((3, 9)), np.zeros((2, 9), np.int16), np.empty(3)),
+        (np.ones((3, 9)), np.zeros((3, 9), np.int16), np.empty(2)),
+        (np.ones((3, 9)), np.zeros((3, 9), np.int32), np.empty(3)),
+        (np.ones((3, 9), np.float32), np.zeros((3, 9), np.int16), np.empty(3)),
+    ],
+)
+def test_quantize_refuses_room_that_is_too_small(Z, out, scales):
+    with pytest.raises(ValueError, match="quantize needs"):
+        thin.quantize(Z, out, scales)
+
+
+# Threads.
+
+
+def test_ranges_cover_all_once():
+    for n in (1, 2, 63, 64, 1000):
+        seen = np.zeros(n, int)
+
+        def task(start, stop, seen=seen):
+            assert start % 8 == 0
+            seen[start:stop] += 1
+
+        run_over_ranges(task, n, 1e9, 8)
+        np.testing.assert_array_equal(seen, 1)
+
+
+def test_nothing_is_called_without_items():
+    def task(start, stop):
+        raise AssertionError
+
+    run_over_ranges(task, 0, 1e9)
+    run_over_ranges(task, -1, 1e9)
+
+
+@pytest.mark.parametrize("failing", [0, 7, 63])
+def test_errors_reach_the_caller(failing):
+    def task(start, stop):
+        if start <= failing < stop:
+            raise LookupError("here")
+        time.sleep(0.001)
+
+    with pytest.raises(LookupError, match="here"):
+        run_over_ranges(task, 64, 1e9)
+    done = []
+    run_over_ranges(lambda start, stop: done.append(stop - start), 64, 1e9)
+    assert sum(done) == 64
+
+
+NESTED = """
+import threading, time
+import numba
+numba.set_num_threads(2)
+from randkern.backend.threads import run_over_ranges
+
+done = []
+gate = threading.Barrier({callers})
+
+def inner(start, stop):
+    time.sleep(0.001)
+    done.append(stop - start)
+
+def outer(start, stop):
+    for _ in range(start, stop):
+        run_over_ranges(inner, 16, 1e9)
+
+def call():
+    gate.wait()
+    run_over_ranges(outer, 8, 1e9)
+
+threads = [threading.Thread(target=call) for _ in range({callers})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert sum(done) == {callers} * 8 * 16, sum(done)
+"""
+
+
+def run_script(script, n_threads="2"):
+    environment = os.environ | {"NUMBA_NUM_THREADS": n_threads}
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("callers", [1, 2, 5])
+def test_tasks_may_run_ranges_of_their_own(callers):
+    """Also where every thread of the pool runs such a task: nobody waits for it."""
+    run_script(NESTED.format(callers=callers))
+
+
+FORK = """
+import os
+import numpy as np
+from randkern.backend import thin
+thin._COST = 1e6
+Z, V = np.ones((300, 64)), np.ones((2, 64))
+expected = thin.multiply(Z, V)
+child = os.fork()
+if child == 0:
+    same = np.array_equal(thin.multiply(Z, V), expected)
+    os._exit(0 if same else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert np.array_equal(thin.multiply(Z, V), expected)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_products_work_after_a_fork():
+    run_script(FORK)
+
+
+def product(seed):
+    rng = np.random.default_rng(seed)
+    Z, V = rng.normal(size=(2000, 256)), rng.normal(size=(10, 256))
+    return np.abs(thin.multiply(Z, V) - Z @ V.T).max()
+
+
+def test_products_work_in_processes_of_joblib():
+    errors = joblib.Parallel(n_jobs=2)(joblib.delayed(product)(i) for i in range(4))
+    assert max(errors) < 1e-10
+
+
+def test_products_work_in_several_threads(rng, costly):
+    Z = rng.normal(size=(500, 256))
+    V = rng.normal(size=(10, 256))
+    expected, wrong = Z @ V.T, []
+
+    def call():
+        for _ in range(20):
+            if np.abs(thin.multiply(Z, V) - expected).max() > 1e-10:
+                wrong.append(threading.get_ident())
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not wrong
+    assert not any(thread.is_alive() for thread in threads)
