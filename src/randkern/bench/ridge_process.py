@@ -113,7 +113,8 @@ def _run(request: Mapping[str, Any]) -> dict[str, Any]:
                 answer, complaints = process.communicate(timeout=_INTERVAL)
             except subprocess.TimeoutExpired:
                 now = _anonymous_bytes(process.pid)
-                peak = now if now is None else max(peak or 0, now)
+                if now is not None:
+                    peak = max(peak or 0, now)
     except BaseException:  # an interrupt must not leave it running
         process.kill()
         process.wait()

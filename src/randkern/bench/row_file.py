@@ -60,10 +60,11 @@ class RowFile:
 
 
 def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[str, str]:
-    """Write `n` standard normal rows and a target of each, some rows at a time.
+    """Write `n` normal rows and a target of each, some rows at a time.
 
-    The target is a smooth function of unit variance and noise of variance 0.01:
-    y = √2 sin(w·x + b) + 0.1 ε with w ~ N(0, I/d).
+    Like those of real data, the columns' variances fall: that of column j as 1/j², with
+    mean 1. The target is a smooth function and noise of variance 0.01: y = √2 sin(w·x +
+    b) + 0.1 ε, with w of random direction and w·x of variance 1.
 
     Parameters
     ----------
@@ -93,17 +94,21 @@ def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[str, 
     needed, free = 4 * n * (d + 1), shutil.disk_usage(folder).free
     if needed > free:
         raise ValueError(
-            f"{n:,} rows of {d:,} columns take {format_bytes(needed)}, but {folder} has "
+            f"{n:,} rows of {d:,} columns take {format_bytes(needed)}; {folder} has "
             f"{format_bytes(free)} left; set TMPDIR to another disk, or ask for fewer"
         )
     rng = np.random.default_rng(seed)
-    direction = rng.standard_normal(d) / math.sqrt(d)
+    sizes = 1.0 / np.arange(1, d + 1)
+    sizes = (sizes / math.sqrt(np.mean(sizes**2))).astype(np.float32)
+    direction = rng.standard_normal(d)
+    direction /= np.linalg.norm(direction * sizes)
     offset = rng.uniform(0, 2 * math.pi)
     paths = (str(Path(folder) / "X.float32"), str(Path(folder) / "y.float32"))
     with open(paths[0], "wb") as X_file, open(paths[1], "wb") as y_file:
         for start in range(0, n, _CHUNK_ROWS):
             size = min(_CHUNK_ROWS, n - start)
             X: Any = rng.standard_normal((size, d), dtype=np.float32)
+            X *= sizes
             y = math.sqrt(2) * np.sin(X @ direction + offset)
             y += _NOISE * rng.standard_normal(size)
             X.tofile(X_file)

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..bench.contenders import FAMILIES
+from .bench_ridge_tables import ridge_tables, scaling_notes, scaling_tables
 from .bench_tables import (
     accuracy_tables,
     cost_table,
@@ -194,6 +195,142 @@ def accuracy_command(
     _print([*accuracy_tables(results), *cost_table(results)], results, written)
 
 
+@application.command("ridge")
+def ridge_command(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, mnist, fashion-mnist, cifar10, or another name that "
+            "randkern.datasets knows, or a .csv or .parquet file."
+        ),
+    ] = "digits",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the data set's files.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict, for a file.")
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", help="Training rows at most; default: all.")
+    ] = None,
+    n_test: Annotated[
+        int | None, typer.Option(help="Test rows at most; default: all.")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="gaussian or optical.")] = "gaussian",
+    lengthscale: Annotated[
+        str, typer.Option(help="Of the Gaussian kernel: a number, scale or median.")
+    ] = "5",
+    degree: Annotated[float, typer.Option(help="Of the optical kernel.")] = 2.0,
+    alpha: Annotated[str, typer.Option(help="The ridge penalty.")] = "1e-3",
+    intercept: Annotated[
+        bool, typer.Option(help="Fit an intercept, in both libraries.")
+    ] = True,
+    n_components: Annotated[
+        str, typer.Option(help="Numbers of features.")
+    ] = "1000,3000,10240",
+    solvers: Annotated[
+        str, typer.Option(help="Of randkern: pcg, cholesky, auto.")
+    ] = "pcg,cholesky",
+    peers: Annotated[
+        bool,
+        typer.Option(help="Beside RBFSampler (optical: NumPy) and RidgeClassifier."),
+    ] = True,
+    nystroem: Annotated[
+        bool, typer.Option("--nystroem", help="Also Nystroem and RidgeClassifier.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(help="Seeds; medians are shown.")] = 1,
+    memory_limit: Annotated[
+        str | None, typer.Option(help='Of randkern\'s models, such as "3GB".')
+    ] = None,
+    no_peer_above: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest D of the peers; those that do not fit in memory are "
+            "skipped in any case."
+        ),
+    ] = None,
+    no_cholesky_above: Annotated[
+        int | None, typer.Option(help="Largest D of the solver cholesky.")
+    ] = None,
+    comparison: Annotated[bool, typer.Option(help="Measure all of the above.")] = True,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Also measure cost against D and n.")
+    ] = False,
+    scaling_n_components: Annotated[
+        str, typer.Option(help="Values of D of the scaling.")
+    ] = "1000,3000,10000,30000,100000",
+    scaling_n: Annotated[
+        str, typer.Option(help="Values of n of the scaling.")
+    ] = "1000,10000,100000,1000000",
+    scaling_fixed_n: Annotated[int, typer.Option(help="Rows while D varies.")] = 10_000,
+    scaling_fixed_n_components: Annotated[
+        int, typer.Option(help="Features while n varies.")
+    ] = 2048,
+    scaling_d: Annotated[int, typer.Option(help="Columns of the scaling.")] = 64,
+    scaling_memory_limit: Annotated[
+        str, typer.Option(help="Memory limit while n varies.")
+    ] = "200MB",
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and figures.")
+    ] = Path("randkern-bench/ridge"),
+) -> None:
+    """Accuracy of ridge against seconds, beside scikit-learn, each in its own process.
+
+    KernelRidgeClassifier beside RBFSampler and RidgeClassifier, with the same rows,
+    kernel and penalty: seconds of features, fit and prediction, accuracy, peak
+    memory. With --scaling also conjugate gradients on rows that are streamed from
+    disk, against D and against n.
+    """
+    with user_messages():
+        from ..bench import ridge, ridge_scaling
+        from ..datasets import load_dataset
+
+        sizes, penalty = parse_sizes(n_components), parse_penalty(alpha)
+        scale, names = parse_lengthscale(lengthscale), parse_names(solvers)
+        axes = parse_sizes(scaling_n_components), parse_sizes(scaling_n)
+        if not (comparison or scaling):
+            raise ValueError("--no-comparison leaves nothing to do without --scaling")
+        results = ridge.environment() | {"records": [], "skipped": []}
+        if comparison:
+            dataset = load_dataset(data, data_dir=data_dir, target=target)
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            if comparison:
+                results = ridge.run(
+                    *(dataset, sizes),
+                    kernel=kernel,
+                    lengthscale=scale,
+                    degree=degree,
+                    alpha=penalty,
+                    fit_intercept=intercept,
+                    solvers=names,
+                    peers=peers,
+                    nystroem=nystroem,
+                    n=n,
+                    n_test=n_test,
+                    repeats=repeats,
+                    memory_limit=memory_limit,
+                    no_peer_above=no_peer_above,
+                    no_cholesky_above=no_cholesky_above,
+                    progress=progress,
+                )
+                results["arguments"]["data"] = data
+            if scaling:
+                results["scaling"] = ridge_scaling.run(
+                    *axes,
+                    fixed_n=scaling_fixed_n,
+                    fixed_n_components=scaling_fixed_n_components,
+                    d=scaling_d,
+                    alpha=penalty,
+                    memory_limit=memory_limit,
+                    streaming_memory_limit=scaling_memory_limit,
+                    progress=progress,
+                )
+        written = _write(results, out, _ridge_figures(results))
+    tables = [*ridge_tables(results), *scaling_tables(results)]
+    _print(tables, results, written)
+
+
 def parse_names(text: str | None) -> list[str] | None:
     """Read comma-separated names; None stays None.
 
@@ -260,6 +397,15 @@ def _accuracy_figures(results: Mapping[str, Any]) -> dict[str, Any]:
     return {"accuracy.png": plot_accuracy(results), "cost.png": plot_cost(results)}
 
 
+def _ridge_figures(results: Mapping[str, Any]) -> dict[str, Any]:
+    from ..bench.ridge_figures import plot_ridge, plot_ridge_scaling
+
+    figures = {"ridge.png": plot_ridge(results)} if results["records"] else {}
+    if results.get("scaling", {}).get("records"):
+        figures["scaling.png"] = plot_ridge_scaling(results["scaling"])
+    return figures
+
+
 def _write(
     results: Mapping[str, Any], out: Path, figures: Mapping[str, Any]
 ) -> list[Path]:
@@ -275,6 +421,6 @@ def _print(tables: list[Any], results: Mapping[str, Any], written: list[Path]) -
     console = output()
     for table in tables:
         console.print(table)
-    for note in notes(results):
+    for note in [*notes(results), *scaling_notes(results)]:
         console.print(note, soft_wrap=True)
     console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
