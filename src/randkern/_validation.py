@@ -84,6 +84,8 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     """Return weights of a block of rows, which may all be 0 if others are not."""
     if sample_weight is None:
         return None
+    if np.shape(sample_weight) == (X.shape[0],) and not np.any(sample_weight):
+        return np.zeros(X.shape[0])  # scikit-learn refuses zeros only
     return _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )

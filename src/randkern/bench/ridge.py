@@ -102,47 +102,41 @@ def run(
     ValueError
         If an argument is not as described above, or everything was skipped.
     """
-    if kernel not in PEERS:
-        raise ValueError(
-            f"unknown kernel {kernel!r}; expected one of {', '.join(PEERS)}"
-        )
-    _check(alpha=alpha, degree=degree)
+    _check_arguments(kernel, alpha, degree, repeats)
     sizes = checked_counts("n_components", n_components)
-    checked_counts("repeats", [repeats])
-    names = known_solvers(solvers)
+    methods = [*_peers(kernel, peers, nystroem), *known_solvers(solvers)]
     if memory_limit is not None:
         memory_limit = resolve_memory_limit(memory_limit)
     task = _Task.of(dataset, n, n_test)
-    ell = _resolved(lengthscale, task.X_train) if kernel == "gaussian" else None
-    methods = [*_peers(kernel, peers, nystroem), *names]
-    limits = {peer: no_peer_above for peer in PEERS[kernel]}
-    limits["cholesky"] = no_cholesky_above
-
-    def contender(method: str, size: int, seed: int) -> RidgeContender:
-        return RidgeContender(
+    gaussian = kernel == "gaussian"
+    ell = _resolved(lengthscale, task.X_train) if gaussian else None
+    plan = [
+        RidgeContender(
             *(method, kernel, size, alpha, ell or 1.0, degree),
-            *(fit_intercept, memory_limit, seed),
+            *(fit_intercept, memory_limit),
         )
-
-    plan = [contender(method, size, 0) for size in sizes for method in methods]
+        for size in sizes
+        for method in methods
+    ]
+    limits = dict.fromkeys(methods, no_peer_above)
+    limits |= {"pcg": None, "auto": None, "cholesky": no_cholesky_above}
     records, skipped = _measure(task, plan, limits, repeats, progress)
-    if not records:
-        raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
+    arguments = {
+        "n_components": sizes,
+        "kernel": kernel,
+        "lengthscale": ell,
+        "degree": None if gaussian else degree,
+        "alpha": alpha,
+        "fit_intercept": fit_intercept,
+        "methods": methods,
+        "repeats": repeats,
+        "memory_limit": memory_limit,
+        "no_peer_above": no_peer_above,
+        "no_cholesky_above": no_cholesky_above,
+    }
     return {
         **environment(),
-        "arguments": {
-            "n_components": sizes,
-            "kernel": kernel,
-            "lengthscale": ell,
-            "degree": degree if kernel == "optical" else None,
-            "alpha": alpha,
-            "fit_intercept": fit_intercept,
-            "methods": methods,
-            "repeats": repeats,
-            "memory_limit": memory_limit,
-            "no_peer_above": no_peer_above,
-            "no_cholesky_above": no_cholesky_above,
-        },
+        "arguments": arguments,
         "dataset": task.description,
         "records": records,
         "summary": summarise(records),
@@ -340,6 +334,9 @@ def _measure(
                 }
     if progress is not None:
         progress(total, total, "done")
+    if not records:
+        reason = next(iter(skipped.values()))["reason"]
+        raise ValueError(f"nothing could be run: {reason}")
     return records, list(skipped.values())
 
 
@@ -411,7 +408,12 @@ def _resolved(lengthscale: float | str, X: Any) -> float:
     return float(kernel.lengthscale)
 
 
-def _check(**values: float) -> None:
-    for name, value in values.items():
+def _check_arguments(kernel: str, alpha: float, degree: float, repeats: int) -> None:
+    if kernel not in PEERS:
+        raise ValueError(
+            f"unknown kernel {kernel!r}; expected one of {', '.join(PEERS)}"
+        )
+    for name, value in {"alpha": alpha, "degree": degree}.items():
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a positive number, got {value}")
+    checked_counts("repeats", [repeats])

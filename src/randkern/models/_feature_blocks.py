@@ -20,6 +20,8 @@ _BLOCK_BYTES = 16 * 2**20
 # Fewer rows than this cost more for the sums of the second product than they save.
 _LEAST_ROWS = 64
 _MOST_ROWS = 4096
+# Scales and weights of a row that is kept.
+_EXTRA_BYTES = 24
 # Features that are kept take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**17
 
@@ -83,10 +85,11 @@ class FeatureBlocks:
         self._values = np.empty((0, self.width), rows.dtype)
         self._scales: np.ndarray | None = None
         self._weights: np.ndarray | None = None
-        if rows.n_rows * row <= kept_bytes:
+        if rows.n_rows * (row + _EXTRA_BYTES) <= kept_bytes:
             self._keep(rows.n_rows, rows.dtype)
         elif compress:
-            self._keep(kept_bytes // (2 * self.width), np.dtype(np.int16))
+            n_kept = kept_bytes // (2 * self.width + _EXTRA_BYTES)
+            self._keep(n_kept, np.dtype(np.int16))
 
     def _keep(self, n_kept: int, dtype: np.dtype) -> None:
         """Fill the memory with the features of the first rows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from randkern.models._operators import (
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
 from randkern.models._systems import check_memory, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import PCG, Checkpoint, Solution
+from randkern.solvers import PCG, Checkpoint, Progress, Solution
 
 __all__ = ["HeldOutRows", "Problem", "solve_exact", "solve_pcg"]
 
@@ -41,8 +40,7 @@ class Problem:
 
     Attributes
     ----------
-    plan : Plan
-    rows : TrainingRows
+    rows : TrainingRows or DaskRows
     alpha : float
     center : bool
         Whether there is an unpenalised intercept.
@@ -51,16 +49,19 @@ class Problem:
     stream : Stream
     error_of : callable
         The error of predictions on validation rows.
+    report : callable
+        Called after every iteration with its progress and a function that returns the
+        intercepts; returning True stops.
     checkpoint : Checkpoint or None
     """
 
-    plan: Plan
     rows: TrainingRows | DaskRows
     alpha: float
     center: bool
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
+    report: Callable[[Progress, Callable[[], np.ndarray]], bool]
     checkpoint: Checkpoint | None = None
 
 
@@ -89,9 +90,9 @@ class HeldOutRows:
         return Survey.of(self.blocks(self.n_rows), self.n_targets)
 
 
-def solve_pcg(problem: Problem, solver: PCG) -> tuple[Solution, np.ndarray]:
+def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.ndarray]:
     """Return the weights, (D, k), and the intercepts by conjugate gradients."""
-    plan, rows, limit = problem.plan, problem.rows, problem.memory_limit
+    rows, limit = problem.rows, problem.memory_limit
     D, k = plan.n_components, rows.n_targets
     fixed = operator_bytes(plan, rows, k, solver.chosen_rank(D))
     check_memory(
@@ -121,39 +122,34 @@ def solve_pcg(problem: Problem, solver: PCG) -> tuple[Solution, np.ndarray]:
     rhs = operator.right_hand_side()
     validate = None
     if validation is not None:
-        validate = _validation(problem, block, operator.intercept)
+        validate = _validation(plan, problem.error_of, block, operator.intercept)
     state = solver.init(operator, problem.alpha / operator.weight_unit)
     solution = solver.solve(
         state,
         rhs,
         loss=operator.loss_without_features,
         validate=validate,
+        report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
         checkpoint=problem.checkpoint,
     )
     return solution, operator.intercept(solution.value)
 
 
 def solve_exact(
-    kernel: Kernel,
-    rows: ArrayRows,
-    alpha: float,
-    center: bool,
-    memory_limit: int,
-    stream: Stream,
-    checkpoint: Checkpoint | None,
-    solver: PCG,
+    problem: Problem, kernel: Kernel, solver: PCG
 ) -> tuple[Solution, np.ndarray]:
     """Return the dual weights, (n, k), and the intercepts, for the exact kernel.
 
     The residual r of the dual system bounds what predictions at the training rows
     differ by from those of the solution: K(K + αI)⁻¹r.
     """
+    rows, limit, center = problem.rows, problem.memory_limit, problem.center
+    assert isinstance(rows, ArrayRows)
     n, k = rows.n_rows, rows.n_targets
-    rank = solver.chosen_rank(n)
-    needed = kernel_operator_bytes(n, k, rows.dtype.itemsize, rank)
+    needed = kernel_operator_bytes(n, k, rows.dtype.itemsize, solver.chosen_rank(n))
     check_memory(
         needed,
-        memory_limit,
+        limit,
         f"conjugate gradients on the exact kernel of {n} rows",
         "Use a smaller rank, as solver=PCG(rank=...)",
     )
@@ -161,21 +157,32 @@ def solve_exact(
     unit = survey.weight_unit
     weight = np.ones(n) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
-        kernel, rows.X, weight, center, stream, memory_limit - needed
+        kernel, rows.X, weight, center, problem.stream, limit - needed
     )
     mean = survey.target_mean if center else np.zeros(k)
-    state = solver.init(operator, alpha / unit)
     if solver.tol is None:
         solver = copy.copy(solver)
         solver.tol = _DUAL_TOL
-    rhs = operator.root[:, None] * (rows.Y - mean)
-    solution = solver.solve(state, rhs, checkpoint=checkpoint)
-    dual = solution.value * operator.root[:, None]
-    intercept = np.zeros(k)
-    if center:
-        dual -= np.outer(operator.share, dual.sum(axis=0))
-        intercept = mean - operator.share @ operator.product(dual)
-    return replace(solution, value=dual), intercept
+
+    def dual_of(value: np.ndarray) -> np.ndarray:
+        dual = value * operator.root[:, None]
+        return dual - np.outer(operator.share, dual.sum(axis=0)) if center else dual
+
+    def intercept_of(dual: np.ndarray) -> np.ndarray:
+        return mean - operator.share @ operator.product(dual) if center else mean
+
+    def report(at: Progress) -> bool:
+        at = replace(at, value=dual_of(at.value))
+        return problem.report(at, lambda: intercept_of(at.value))
+
+    solution = solver.solve(
+        solver.init(operator, problem.alpha / unit),
+        operator.root[:, None] * (rows.Y - mean),
+        report=report,
+        checkpoint=problem.checkpoint,
+    )
+    dual = dual_of(solution.value)
+    return replace(solution, value=dual), intercept_of(dual)
 
 
 def _held_out(
@@ -194,10 +201,13 @@ def _held_out(
 
 
 def _validation(
-    problem: Problem, block: TrainingBlock, intercept: Callable[[np.ndarray], Any]
+    plan: Plan,
+    error_of: ErrorOf,
+    block: TrainingBlock,
+    intercept: Callable[[np.ndarray], np.ndarray],
 ) -> Callable[[np.ndarray], float]:
     """Return a function that gives the validation error of weights."""
-    plan, X = problem.plan, block.X
+    X = block.X
     step = feature_block_rows(plan, X.dtype.itemsize)
 
     def error(weights: np.ndarray) -> float:
@@ -207,6 +217,6 @@ def _validation(
             evaluate(plan, X[rows]) @ coef for rows in row_blocks(len(block.Y), step)
         ]
         predictions = np.vstack(made).astype(np.float64) * size
-        return problem.error_of(block.Y, predictions + intercept(weights))
+        return error_of(block.Y, predictions + intercept(weights))
 
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._iterative import Problem, solve_exact, solve_pcg
+from randkern.models._reports import CallbackSupportMixin, FitReport
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
@@ -34,7 +36,7 @@ from randkern.models._systems import (
 )
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
-from randkern.solvers import PCG, Checkpoint, Solution
+from randkern.solvers import PCG, Checkpoint, Progress, Solution
 
 __all__ = ["KernelRidge", "has_components"]
 
@@ -46,7 +48,7 @@ _MOST_EXACT_ROWS = 20_000
 _ROWS_AT_ONCE = 2**20
 
 
-class KernelRidge(BaseEstimator):
+class KernelRidge(CallbackSupportMixin, BaseEstimator):
     """What the regressor and the classifier share: fitting weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -103,22 +105,29 @@ class KernelRidge(BaseEstimator):
         return root_stream(self.random_state)
 
     def _fit_targets(
-        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        report: FitReport,
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
         self._forget()
         limit = resolve_memory_limit(self.memory_limit)
         stream = self._prepare(X, sample_weight)
+        rows = ArrayRows(X, Y, sample_weight)
         if self.plan_ is None:
-            self._fit_exact(X, Y, sample_weight, limit, stream)
-        elif self._iterates(rows := ArrayRows(X, Y, sample_weight), limit):
-            self._fit_iteratively(rows, limit, stream.child("solver"))
+            self._fit_exact(rows, limit, stream, report)
+        elif self._iterates(rows, limit):
+            self._fit_iteratively(rows, limit, stream, report)
         elif self._plan.n_components > X.shape[0]:
             self._fit_dual(X, Y, sample_weight, limit)
         else:
             self._fit_directly(rows, limit)
 
-    def _fit_stream(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_stream(
+        self, X: Any, y: Any, sample_weight: Any, report: FitReport
+    ) -> None:
         """Fit to rows that are read a block at a time, here or on a cluster."""
         streamed = isinstance(X, RowBlocks)
         if streamed and (y is not None or sample_weight is not None):
@@ -140,14 +149,14 @@ class KernelRidge(BaseEstimator):
             rows, sample = read_dask(self, X, y, sample_weight, stream)
         self._prepare(*sample.rows(), stream)
         if self._iterates(rows, limit):
-            self._fit_iteratively(rows, limit, stream.child("solver"))
+            self._fit_iteratively(rows, limit, stream, report)
         else:
             self._fit_directly(rows, limit)
 
     def _fit_directly(self, rows: TrainingRows | DaskRows, limit: int) -> None:
         """Factorise the normal equations."""
         D, k = self._plan.n_components, rows.n_targets
-        self._check_primal_memory(rows.n_rows, rows.dtype.itemsize, k, limit)
+        self._check_primal_memory(_rows_here(rows), rows.dtype.itemsize, k, limit)
         if isinstance(rows, DaskRows):
             parts = DaskParts(self._plan, rows, rows.survey().weight_unit)
             self._solve_primal(parts.normal_equations(k), overwrite=True)
@@ -171,7 +180,8 @@ class KernelRidge(BaseEstimator):
             return self.solver != "cholesky"
         n, D, k = rows.n_rows, self._plan.n_components, rows.n_targets
         if D <= n or not isinstance(rows, ArrayRows):
-            needed = NormalEquations.n_bytes(self._plan, n, k, rows.dtype.itemsize)
+            here = _rows_here(rows)
+            needed = NormalEquations.n_bytes(self._plan, here, k, rows.dtype.itemsize)
         else:
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
         return needed > limit or min(n, D) > 60 * (4 * k + 60)
@@ -182,22 +192,48 @@ class KernelRidge(BaseEstimator):
         return Checkpoint(self.checkpoint, {"key": np.uint64(self._key)})
 
     def _fit_iteratively(
-        self, rows: TrainingRows | DaskRows, limit: int, stream: Stream
+        self,
+        rows: TrainingRows | DaskRows,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
     ) -> None:
         """Solve the normal equations without forming them."""
-        problem = Problem(
-            self._plan,
-            rows,
-            float(self.alpha),
-            self.fit_intercept,
-            limit,
-            stream,
-            self._error_of,
-            self._checkpoint(),
-        )
-        solver = self.solver if isinstance(self.solver, PCG) else PCG()
-        solution, intercept = solve_pcg(problem, solver)
+        problem = self._problem(rows, limit, stream, report)
+        solution, intercept = solve_pcg(problem, self._plan, self._pcg())
         self._store(solution, solution.value, intercept)
+
+    def _pcg(self) -> PCG:
+        return self.solver if isinstance(self.solver, PCG) else PCG()
+
+    def _problem(
+        self, rows: Any, limit: int, stream: Stream, report: FitReport
+    ) -> Problem:
+        """Return what an iterative solver works on, and begin its report."""
+        report.begin(None)
+
+        def tell(progress: Progress, intercept: Callable[[], np.ndarray]) -> bool:
+            return report.iteration(
+                progress, lambda: self._fitted(progress.value, intercept())
+            )
+
+        return Problem(
+            rows=rows,
+            alpha=float(self.alpha),
+            center=self.fit_intercept,
+            memory_limit=limit,
+            stream=stream.child("solver"),
+            error_of=self._error_of,
+            report=tell,
+            checkpoint=self._checkpoint(),
+        )
+
+    def _fitted(self, value: np.ndarray, intercept: np.ndarray) -> dict[str, Any]:
+        """Return the attributes that weights of the system would set."""
+        constant = intercept if self._many_targets else float(intercept[0])
+        if self.plan_ is None:
+            return {"dual_coef_": self._shaped(value), "intercept_": constant}
+        return {"coef_": self._shaped(value).T, "intercept_": constant}
 
     def _dual_bytes(self, n: int, itemsize: int, n_targets: int) -> int:
         product = feature_gram_bytes(self._plan, n, itemsize)
@@ -246,42 +282,28 @@ class KernelRidge(BaseEstimator):
         self._store_dual(X, solution, intercept)
 
     def _fit_exact(
-        self,
-        X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
-        limit: int,
-        stream: Stream,
+        self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        n = X.shape[0]
-        iterates = self.solver not in ("auto", "cholesky")
-        if self.solver == "auto":
-            fits = dual_bytes(n, Y.shape[1]) <= limit
-            iterates = not fits or n > _MOST_EXACT_ROWS
-        if iterates:
-            rows = ArrayRows(X, Y, sample_weight)
-            solution, intercept = solve_exact(
-                self.kernel_,
-                rows,
-                float(self.alpha),
-                self.fit_intercept,
-                limit,
-                stream.child("solver"),
-                self._checkpoint(),
-                self.solver if isinstance(self.solver, PCG) else PCG(),
-            )
+        """Solve the system of the exact kernel."""
+        n, k, X = rows.n_rows, rows.n_targets, rows.X
+        needed = dual_bytes(n, k)
+        large = needed > limit or n > _MOST_EXACT_ROWS
+        if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
+            self.X_fit_ = X
+            problem = self._problem(rows, limit, stream, report)
+            solution, intercept = solve_exact(problem, self.kernel_, self._pcg())
             self._store_dual(X, solution, intercept)
             return
         check_memory(
-            dual_bytes(n, Y.shape[1]),
+            needed,
             limit,
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
-            "Use random features (for instance n_components=10_000)",
+            "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
         solution, intercept = solve_dual(
             lambda: exact_gram(self.kernel_, X),
-            Y,
-            sample_weight,
+            rows.Y,
+            rows.weight,
             float(self.alpha),
             self.fit_intercept,
         )
@@ -356,7 +378,10 @@ class KernelRidge(BaseEstimator):
                 "predicting."
             )
         if isinstance(X, RowBlocks):
-            return np.concatenate([self._predict_targets(block.X) for block in X])
+            parts = [self._predict_targets(block.X) for block in X]
+            if not parts:
+                raise ValueError("the stream has no rows to predict.")
+            return np.concatenate(parts)
         X = validate_rows(self, X, reset=False)
         n = X.shape[0]
         shape = (n, np.size(self.intercept_)) if self._many_targets else (n,)
@@ -401,6 +426,13 @@ class KernelRidge(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _rows_here(rows: TrainingRows | DaskRows) -> int:
+    """Return how many rows have their targets in memory at a time."""
+    if isinstance(rows, ArrayRows):
+        return rows.n_rows
+    return min(rows.n_rows, _ROWS_AT_ONCE)
 
 
 def has_components(estimator: KernelRidge) -> bool:

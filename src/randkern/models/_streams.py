@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -50,16 +51,15 @@ def read_stream(
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
     n_rows, dtypes = 0, set()
-    for block in blocks:
-        first = n_rows == 0
+    for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(
                 f"{type(estimator).__name__} requires y: blocks must be (X, y) or "
                 "(X, y, sample_weight)."
             )
-        X = _checked(estimator, block, first)
-        weight = check_block_weights(block.sample_weight, X)
-        seen.append(estimator._seen_in(X, block.y, weight))
+        with _located(number, n_rows):
+            X, weight = _checked(estimator, block, first=number == 0)
+            seen.append(estimator._seen_in(X, block.y, weight))
         sample.add(X, weight, generator)
         n_rows += X.shape[0]
         dtypes.add(X.dtype)
@@ -69,20 +69,35 @@ def read_stream(
     n_targets = estimator._learn_from(seen)
 
     def read() -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
-        for block in blocks:
-            X = _checked(estimator, block, False).astype(dtype, copy=False)
-            weight = check_block_weights(block.sample_weight, X)
-            yield X, *estimator._targets_of(X, block.y, weight)
+        start = 0
+        for number, block in enumerate(blocks):
+            with _located(number, start):
+                X, weight = _checked(estimator, block, first=False)
+                Y, weight = estimator._targets_of(X, block.y, weight)
+            yield X.astype(dtype, copy=False), Y, weight
+            start += X.shape[0]
 
     return StreamedRows(read, n_rows, n_targets, dtype), sample
 
 
-def _checked(estimator: Any, block: RowBlock, first: bool) -> Rows:
+@contextlib.contextmanager
+def _located(number: int, start: int) -> Iterator[None]:
+    """Let an error tell in which block it is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"block {number}, from row {start:,} on: {error}") from error
+
+
+def _checked(
+    estimator: Any, block: RowBlock, first: bool
+) -> tuple[Rows, np.ndarray | None]:
+    """Return the rows of a block and their weights."""
     X = validate_rows(estimator, block.X, reset=first)
     encoder = getattr(estimator, "table_encoder_", None)
     if not first and encoder is not None:
         encoder.check_known(X)
-    return X
+    return X, check_block_weights(block.sample_weight, X)
 
 
 class RowSample:
@@ -108,11 +123,13 @@ class RowSample:
         kept = np.ones(len(keys), bool) if weight is None else weight > 0
         if len(self._keys) >= self._size:
             kept &= keys < self._keys.max()
-        if not kept.all():
-            numbers = np.flatnonzero(kept)
-            X, keys = X[numbers], keys[numbers]
-            weight = None if weight is None else weight[numbers]
-        self._append([X], [weight], keys)
+        numbers = np.flatnonzero(kept)
+        if len(numbers) > self._size:
+            order = np.argsort(keys[numbers], kind="stable")[: self._size]
+            numbers = np.sort(numbers[order])
+        # A copy: the stream may fill the same memory with its next block.
+        weight = None if weight is None else weight[numbers]
+        self._append([X[numbers]], [weight], keys[numbers])
 
     def join(self, other: RowSample) -> None:
         """Take another sample into account."""

@@ -20,6 +20,7 @@ from randkern._validation import Rows, check_weights, validate_rows
 from randkern.blocks import RowBlocks
 from randkern.kernels import Kernel
 from randkern.models._dask import is_dask, lazily
+from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge, has_components
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
@@ -122,6 +123,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> KernelRidgeRegressor:
@@ -132,11 +134,15 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         """
         self._validate_params()
         if isinstance(X, RowBlocks) or is_dask(X):
-            self._fit_stream(X, y, sample_weight)
+            report = FitReport(self, None, None, None)
+            self._fit_stream(X, y, sample_weight, report)
+            report.end()
             return self
+        report = FitReport(self, X, y, sample_weight)
         X = validate_rows(self, X, reset=True)
         Y = self._check_targets(X, y, reset=True)
-        self._fit_targets(X, Y, check_weights(sample_weight, X))
+        self._fit_targets(X, Y, check_weights(sample_weight, X), report)
+        report.end()
         return self
 
     @available_if(has_components)
@@ -299,6 +305,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> KernelRidgeClassifier:
@@ -309,13 +316,17 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         """
         self._validate_params()
         if isinstance(X, RowBlocks) or is_dask(X):
-            self._fit_stream(X, y, sample_weight)
+            report = FitReport(self, None, None, None)
+            self._fit_stream(X, y, sample_weight, report)
+            report.end()
             return self
+        report = FitReport(self, X, y, sample_weight)
         X = validate_rows(self, X, reset=True)
         y = self._check_labels(X, y)
         self._set_classes(unique_labels(y))
         weights = self._weights(X, y, sample_weight)
-        self._fit_targets(X, self._signs(y), weights)
+        self._fit_targets(X, self._signs(y), weights, report)
+        report.end()
         return self
 
     @available_if(has_components)
@@ -439,7 +450,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         known[known] = self.classes_[position[known]] == y[known]
         if not known.all():
             raise ValueError(
-                f"label {np.asarray(y)[~known][0]!r} is not among the classes "
+                f"label {np.asarray(y)[~known].tolist()[0]!r} is not among the classes "
                 f"{self.classes_.tolist()}."
             )
         if len(self.classes_) == 2:

@@ -26,6 +26,7 @@ from randkern.models._penalty_search import (
     SquaredError,
     Tally,
 )
+from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
 from randkern.models._systems import (
     check_memory,
@@ -84,7 +85,11 @@ class _ChoosesAlpha(KernelRidge):
             self.__dict__.pop(name, None)
 
     def _fit_targets(
-        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+        self,
+        X: Rows,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        report: FitReport,
     ) -> None:
         """Choose the penalty, then fit weights to targets of shape (n, k)."""
         self._forget()
@@ -118,10 +123,12 @@ class _ChoosesAlpha(KernelRidge):
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
-    def _fit_stream(self, blocks: Any, y: Any, sample_weight: Any) -> NoReturn:
+    def _fit_stream(
+        self, X: Any, y: Any, sample_weight: Any, report: FitReport
+    ) -> NoReturn:
         name = type(self).__name__
         raise ValueError(
-            f"{name} chooses alpha on rows in memory, got {type(blocks).__name__}; "
+            f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
             f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
         )
 

@@ -7,6 +7,6 @@ share, and `solve(state, rhs)`, which returns a :class:`Solution`.
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
-from randkern.solvers.pcg import PCG
+from randkern.solvers.pcg import PCG, Progress
 
-__all__ = ["PCG", "Checkpoint", "Cholesky", "Outcome", "Solution"]
+__all__ = ["PCG", "Checkpoint", "Cholesky", "Outcome", "Progress", "Solution"]

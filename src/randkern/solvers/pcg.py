@@ -210,6 +210,7 @@ class PCG:
         start: np.ndarray | None = None,
         loss: np.ndarray | None = None,
         validate: Callable[[np.ndarray], float] | None = None,
+        report: Callable[[Progress], Any] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
@@ -223,6 +224,8 @@ class PCG:
             The loss of X = 0: x·(A + shift·I)x − 2b·x is added to it.
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
+        report : callable, optional
+            Called beside `callback`.
         checkpoint : Checkpoint, optional
             An iteration that it holds is continued; it is written as the iteration
             goes on and when it is interrupted, and removed at its end.
@@ -249,12 +252,16 @@ class PCG:
             outcome = self._outcome(now, norms, loss)
             if best.is_past(now.X):
                 outcome = Outcome.VALIDATED
-            if self.callback is not None:
-                seconds = time.perf_counter() - began
-                excess = now.excess(loss)
-                residual = now.residual(norms)
-                at = Progress(now.iteration, residual, excess, seconds, now.X)
-                if self.callback(at):
+            listeners = [each for each in (self.callback, report) if each is not None]
+            if listeners:
+                at = Progress(
+                    now.iteration,
+                    now.residual(norms),
+                    now.excess(loss),
+                    time.perf_counter() - began,
+                    now.X,
+                )
+                if any([each(at) for each in listeners]):
                     outcome = Outcome.STOPPED
             if checkpoint is not None and outcome is None and checkpoint.due:
                 checkpoint.save(now.arrays(B))

@@ -1,0 +1,82 @@
+"""Where a fit stands, for scikit-learn's callbacks (``ProgressBar`` and others)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from randkern.solvers.pcg import Progress
+
+try:  # scikit-learn 1.9
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands in where scikit-learn has no callbacks."""
+
+        def _init_callback_context(self, **_: Any) -> _Silent:
+            return _Silent()
+
+    def with_callbacks(method: Any) -> Any:
+        """Return the method as it is."""
+        return method
+
+
+__all__ = ["CallbackSupportMixin", "FitReport", "with_callbacks"]
+
+
+class _Silent:
+    """The context of a fit that nobody listens to."""
+
+    def subcontext(self, **_: Any) -> _Silent:
+        return self
+
+    def call_on_fit_task_begin(self, **_: Any) -> None: ...
+
+    def call_on_fit_task_end(self, **_: Any) -> bool:
+        return False
+
+
+class FitReport:
+    """Tells callbacks of a fit and of its iterations.
+
+    Parameters
+    ----------
+    estimator : CallbackSupportMixin
+    X, y, sample_weight
+        As they were passed to `fit`; None for rows that are not in memory.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any):
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self._estimator = estimator
+        self._context: Any = None
+
+    def begin(self, max_iterations: int | None) -> None:
+        """Say that the fit begins: of how many iterations, None if that is open."""
+        self._context = self._estimator._init_callback_context(
+            max_subtasks=max_iterations
+        )
+        self._context.call_on_fit_task_begin(**self._given)
+
+    def iteration(
+        self, progress: Progress, fitted: Callable[[], dict[str, Any]]
+    ) -> bool:
+        """Report an iteration; return whether a callback wants to stop.
+
+        `fitted` returns the attributes that the estimator would have.
+        """
+        task = self._context.subcontext(task_name=f"iteration {progress.iteration}")
+        task.call_on_fit_task_begin(**self._given)
+        stop = task.call_on_fit_task_end(
+            **self._given, reconstruction_attributes=fitted
+        )
+        return bool(stop)
+
+    def end(self) -> None:
+        """Say that the fit has ended, with all its attributes set."""
+        if self._context is None:
+            self.begin(0)
+        self._context.call_on_fit_task_end(**self._given, reconstruction_attributes={})
