@@ -229,6 +229,7 @@ def test_a_process_that_fails_gives_its_last_words(tmp_path):
         ({"degree": -1.0}, "degree must be a positive number"),
         ({"kernel": "cubic"}, "unknown kernel 'cubic'; expected one of gaussian"),
         ({"solvers": ["svd"]}, "unknown solver 'svd'; expected some of pcg"),
+        ({"solvers": [], "peers": False}, "nothing to run: name a solver"),
         ({"memory_limit": "lots"}, "memory_limit must be"),
         ({"dataset": "diabetes"}, "diabetes is a regression"),
     ],

@@ -307,6 +307,10 @@ def _measure(
     progress: Progress | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the records of all contenders and seeds, and who was skipped."""
+    if not plan:
+        raise ValueError(
+            "nothing to run: name a solver of pcg, cholesky and auto, or allow peers"
+        )
     records: list[dict[str, Any]] = []
     skipped: dict[tuple[str, int], dict[str, Any]] = {}
     total = len(plan) * repeats
