@@ -155,10 +155,11 @@ class FeatureOperator:
         """
         n = self.parts.n_rows
         n_samples = min(n, _OVERSAMPLING * rank)
-        rows = np.arange(n)
         if n_samples < n:
             generator = self.stream.child("sample").generator()
             rows = np.sort(generator.choice(n, n_samples, replace=False))
+        else:
+            rows = np.arange(n)
         sample = self.parts.take(rows)
         weight = np.ones(n_samples)
         if sample.weight is not None:

@@ -1,0 +1,483 @@
+"""Ridge on streams of blocks gives what it gives on arrays."""
+
+import itertools
+import tracemalloc
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+from randkern.solvers import PCG, Outcome
+
+N, WIDTH = 230, 5
+SIZES = {"even": [46] * 5, "uneven": [1, 100, 3, 120, 6], "single": [1] * 20 + [210]}
+KERNEL = rk.Gaussian(2.0)
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(N, WIDTH))
+    y = np.column_stack([np.sin(X[:, 0]) + 3, X[:, 1] * X[:, 2]])
+    return X, y + 0.1 * rng.normal(size=y.shape)
+
+
+@pytest.fixture
+def weight(rng):
+    weight = rng.uniform(0, 3, N)
+    weight[:4] = 0
+    weight[50] = 40.0
+    return weight
+
+
+def blocks_of(X, y, weight=None, sizes=SIZES["uneven"]):
+    cuts = np.cumsum([0, *sizes])
+    made = []
+    for start, stop in itertools.pairwise(cuts):
+        parts = [X[start:stop], y[start:stop]]
+        if weight is not None:
+            parts.append(weight[start:stop])
+        made.append(tuple(parts))
+    return rk.RowBlocks(made)
+
+
+def coefficients(model):
+    return np.column_stack(
+        [np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)]
+    )
+
+
+def assert_alike(streamed, whole, tolerance):
+    expected = coefficients(whole)
+    difference = np.abs(coefficients(streamed) - expected).max()
+    assert difference <= tolerance * np.abs(expected).max()
+
+
+def fit_both(model, X, y, weight=None, sizes=SIZES["uneven"]):
+    from sklearn.base import clone
+
+    streamed = clone(model).fit(blocks_of(X, y, weight, sizes))
+    return streamed, clone(model).fit(X, y, sample_weight=weight)
+
+
+SOLVERS = {"cholesky": ("cholesky", 1e-10), "pcg": (PCG(tol=1e-9), 1e-5)}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_regressor_is_that_of_arrays(
+    solver, weighted, fit_intercept, sizes, table, weight
+):
+    solver, tolerance = SOLVERS[solver]
+    model = rk.KernelRidgeRegressor(
+        KERNEL, 0.1, 120, solver=solver, fit_intercept=fit_intercept, random_state=0
+    )
+    weight = weight if weighted else None
+    assert_alike(*fit_both(model, *table, weight, SIZES[sizes]), tolerance)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    "class_weight", [None, {"b": 4.0, "c": 0.5}, "balanced"], ids=str
+)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_the_classifier_is_that_of_arrays(
+    solver, class_weight, weighted, table, weight
+):
+    X, values = table
+    y = np.array(["a", "b", "c"])[np.digitize(values[:, 0], [2.5, 3.6])]
+    solver, tolerance = SOLVERS[solver]
+    model = rk.KernelRidgeClassifier(
+        KERNEL,
+        0.1,
+        120,
+        solver=solver,
+        class_weight=class_weight,
+        fit_intercept=True,
+        random_state=0,
+    )
+    streamed, whole = fit_both(model, X, y, weight if weighted else None)
+    assert_alike(streamed, whole, tolerance)
+    assert streamed.classes_.tolist() == ["a", "b", "c"]
+    assert streamed.classes_.dtype.kind == whole.classes_.dtype.kind
+    np.testing.assert_array_equal(streamed.predict(X), whole.predict(X))
+
+
+def test_two_classes_that_come_one_after_the_other(table):
+    X, _ = table
+    y = np.sort(np.arange(N) % 2)
+    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 60, random_state=0)
+    streamed, whole = fit_both(model, X, y)
+    assert_alike(streamed, whole, 1e-10)
+    assert streamed.decision_function(X).shape == (N,)
+
+
+@pytest.mark.parametrize("labels", [bool, np.int8, float, object])
+def test_labels_keep_their_type(labels, table):
+    X, _ = table
+    y = (np.arange(N) % 2).astype(labels)
+    if labels is object:
+        y = np.where(y == 0, "no", "yes").astype(object)
+    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 60, random_state=0)
+    streamed, whole = fit_both(model, X, y)
+    assert streamed.classes_.tolist() == whole.classes_.tolist()
+    np.testing.assert_array_equal(streamed.predict(X[:9]), whole.predict(X[:9]))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_blocks(solver, dtype, table):
+    X, y = table
+    inputs = sp.csr_array(np.where(X > 0.5, X, 0).astype(dtype))
+    solver, tolerance = SOLVERS[solver]
+    if dtype == np.float32 and solver != "cholesky":
+        solver, tolerance = PCG(tol=1e-6), 2e-3
+    model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, solver=solver, random_state=0)
+    tolerance = max(tolerance, 2e-5 if dtype == np.float32 else 0)
+    assert_alike(*fit_both(model, inputs, y), tolerance)
+
+
+def test_single_precision_blocks(table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, fit_intercept=True, random_state=0)
+    streamed, whole = fit_both(model, X.astype(np.float32), y.astype(np.float32))
+    assert_alike(streamed, whole, 1e-5)
+    assert streamed.plan_.n_components == 90
+
+
+def test_blocks_of_two_precisions_are_fitted_in_double(table):
+    X, y = table
+    X = X.astype(np.float32).astype(np.float64)
+    mixed = rk.RowBlocks([(X[:100].astype(np.float32), y[:100]), (X[100:], y[100:])])
+    model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, random_state=0)
+    whole = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, random_state=0).fit(X, y)
+    assert_alike(model.fit(mixed), whole, 1e-10)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_more_features_than_rows(solver, fit_intercept, table, weight):
+    solver, tolerance = SOLVERS[solver]
+    model = rk.KernelRidgeRegressor(
+        KERNEL, 0.1, 400, solver=solver, fit_intercept=fit_intercept, random_state=0
+    )
+    assert_alike(*fit_both(model, *table, weight), max(tolerance, 1e-9))
+
+
+@pytest.mark.parametrize("name", ["scale", "median"])
+def test_lengthscales_come_from_all_rows(name, table, weight):
+    X, y = table
+    X[100:] *= 3
+    model = rk.KernelRidgeRegressor(rk.Gaussian(name), 0.1, 60, random_state=0)
+    streamed, whole = fit_both(model, X, y, weight)
+    assert streamed.kernel_.lengthscale == pytest.approx(whole.kernel_.lengthscale)
+    assert_alike(streamed, whole, 1e-9)
+
+
+def frame_of(table, rng):
+    X, y = table
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    frame["kind"] = pd.Categorical(rng.choice(["x", "y", "z"], N))
+    frame.loc[:2, "kind"] = ["x", "y", "z"]
+    return frame, y[:, 0]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_dataframes_with_categories(solver, table, rng):
+    frame, y = frame_of(table, rng)
+    kernel = rk.Gaussian(1.5, columns=["a", "b"]) + rk.Categorical(columns=["kind"])
+    solver, tolerance = SOLVERS[solver]
+    model = rk.KernelRidgeRegressor(kernel, 0.1, 90, solver=solver, random_state=0)
+    sizes = [5, 100, 125]
+    cuts = np.cumsum([0, *sizes])
+    blocks = [(frame.iloc[a:b], y[a:b]) for a, b in itertools.pairwise(cuts)]
+    whole = rk.KernelRidgeRegressor(**model.get_params(deep=False)).fit(frame, y)
+    streamed = model.fit(rk.RowBlocks(blocks))
+    assert_alike(streamed, whole, tolerance)
+    assert streamed.feature_names_in_.tolist() == ["a", "b", "kind"]
+    np.testing.assert_allclose(
+        streamed.predict(rk.RowBlocks([block[:1] for block in blocks])),
+        whole.predict(frame),
+        atol=1e-4,
+    )
+
+
+def test_a_category_that_comes_later_is_named(table, rng):
+    frame, y = frame_of(table, rng)
+    kernel = rk.Categorical(columns=["kind"])
+    blocks = rk.RowBlocks([(frame.iloc[:2], y[:2]), (frame.iloc[2:], y[2:])])
+    with pytest.raises(ValueError, match="'kind' holds categories that the first"):
+        rk.KernelRidgeRegressor(kernel, n_components=20).fit(blocks)
+
+
+def test_predictions_of_blocks(table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
+    expected = model.predict(X)
+    np.testing.assert_allclose(model.predict(blocks_of(X, y)), expected, rtol=1e-10)
+    np.testing.assert_allclose(
+        model.predict(rk.RowBlocks([X[:7], X[7:]])), expected, rtol=1e-10
+    )
+    labels = (y[:, 0] > 3).astype(int)
+    classifier = rk.KernelRidgeClassifier(KERNEL, 0.1, 60, random_state=0)
+    classifier.fit(blocks_of(X, labels))
+    np.testing.assert_array_equal(
+        classifier.predict(blocks_of(X, labels)), classifier.predict(X)
+    )
+
+
+def test_predictions_of_no_blocks(table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="no rows"):
+        model.predict(rk.RowBlocks([]))
+
+
+# Errors.
+
+
+def test_targets_come_with_the_blocks(table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, n_components=20)
+    with pytest.raises(ValueError, match="neither y nor sample_weight"):
+        model.fit(blocks_of(X, y), y)
+    with pytest.raises(ValueError, match="neither y nor sample_weight"):
+        model.fit(blocks_of(X, y), sample_weight=np.ones(N))
+    for estimator in (model, rk.KernelRidgeClassifier(KERNEL, n_components=20)):
+        with pytest.raises(ValueError, match="requires y"):
+            estimator.fit(rk.RowBlocks([X[:10], X[10:]]))
+
+
+def test_the_exact_kernel_takes_no_blocks(table):
+    with pytest.raises(ValueError, match="n_components"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=None).fit(blocks_of(*table))
+
+
+def test_blocks_without_rows(table):
+    X, y = table
+    with pytest.raises(ValueError, match="no rows"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(rk.RowBlocks([]))
+    empty = [(X[:0], y[:0]), (X, y), (X[:0], y[:0])]
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0)
+    whole = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
+    assert_alike(model.fit(rk.RowBlocks(empty)), whole, 1e-10)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+def test_rows_that_change_between_passes(solver, table):
+    X, y = table
+    passes = []
+
+    def make():
+        passes.append(1)
+        stop = N if len(passes) == 1 else N - 30
+        return iter([(X[:100], y[:100]), (X[100:stop], y[100:stop])])
+
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver=solver)
+    with pytest.raises(ValueError, match="did not change"):
+        model.fit(rk.RowBlocks(make))
+
+
+@pytest.mark.parametrize("estimator", ["regressor", "classifier"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_bad_number_in_a_later_block_is_located(estimator, value, table):
+    X, y = table
+    X = X.copy()
+    X[150, 2] = value
+    kind = getattr(rk, f"KernelRidge{estimator.capitalize()}")
+    targets = y if estimator == "regressor" else (y[:, 0] > 3).astype(int)
+    with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*(NaN|infinity)"):
+        kind(KERNEL, n_components=20).fit(blocks_of(X, targets))
+
+
+def test_a_bad_target_in_a_later_block_is_located(table):
+    X, y = table
+    y[150, 1] = np.nan
+    with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*NaN"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks_of(X, y))
+
+
+def test_a_bad_weight_in_a_later_block_is_located(table, weight):
+    weight[150] = -1
+    with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*[Nn]egative"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks_of(*table, weight))
+
+
+def test_blocks_of_other_widths_are_located(table):
+    X, y = table
+    blocks = rk.RowBlocks([(X, y), (X[:, :3], y)])
+    with pytest.raises(ValueError, match="block 1, from row 230 on: .*3 features"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
+
+
+def test_blocks_with_other_numbers_of_targets(table):
+    X, y = table
+    blocks = rk.RowBlocks([(X, y), (X, y[:, 0])])
+    with pytest.raises(ValueError, match=r"\[1, 2\] targets"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
+
+
+def test_weights_that_are_all_zero(table):
+    with pytest.raises(ValueError, match="every sample_weight is zero"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(
+            blocks_of(*table, np.zeros(N))
+        )
+
+
+def test_a_block_of_weight_zero_counts_for_nothing(table):
+    X, y = table
+    weight = np.ones(N)
+    weight[101:] = 0
+    model = rk.KernelRidgeRegressor(rk.Gaussian("scale"), 0.1, 60, random_state=0)
+    streamed = model.fit(blocks_of(X, y, weight))
+    whole = rk.KernelRidgeRegressor(**model.get_params(deep=False))
+    assert_alike(streamed, whole.fit(X[:101], y[:101]), 1e-9)
+
+
+def test_labels_that_change_between_passes(table):
+    X, _ = table
+    passes = []
+
+    def make():
+        passes.append(1)
+        y = np.arange(N) % 2
+        y[200] = 0 if len(passes) == 1 else 7
+        return iter([(X, y)])
+
+    model = rk.KernelRidgeClassifier(KERNEL, n_components=20)
+    with pytest.raises(ValueError, match="label 7 is not among the classes"):
+        model.fit(rk.RowBlocks(make))
+
+
+def test_one_class_is_not_enough(table):
+    X, _ = table
+    blocks = blocks_of(X, np.ones(N, int))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        rk.KernelRidgeClassifier(KERNEL, n_components=20).fit(blocks)
+
+
+def test_labels_of_two_kinds_in_different_blocks(table):
+    X, _ = table
+    blocks = [(X[:100], np.arange(100) % 2), (X[100:], np.array(["a", "b"] * 65))]
+    with pytest.raises((ValueError, TypeError), match="label|type|str"):
+        rk.KernelRidgeClassifier(KERNEL, n_components=20).fit(rk.RowBlocks(blocks))
+
+
+def test_the_memory_limit_holds(table):
+    model = rk.KernelRidgeRegressor(
+        KERNEL, n_components=5000, solver="cholesky", memory_limit="50MB"
+    )
+    with pytest.raises(MemoryLimitError, match="normal equations"):
+        model.fit(blocks_of(*table))
+
+
+# What streams are for.
+
+
+def test_validation_rows_come_from_the_stream(table):
+    solver = PCG(tol=1e-12, validation_fraction=0.2)
+    model = rk.KernelRidgeRegressor(KERNEL, 1e-6, 60, solver=solver, random_state=0)
+    streamed, whole = fit_both(model, *table)
+    assert streamed.solution_.outcome is whole.solution_.outcome is Outcome.VALIDATED
+    # Iterates amplify rounding, but the same rows are held out.
+    X, _ = table
+    assert np.abs(streamed.predict(X) - whole.predict(X)).max() < 0.1
+
+
+def test_blocks_may_use_one_buffer_again(table):
+    """A stream that fills one buffer anew for every block loses nothing."""
+    X, y = table
+
+    def make():
+        buffer, targets = np.empty((46, WIDTH)), np.empty((46, 2))
+        for start in range(0, N, 46):
+            buffer[:], targets[:] = X[start : start + 46], y[start : start + 46]
+            yield buffer, targets
+
+    kernel = rk.Gaussian("scale")
+    for solver, tolerance in SOLVERS.values():
+        model = rk.KernelRidgeRegressor(
+            kernel, 0.1, 60, solver=solver, fit_intercept=True, random_state=0
+        )
+        whole = rk.KernelRidgeRegressor(**model.get_params(deep=False)).fit(X, y)
+        assert_alike(model.fit(rk.RowBlocks(make)), whole, tolerance)
+
+
+def test_blocks_and_their_targets_are_not_written_to(table, weight):
+    X, y = table
+    kept = X.copy(), y.copy(), weight.copy()
+    for part in (X, y, weight):
+        part.flags.writeable = False
+    for solver, _ in SOLVERS.values():
+        rk.KernelRidgeRegressor(KERNEL, n_components=20, solver=solver).fit(
+            blocks_of(X, y, weight)
+        )
+    for part, before in zip((X, y, weight), kept, strict=True):
+        np.testing.assert_array_equal(part, before)
+
+
+def peak_of_fit(n_blocks, solver):
+    def make():
+        rng = np.random.default_rng(0)
+        for _ in range(n_blocks):
+            X = rng.normal(size=(5000, 10)).astype(np.float32)
+            yield X, X[:, 0]
+
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(4.0), n_components=64, solver=solver, memory_limit="25MB"
+    )
+    tracemalloc.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(rk.RowBlocks(make))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
+def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
+    monkeypatch.setattr("randkern.models._streams._SAMPLE_BYTES", 10**5)
+    monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 10**6)
+    few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
+    assert many < few + 1e6
+
+
+def test_no_limit_is_reached_by_more_rows(monkeypatch):
+    """The memory that a direct fit asks for is that of a block of the stream."""
+    monkeypatch.setattr("randkern.models._ridge._ROWS_AT_ONCE", 1000)
+
+    def make():
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            X = rng.normal(size=(1000, 2))
+            yield X, np.ones((1000, 20))
+
+    model = rk.KernelRidgeRegressor(
+        KERNEL, n_components=30, solver="cholesky", memory_limit="1MB"
+    )
+    model.fit(rk.RowBlocks(make))
+
+
+def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
+    """Rows that a sample leaves out are let go, also where none has weight."""
+    monkeypatch.setattr("randkern.models._streams._SAMPLE_BYTES", 10**5)
+    from randkern.models._streams import RowSample
+
+    def peak(n_blocks):
+        generator, sample = np.random.default_rng(0), RowSample()
+        tracemalloc.start()
+        for _ in range(n_blocks):
+            X = generator.normal(size=(500, 200))
+            sample.add(X, None, generator)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert sample.rows()[0].shape == (1000, 200)
+        return peak
+
+    assert peak(200) < peak(20) + 1e6
