@@ -105,15 +105,13 @@ def run(
     _check_arguments(kernel, alpha, degree, repeats)
     sizes = checked_counts("n_components", n_components)
     methods = [*_peers(kernel, peers, nystroem), *known_solvers(solvers)]
-    if memory_limit is not None:
-        memory_limit = resolve_memory_limit(memory_limit)
+    limit = memory_limit and resolve_memory_limit(memory_limit)
     task = _Task.of(dataset, n, n_test)
-    gaussian = kernel == "gaussian"
-    ell = _resolved(lengthscale, task.X_train) if gaussian else None
+    ell = _resolved(lengthscale, task.X_train) if kernel == "gaussian" else None
     plan = [
         RidgeContender(
             *(method, kernel, size, alpha, ell or 1.0, degree),
-            *(fit_intercept, memory_limit),
+            *(fit_intercept, limit),
         )
         for size in sizes
         for method in methods
@@ -125,12 +123,12 @@ def run(
         "n_components": sizes,
         "kernel": kernel,
         "lengthscale": ell,
-        "degree": None if gaussian else degree,
+        "degree": degree if kernel == "optical" else None,
         "alpha": alpha,
         "fit_intercept": fit_intercept,
         "methods": methods,
         "repeats": repeats,
-        "memory_limit": memory_limit,
+        "memory_limit": limit,
         "no_peer_above": no_peer_above,
         "no_cholesky_above": no_cholesky_above,
     }

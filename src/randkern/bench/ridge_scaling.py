@@ -80,19 +80,15 @@ def run(
     """
     sizes = checked_counts("n_components", n_components)
     counts = checked_counts("rows", rows)
-    for name, value in {
-        "fixed_n_components": fixed_n_components,
-        "fixed_n": fixed_n,
-        "d": d,
-    }.items():
-        checked_counts(name, [value])
+    checked_counts("fixed_n_components", [fixed_n_components])
+    checked_counts("fixed_n", [fixed_n])
+    checked_counts("d", [d])
     limits = dict(zip(_AXES, (memory_limit, streaming_memory_limit), strict=True))
     limits = {axis: v and resolve_memory_limit(v) for axis, v in limits.items()}
     points = [("n_components", size, fixed_n) for size in sizes]
     points += [("n", fixed_n_components, count) for count in counts]
     most = max(count for _, _, count in points)
-    records: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
+    records, skipped = [], []
     with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
         _report(progress, 0, len(points), f"writing {most:,} rows")
         X, y = write_rows(folder, most + _TEST_ROWS, d, seed)
@@ -104,16 +100,9 @@ def run(
                 memory_limit=limits[axis],
                 seed=seed,
             )
-            place: dict[str, Any] = {"n_components": size, "n": count}
-            try:
-                measured = fit_stream(contender, task)
-            except ValueError as error:
-                who = {"family": "gaussian", "method": contender.label}
-                skipped.append({**who, **place, "reason": str(error)})
-                continue
-            each = measured["train_seconds"] / max(measured["iterations"], 1)
-            place = {"axis": axis, **place, "d": d, "seconds_per_iteration": each}
-            records.append(place | measured)
+            record, note = _measure(contender, task)
+            records += [{"axis": axis} | each for each in record]
+            skipped += note
     _report(progress, len(points), len(points), "done")
     return {
         "arguments": {
@@ -173,6 +162,20 @@ def exponents(
             points = [(record[axis], record[cost]) for record in own]
             slopes[axis][cost] = {"all": _slope(points), "last": _slope(points[-2:])}
     return slopes
+
+
+def _measure(
+    contender: RidgeContender, task: StreamedTask
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return one record, or one note of what was skipped."""
+    place = {"n_components": contender.n_components, "n": task.n}
+    try:
+        measured = fit_stream(contender, task)
+    except ValueError as error:  # too little memory
+        who = {"family": contender.family, "method": contender.label}
+        return [], [{**who, **place, "reason": str(error)}]
+    each = measured["train_seconds"] / max(measured["iterations"], 1)
+    return [{**place, "d": task.d, "seconds_per_iteration": each, **measured}], []
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float | None:
