@@ -1,15 +1,19 @@
 """Rows on a Dask cluster: every worker sums over its partitions, trees join the sums.
 
 Nothing but the plan (a few kilobytes), weights and sums crosses the network; the
-projection is made again from its seed on each worker. A partition that is lost with
-its worker is read again, as Dask does with all lost results.
+projection is made again from its seed on each worker. Checked partitions stay with the
+workers if they take a quarter of the cluster's memory at most; otherwise every pass
+reads them again. A partition that is lost with its worker is read again in any case, as
+Dask does with all lost results.
 """
 
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from randkern._extras import import_extra
+from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
 from randkern.backend.threads import on_one_thread
@@ -30,6 +35,8 @@ __all__ = ["DaskParts", "DaskRows", "is_dask", "lazily", "read_dask"]
 
 # Sums joined by one task.
 _FAN_IN = 4
+# Share of the cluster's memory that checked partitions may take.
+_KEPT_SHARE = 0.25
 _PURPOSE = "reading Dask collections"
 
 
@@ -75,49 +82,48 @@ class DaskRows:
             total = total.joined(survey)
         return total
 
-    def mapped(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+    def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""
         dask = import_extra("dask", _PURPOSE, "dask")
-        call = dask.delayed(on_one_thread, pure=False)
-        shared = [dask.delayed(arg, traverse=False) for arg in args]
-        tasks = [call(function, part, *shared) for part in self.partitions]
-        return list(dask.compute(*tasks))
+        return list(dask.compute(*self._tasks(function)))
 
     def summed(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum of what `function` makes of each partition, by a tree."""
         dask = import_extra("dask", _PURPOSE, "dask")
-        call = dask.delayed(on_one_thread, pure=False)
         join = dask.delayed(_total, pure=False)
-        shared = [dask.delayed(arg, traverse=False) for arg in args]
-        sums = [call(function, part, *shared) for part in self.partitions]
+        sums = self._tasks(function, *args)
         while len(sums) > 1:
             sums = [join(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
+
+    def _tasks(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return delayed values of ``function(partition, *args)``."""
+        dask = import_extra("dask", _PURPOSE, "dask")
+        call = dask.delayed(_apply, pure=False)
+        shared = dask.delayed((function, args), traverse=False)
+        return [call(part, shared) for part in self.partitions]
 
 
 class DaskParts:
     """Sums over features of rows on a cluster, for :class:`FeatureOperator`."""
 
     def __init__(self, plan: Plan, rows: DaskRows, weight_unit: float):
-        self.plan = plan
         self.rows = rows
-        self.weight_unit = weight_unit
         self.n_rows, self.dtype = rows.n_rows, rows.dtype
+        self._shared = (pickle.dumps(plan), weight_unit)
 
     def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return what :meth:`FeatureBlocks.cross` does, over all partitions."""
-        shared = (self.plan, self.weight_unit, means, sizes)
-        return self.rows.summed(_cross, *shared)
+        return self.rows.summed(_cross, *self._shared, means, sizes)
 
     def product(self, V: np.ndarray) -> np.ndarray:
         """Return what :meth:`FeatureBlocks.product` does, over all partitions."""
-        return self.rows.summed(_product, self.plan, self.weight_unit, V)
+        # Products are taken in the dtype of the rows: no more need be sent.
+        return self.rows.summed(_product, *self._shared, V.astype(self.dtype))
 
     def normal_equations(self, n_targets: int) -> NormalEquations:
         """Return the normal equations of all partitions."""
-        return self.rows.summed(
-            _normal_equations, self.plan, self.weight_unit, n_targets
-        )
+        return self.rows.summed(_normal_equations, *self._shared, n_targets)
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return the rows of these numbers, which ascend, to this process."""
@@ -150,8 +156,7 @@ def read_dask(
     dask = import_extra("dask", _PURPOSE, "dask")
     blocks = _partitions(X, y, sample_weight)
     _set_columns(estimator, X)
-    worker = copy.copy(estimator)
-    worker.solver = "auto"  # a solver's callback stays here
+    worker = _for_workers(estimator)
     call = dask.delayed(on_one_thread, pure=False)
     sampler = stream.child("first pass")
     tasks = [
@@ -168,9 +173,11 @@ def read_dask(
     sample = RowSample()
     for look in found:
         sample.join(look.sample)
-    worker = copy.copy(estimator)
-    worker.solver = "auto"
+    worker = _for_workers(estimator)
     partitions = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
+    n_bytes = sum(look.n_bytes for look in found)
+    if n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
+        partitions = dask.persist(*partitions)
     lengths = tuple(look.n_rows for look in found)
     return DaskRows(partitions, lengths, n_targets, dtype), sample
 
@@ -180,9 +187,30 @@ class _Look:
     """What the first look at a partition finds."""
 
     n_rows: int
+    n_bytes: int
     dtype: np.dtype
     seen: Seen
     sample: RowSample
+
+
+def _for_workers(estimator: Any) -> Any:
+    """Return the estimator without what cannot or need not leave this process."""
+    worker = copy.copy(estimator)
+    worker.solver = "auto"  # not a solver's callback
+    for name in list(vars(worker)):
+        if "callback" in name:  # scikit-learn's
+            delattr(worker, name)
+    return worker
+
+
+def _cluster_memory(estimator: Any) -> float:
+    """Return the memory of all workers, or what this process may use without them."""
+    base = import_extra("dask.base", _PURPOSE, "dask")
+    client = getattr(base.get_scheduler(), "__self__", None)
+    if not hasattr(client, "scheduler_info"):
+        return resolve_memory_limit(estimator.memory_limit)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return sum(worker["memory_limit"] or 0 for worker in workers)
 
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
@@ -270,7 +298,9 @@ def _first_look(block: Any, estimator: Any, stream: Stream, number: int) -> Any:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample = RowSample()
     sample.add(X, weight, stream.generator())
-    return _Look(X.shape[0], X.dtype, seen, sample)
+    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    n_bytes = sum(array.nbytes for array in stored) + 8 * len(y)
+    return _Look(X.shape[0], n_bytes, X.dtype, seen, sample)
 
 
 def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
@@ -280,21 +310,33 @@ def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
     return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
 
 
+def _apply(rows: ArrayRows, shared: tuple[Callable[..., Any], tuple]) -> Any:
+    function, args = shared
+    return on_one_thread(function, rows, *args)
+
+
+@lru_cache(maxsize=4)
+def _plan_of(pickled: bytes) -> Plan:
+    """Return the plan: one for all tasks, which keeps what it has made of its seed."""
+    return pickle.loads(pickled)
+
+
 def _cross(
-    rows: ArrayRows, plan: Plan, unit: float, means: np.ndarray, sizes: np.ndarray
+    rows: ArrayRows, plan: bytes, unit: float, means: np.ndarray, sizes: np.ndarray
 ) -> np.ndarray:
-    return FeatureBlocks(plan, rows, weight_unit=unit).cross(means, sizes)
+    return FeatureBlocks(_plan_of(plan), rows, weight_unit=unit).cross(means, sizes)
 
 
-def _product(rows: ArrayRows, plan: Plan, unit: float, V: np.ndarray) -> np.ndarray:
-    return FeatureBlocks(plan, rows, weight_unit=unit).product(V)
+def _product(rows: ArrayRows, plan: bytes, unit: float, V: np.ndarray) -> np.ndarray:
+    return FeatureBlocks(_plan_of(plan), rows, weight_unit=unit).product(V)
 
 
 def _normal_equations(
-    rows: ArrayRows, plan: Plan, unit: float, n_targets: int
+    rows: ArrayRows, plan: bytes, unit: float, n_targets: int
 ) -> NormalEquations:
-    statistics = NormalEquations.empty(plan.n_components, n_targets, unit)
-    statistics.add(plan, rows.X, rows.Y, rows.weight)
+    drawn = _plan_of(plan)
+    statistics = NormalEquations.empty(drawn.n_components, n_targets, unit)
+    statistics.add(drawn, rows.X, rows.Y, rows.weight)
     return statistics
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from randkern._random import Stream
 from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
+from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
 from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
 from randkern.models._operators import (
@@ -22,9 +24,16 @@ from randkern.models._operators import (
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
 from randkern.models._systems import check_memory, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import PCG, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
-__all__ = ["HeldOutRows", "Problem", "solve_exact", "solve_pcg"]
+__all__ = [
+    "HeldOutRows",
+    "Problem",
+    "StreamingFit",
+    "solve_exact",
+    "solve_pcg",
+    "solve_sgd",
+]
 
 # Predictions at the training rows differ by at most this share of the targets'
 # standard deviation from the solution's.
@@ -78,6 +87,9 @@ class HeldOutRows:
     def _without(self, block: TrainingBlock, used: np.ndarray) -> TrainingBlock:
         weight = np.ones(len(used)) if block.weight is None else block.weight
         return replace(block, weight=weight * used)
+
+    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+        raise NotImplementedError("rows are held out of conjugate gradients only")
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         for block in self._rows.blocks(most_rows, start):
@@ -133,6 +145,67 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
         checkpoint=problem.checkpoint,
     )
     return solution, operator.intercept(solution.value)
+
+
+def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, np.ndarray]:
+    """Return the weights, (D, k), and the intercepts by stochastic gradients."""
+    rows, limit = problem.rows, problem.memory_limit
+    if isinstance(rows, DaskRows):
+        raise ValueError(
+            "solver='sgd' takes one step after another: use 'pcg' on Dask."
+        )
+    D, k = plan.n_components, rows.n_targets
+    needed = operator_bytes(plan, rows, k, solver.chosen_rank(D))
+    check_memory(
+        needed,
+        limit,
+        f"the preconditioner of n_components={D}",
+        "Use a smaller rank, as solver=SGD(rank=...)",
+    )
+    survey = rows.survey()
+    parts = LocalParts(plan, rows, survey.weight_unit)
+    operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
+    if problem.center:
+        operator.right_hand_side()  # a pass for the means of the features
+    batches = FeatureBatches(operator, rows)
+    state = solver.init(batches, problem.alpha / operator.weight_unit, k)
+    solution = solver.solve(
+        state,
+        batches,
+        report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
+        checkpoint=problem.checkpoint,
+    )
+    return solution, operator.intercept(solution.value)
+
+
+class StreamingFit:
+    """Stochastic gradients over batches of rows that come one after the other.
+
+    The first batch settles the preconditioner and the length of the steps.
+    """
+
+    def __init__(
+        self, plan: Plan, rows: ArrayRows, alpha: float, stream: Stream, solver: SGD
+    ):
+        self._plan, self._stream, self._solver = plan, stream, solver
+        batches = self._batches(rows, rows.survey())
+        self._unit = batches.weight_unit
+        self._alpha = alpha
+        self._state = solver.init(batches, alpha / self._unit, rows.n_targets)
+        self._state.weight_sum = 0.0
+
+    def _batches(self, rows: ArrayRows, survey: Survey) -> FeatureBatches:
+        parts = LocalParts(self._plan, rows, survey.weight_unit)
+        operator = FeatureOperator(self._plan, parts, survey, False, self._stream)
+        return FeatureBatches(operator, rows)
+
+    def add(self, rows: ArrayRows) -> Solution:
+        """Take steps along rows that have not been seen."""
+        survey = rows.survey()
+        # Weights have the unit of the first batch.
+        survey = replace(survey, largest_weight=self._unit)
+        self._state.weight_sum += survey.weight_sum / self._unit
+        return self._solver.advance(self._state, self._batches(rows, survey))
 
 
 def solve_exact(

@@ -20,7 +20,13 @@ from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._dask import DaskParts, DaskRows, read_dask
-from randkern.models._iterative import Problem, solve_exact, solve_pcg
+from randkern.models._iterative import (
+    Problem,
+    StreamingFit,
+    solve_exact,
+    solve_pcg,
+    solve_sgd,
+)
 from randkern.models._reports import CallbackSupportMixin, FitReport
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
@@ -36,7 +42,7 @@ from randkern.models._systems import (
 )
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
-from randkern.solvers import PCG, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
 __all__ = ["KernelRidge", "has_components"]
 
@@ -55,7 +61,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "alpha": [Interval(Real, 0, None, closed="left")],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "solver": [StrOptions({"auto", "cholesky", "pcg"}), PCG],
+        "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "projection": [StrOptions(set(PROJECTIONS))],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
@@ -65,6 +71,8 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
 
     plan_: Plan | None
     kernel_: Kernel
+    _statistics: NormalEquations
+    _streaming: StreamingFit
 
     @property
     def _plan(self) -> Plan:
@@ -200,7 +208,11 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
     ) -> None:
         """Solve the normal equations without forming them."""
         problem = self._problem(rows, limit, stream, report)
-        solution, intercept = solve_pcg(problem, self._plan, self._pcg())
+        if self.solver == "sgd" or isinstance(self.solver, SGD):
+            solver = self.solver if isinstance(self.solver, SGD) else SGD()
+            solution, intercept = solve_sgd(problem, self._plan, solver)
+        else:
+            solution, intercept = solve_pcg(problem, self._plan, self._pcg())
         self._store(solution, solution.value, intercept)
 
     def _pcg(self) -> PCG:
@@ -241,7 +253,14 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Drop what an earlier fit has left."""
-        for name in ("_statistics", "coef_", "dual_coef_", "X_fit_", "solution_"):
+        for name in (
+            "_statistics",
+            "_streaming",
+            "coef_",
+            "dual_coef_",
+            "X_fit_",
+            "solution_",
+        ):
             self.__dict__.pop(name, None)
 
     def _check_primal_memory(
@@ -288,6 +307,11 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         n, k, X = rows.n_rows, rows.n_targets, rows.X
         needed = dual_bytes(n, k)
         large = needed > limit or n > _MOST_EXACT_ROWS
+        if self.solver == "sgd" or isinstance(self.solver, SGD):
+            raise ValueError(
+                "solver='sgd' needs random features; with n_components=None use "
+                "'pcg', 'cholesky' or 'auto'."
+            )
         if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
@@ -339,6 +363,9 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         solve: bool,
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
+        if self.solver == "sgd" or isinstance(self.solver, SGD):
+            self._take_steps(ArrayRows(X, Y, sample_weight))
+            return
         if not hasattr(self, "_statistics"):
             self._forget()
             limit = resolve_memory_limit(self.memory_limit)
@@ -352,6 +379,28 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         if solve:
             self.solve()
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether partial_fit has been called since the last fit."""
+        return hasattr(self, "_statistics") or hasattr(self, "_streaming")
+
+    def _take_steps(self, rows: ArrayRows) -> None:
+        """Take steps of stochastic gradients along new rows."""
+        if self.fit_intercept:
+            raise ValueError(
+                "partial_fit with solver='sgd' fits no intercept: set "
+                "fit_intercept=False, or use another solver."
+            )
+        if not hasattr(self, "_streaming"):
+            self._forget()
+            stream = self._prepare(rows.X, rows.weight).child("solver")
+            solver = self.solver if isinstance(self.solver, SGD) else SGD()
+            self._streaming = StreamingFit(
+                self._plan, rows, float(self.alpha), stream, solver
+            )
+        solution = self._streaming.add(rows)
+        self._store(solution, solution.value, np.zeros(rows.n_targets))
+
     def solve(self) -> Any:
         """Solve the normal equations that `partial_fit` has accumulated.
 
@@ -362,8 +411,10 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         -------
         self
         """
-        if not hasattr(self, "_statistics"):
+        if not self._has_begun:
             raise ValueError("there is nothing to solve: call partial_fit first.")
+        if hasattr(self, "_streaming"):
+            return self  # its weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
         return self
 

@@ -17,6 +17,8 @@ __all__ = ["ArrayRows", "StreamedRows", "Survey", "TrainingBlock", "TrainingRows
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
+# Batches of a stream that are in memory together.
+_SHUFFLED_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ class TrainingRows(Protocol):
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
 
+    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+        """Yield all rows in batches, shuffled as well as they can be."""
+
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return the rows of these numbers, which ascend."""
 
@@ -131,6 +136,11 @@ class ArrayRows:
     def _block(self, rows: slice) -> TrainingBlock:
         weight = None if self.weight is None else self.weight[rows]
         return TrainingBlock(rows, self.X[rows], self.Y[rows], weight)
+
+    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+        order = generator.permutation(self.n_rows)
+        for part in row_blocks(self.n_rows, n_rows):
+            yield self.take(np.sort(order[part]))
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         weight = None if self.weight is None else self.weight[rows]
@@ -173,6 +183,12 @@ class StreamedRows:
                 for part in row_blocks(len(Y) - skipped, most_rows):
                     yield whole.part(skipped + part.start, skipped + part.stop)
             first = stop
+
+    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+        """Yield batches of rows that are shuffled within blocks."""
+        for block in self.blocks(_SHUFFLED_BATCHES * n_rows):
+            here = ArrayRows(block.X, block.Y, block.weight)
+            yield from here.batches(n_rows, generator)
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         found = []

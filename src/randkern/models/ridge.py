@@ -163,7 +163,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
             Whether to update the weights now (a factorisation of order D³);
             otherwise call :meth:`solve` before predicting.
         """
-        first = not hasattr(self, "_statistics")
+        first = not self._has_begun
         if first:
             self._validate_params()
         X = validate_rows(self, X, reset=first)
@@ -352,7 +352,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
             Whether to update the weights now; otherwise call :meth:`solve`
             before predicting.
         """
-        first = not hasattr(self, "_statistics")
+        first = not self._has_begun
         if first:
             self._validate_params()
             if self.class_weight == "balanced":

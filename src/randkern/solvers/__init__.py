@@ -8,5 +8,6 @@ from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
 from randkern.solvers.pcg import PCG, Progress
+from randkern.solvers.sgd import SGD
 
-__all__ = ["PCG", "Checkpoint", "Cholesky", "Outcome", "Progress", "Solution"]
+__all__ = ["PCG", "SGD", "Checkpoint", "Cholesky", "Outcome", "Progress", "Solution"]

@@ -18,6 +18,7 @@ class Outcome(Enum):
     CONVERGED = "the residual is below the tolerance"
     LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
     VALIDATED = "the validation error has stopped falling"
+    STREAMING = "one more pass of stochastic gradients was taken"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
         "the iteration limit was reached before the tolerance: increase max_iter or "

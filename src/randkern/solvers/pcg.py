@@ -73,6 +73,11 @@ class SpectralPreconditioner:
         inner *= self.gains[:, None]
         return R + self.vectors @ inner.astype(self.vectors.dtype)
 
+    def apply_root(self, Z: np.ndarray) -> np.ndarray:
+        """Return Z P^(−1/2), for rows Z."""
+        roots = np.sqrt(self.gains + 1.0) - 1.0
+        return Z + ((Z @ self.vectors) * roots.astype(Z.dtype)) @ self.vectors.T
+
 
 @dataclass(frozen=True)
 class PCGState:

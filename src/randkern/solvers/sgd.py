@@ -1,0 +1,351 @@
+"""Preconditioned stochastic gradients: rows in mini-batches, few passes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from randkern.exceptions import CheckpointError
+from randkern.solvers._checkpoint import Checkpoint
+from randkern.solvers._solution import Outcome, Solution
+from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
+
+__all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
+
+_LEAST_BATCH, _MOST_BATCH = 256, 4096
+# Steps an epoch at least, where batches are not smaller than allowed.
+_STEPS = 32
+# Of the running average over all steps: later ones count more.
+_DECAY = 8
+# Below the largest stable step, which is estimated from a sample.
+_SAFETY = 0.9
+_POWER_STEPS = 30
+
+
+class Batch(Protocol):
+    """Some rows z_i with targets and weights."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights."""
+
+    def gradient(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
+
+
+class BatchOperator(Protocol):
+    """The matrix A = Σ w_i z_i z_iᵀ, whose rows come in batches."""
+
+    @property
+    def size(self) -> int:
+        """D."""
+
+    @property
+    def weight_sum(self) -> float:
+        """Sum of all weights."""
+
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return estimates of at most `rank` leading eigenpairs of A."""
+
+    def sampled_features(self) -> np.ndarray:
+        """Return features of some rows, each times the root of its weight."""
+
+    def batches(self, n_rows: int, epoch: int) -> Iterator[Batch]:
+        """Yield all rows in batches, in an order that the epoch determines."""
+
+
+@dataclass
+class SGDState:
+    """Weights, and what the length of a step is made of."""
+
+    W: np.ndarray
+    preconditioner: SpectralPreconditioner | None
+    tail: float
+    peak: float
+    shift: float
+    weight_sum: float
+    average: Any = 0.0
+    n_averaged: int = 0
+    epoch: int = 0
+    batch: int = 0
+    loss: Any = 0.0
+    losses: list[float] = field(default_factory=list)
+
+    def begin_epoch(self) -> None:
+        """Start the average and the loss anew."""
+        self.average = np.zeros_like(self.W)
+        self.loss = np.zeros(self.W.shape[1])
+        self.n_averaged = self.batch = 0
+
+    def step(self, batch: Batch) -> None:
+        """Take one step along the preconditioned gradient of a batch.
+
+        The largest stable step for batches of m rows is m/(β + (m − 1)λ), λ being the
+        largest eigenvalue of the preconditioned matrix a row and β the largest
+        z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
+        """
+        gradient, loss = batch.gradient(self.W)
+        if batch.weight > 0:
+            penalty = self.shift / self.weight_sum
+            direction = gradient / batch.weight + penalty * self.W
+            if self.preconditioner is not None:
+                direction = self.preconditioner.apply(direction)
+            m = max(batch.weight, 1.0)
+            length = m / (self.peak + (m - 1) * self.tail + penalty)
+            self.W = self.W - _SAFETY * length * direction
+        self.loss = self.loss + loss
+        self.batch += 1
+
+    @property
+    def value(self) -> np.ndarray:
+        """Average of the weights over the last epoch."""
+        return self.average / self.n_averaged if self.n_averaged else self.W
+
+
+class SGD:
+    """Minimise Σ_i w_i (y_i − z_i·W)² + α‖W‖² by preconditioned stochastic gradients.
+
+    For rows too many to be read often. The directions of the leading eigenvectors,
+    known from a sample of rows, are shortened, so that one step length suits all
+    others: EigenPro (Ma and Belkin 2017, 2019). It is derived from the spectrum; the
+    weights are averaged over each epoch.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over the rows at most.
+    tol : float
+        Stop when the loss of an epoch, taken before each step, is less than this
+        share below that of the epoch before. Gradients of batches never get closer
+        than their noise: for an accurate solution use conjugate gradients.
+    batch_rows : int or None
+        None: where larger batches no longer allow longer steps, from 256 to 4,096.
+    rank : int or None
+        Number of eigenpairs in the preconditioner; None: a twentieth of the number of
+        features, at most 1,000. 0 uses none.
+    callback : callable, optional
+        Called with a :class:`Progress` after every epoch; its residual is not a
+        number. Returning True stops.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> from randkern.solvers import SGD
+    >>> X = np.random.default_rng(0).normal(size=(5000, 3))
+    >>> model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), solver=SGD(), random_state=0)
+    >>> round(model.fit(X, np.sin(X[:, 0])).score(X, np.sin(X[:, 0])), 2)
+    1.0
+    """
+
+    def __init__(
+        self,
+        epochs: int = 10,
+        tol: float = 0.02,
+        batch_rows: int | None = None,
+        rank: int | None = None,
+        callback: Callable[[Progress], Any] | None = None,
+    ):
+        self.epochs = epochs
+        self.tol = tol
+        self.batch_rows = batch_rows
+        self.rank = rank
+        self.callback = callback
+
+    def __repr__(self) -> str:
+        return (
+            f"SGD(epochs={self.epochs}, tol={self.tol}, batch_rows={self.batch_rows}, "
+            f"rank={self.rank})"
+        )
+
+    def chosen_rank(self, size: int) -> int:
+        """Return the rank of the preconditioner for D features."""
+        return PCG(rank=self.rank).chosen_rank(size)
+
+    def chosen_batch(self, state: SGDState) -> int:
+        """Return the number of rows of a batch."""
+        if self.batch_rows is not None:
+            return self.batch_rows
+        critical = state.peak / max(state.tail, 1e-300)
+        most = np.clip(state.weight_sum / _STEPS, _LEAST_BATCH, _MOST_BATCH)
+        return int(np.clip(critical, _LEAST_BATCH, most))
+
+    def init(self, operator: BatchOperator, shift: float, n_targets: int) -> SGDState:
+        """Build the preconditioner, and find the length of a step."""
+        W = np.zeros((operator.size, n_targets))
+        rank, total = self.chosen_rank(operator.size), operator.weight_sum
+        preconditioner = None
+        if rank > 0:
+            values, vectors = operator.leading_eigenpairs(rank)
+            if len(values):
+                preconditioner = SpectralPreconditioner.of(values, vectors, shift)
+        # Rows other than those of the eigenvectors: these are their own too well.
+        Z = operator.sampled_features()
+        if preconditioner is not None:
+            Z = preconditioner.apply_root(Z)
+        norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
+        tail = _largest_eigenvalue(Z) / len(Z)
+        peak = max(float(norms.max()), tail, np.finfo(float).tiny)
+        return SGDState(W, preconditioner, tail, peak, shift, total)
+
+    def solve(
+        self,
+        state: SGDState,
+        operator: BatchOperator,
+        report: Callable[[Progress], Any] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Solution:
+        """Take steps until the loss has settled.
+
+        Parameters
+        ----------
+        state : SGDState
+            Of :meth:`init`; changed.
+        operator : BatchOperator
+        report : callable, optional
+            Called beside `callback`.
+        checkpoint : Checkpoint, optional
+            An iteration that it holds is continued; it is written as the iteration
+            goes on and when it is interrupted, and removed at its end.
+        """
+        began = time.perf_counter()
+        if checkpoint is not None:
+            _resume(state, checkpoint)
+        outcome: Outcome | None = None
+        while outcome is None and state.epoch < self.epochs:
+            try:
+                self._run_epoch(state, operator, checkpoint)
+            except KeyboardInterrupt:
+                if checkpoint is not None:
+                    checkpoint.save(_arrays(state))
+                raise
+            outcome = self._outcome(state)
+            listeners = [each for each in (self.callback, report) if each is not None]
+            seconds = time.perf_counter() - began
+            at = Progress(state.epoch, np.nan, np.nan, seconds, state.value)
+            if any([each(at) for each in listeners]):
+                outcome = Outcome.STOPPED
+        if checkpoint is not None:
+            checkpoint.remove()
+        if outcome is None:
+            outcome = Outcome.ITERATION_LIMIT
+            warnings.warn(
+                f"the loss still fell by more than tol in the last epoch of {self}; "
+                "increase epochs, tol or alpha.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        seconds = time.perf_counter() - began
+        return Solution(state.value, np.nan, state.epoch, outcome, seconds=seconds)
+
+    def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
+        """Take one pass over rows, after others whose steps the state has taken.
+
+        The value is an average of all steps in which later ones count more (Shamir
+        and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
+        section 4).
+        """
+        began = time.perf_counter()
+        average = state.average if state.n_averaged else state.W
+        steps = state.n_averaged
+        for batch in operator.batches(self.chosen_batch(state), state.epoch):
+            state.step(batch)
+            steps += 1
+            share = (_DECAY + 1) / (steps + _DECAY)
+            average = average + share * (state.W - average)
+        state.average, state.n_averaged = average, steps
+        state.epoch += 1
+        seconds = time.perf_counter() - began
+        return Solution(
+            average, np.nan, state.epoch, Outcome.STREAMING, seconds=seconds
+        )
+
+    def _run_epoch(
+        self,
+        state: SGDState,
+        operator: BatchOperator,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        if state.batch == 0:
+            state.begin_epoch()
+        done = state.batch
+        size = self.chosen_batch(state)
+        for number, batch in enumerate(operator.batches(size, state.epoch)):
+            if number < done:
+                continue
+            state.step(batch)
+            state.average = state.average + state.W
+            state.n_averaged += 1
+            if checkpoint is not None and checkpoint.due:
+                checkpoint.save(_arrays(state))
+        penalty = state.shift * np.sum(state.value**2)
+        state.losses.append(float(state.loss.sum() + penalty))
+        state.epoch += 1
+        state.batch = 0
+
+    def _outcome(self, state: SGDState) -> Outcome | None:
+        if not np.all(np.isfinite(state.W)):
+            raise FloatingPointError(
+                "the steps of SGD diverged: the sample of rows does not show the "
+                "largest features; scale the input, or use solver='pcg'."
+            )
+        if len(state.losses) < 2:
+            return None
+        before, now = state.losses[-2:]
+        if before - now <= self.tol * before:
+            return Outcome.LOSS_CONVERGED
+        return None
+
+
+def _largest_eigenvalue(Z: np.ndarray) -> float:
+    """Return about the largest eigenvalue of ZᵀZ, by power iterations."""
+    vector = Z.sum(axis=0, dtype=np.float64).astype(Z.dtype)
+    vector += (
+        np.abs(vector).max() * 1e-3 * np.cos(np.arange(len(vector))).astype(Z.dtype)
+    )
+    value = 0.0
+    for _ in range(_POWER_STEPS):
+        size = float(np.linalg.norm(vector))
+        if size == 0:
+            return 0.0
+        vector = Z.T @ (Z @ (vector / size))
+        value = float(np.linalg.norm(vector))
+    return value
+
+
+_SAVED = ("W", "average", "n_averaged", "epoch", "batch", "loss", "losses")
+
+
+def _arrays(state: SGDState) -> dict[str, Any]:
+    """Return what a checkpoint holds: the weights, and what names the problem."""
+    named = {name: np.asarray(getattr(state, name)) for name in _SAVED}
+    return named | {"problem": _problem(state)}
+
+
+def _problem(state: SGDState) -> np.ndarray:
+    return np.array([state.tail, state.peak, state.shift, state.weight_sum])
+
+
+def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
+    """Take over the weights that a checkpoint holds."""
+    arrays = checkpoint.load()
+    if arrays is None:
+        return
+    same = "problem" in arrays and arrays["W"].shape == state.W.shape
+    if not same or not np.allclose(arrays["problem"], _problem(state), rtol=1e-4):
+        raise CheckpointError(
+            f"{checkpoint.path} belongs to another fit: delete it to start anew, or "
+            "name another file."
+        )
+    for name in _SAVED:
+        value: Any = arrays[name]
+        if name in ("n_averaged", "epoch", "batch"):
+            value = int(value)
+        elif name == "losses":
+            value = value.tolist()
+        setattr(state, name, value)
