@@ -45,10 +45,13 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def lazily(method: Callable[[Any], np.ndarray], X: Any, width: int | None) -> Any:
-    """Return a Dask array of what `method` makes of each partition of X."""
+def lazily(
+    method: Callable[[Any], np.ndarray], X: Any, width: int | None, dtype: Any = float
+) -> Any:
+    """Return a Dask array of what an estimator's method makes of each partition."""
     da = import_extra("dask.array", _PURPOSE, "dask")
-    meta = np.empty((0,) if width is None else (0, width))
+    meta = np.empty((0,) if width is None else (0, width), dtype)
+    method = getattr(_for_workers(method.__self__), method.__name__)
     if not isinstance(X, da.Array):
         return X.map_partitions(method, meta=meta)
     X = X.rechunk({1: -1})
@@ -224,7 +227,8 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     else:
         blocks = [[part] for part in X.to_delayed()]
     for column in columns:
-        if isinstance(column, np.ndarray):
+        if not is_dask(column):
+            column = np.asarray(column)
             if not isinstance(X, da.Array) or np.isnan(X.shape[0]):
                 raise TypeError(
                     "y and sample_weight must be Dask collections where X is a Dask "

@@ -388,7 +388,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,)."""
         if is_dask(X):
-            return lazily(self.predict, X, None)
+            return lazily(self.predict, X, None, self.classes_.dtype)
         values = self.decision_function(X)
         if values.ndim == 1:
             return self.classes_[(values > 0).astype(int)]

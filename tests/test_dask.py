@@ -1,0 +1,352 @@
+"""Ridge on Dask collections gives what it gives on arrays, whatever happens."""
+
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+from randkern.solvers import PCG, Outcome
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+dd = pytest.importorskip("dask.dataframe")
+delayed = pytest.importorskip("dask").delayed
+pd = pytest.importorskip("pandas")
+
+N, WIDTH = 240, 5
+KERNEL = rk.Gaussian(2.0)
+SOLVERS = {"cholesky": "cholesky", "pcg": PCG(tol=1e-9)}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(N, WIDTH))
+    y = np.column_stack([np.sin(X[:, 0]) + 3, X[:, 1] * X[:, 2]])
+    return X, y + 0.1 * rng.normal(size=y.shape)
+
+
+@pytest.fixture
+def weight(rng):
+    weight = rng.uniform(0, 3, N)
+    weight[:70] = 0  # more than a partition
+    return weight
+
+
+def regressor(solver="cholesky", **parameters):
+    parameters = {"alpha": 1.0, "n_components": 60} | parameters
+    return rk.KernelRidgeRegressor(
+        parameters.pop("kernel", KERNEL), solver=solver, random_state=0, **parameters
+    )
+
+
+def coefficients(model):
+    return np.column_stack(
+        [np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)]
+    )
+
+
+def assert_alike(distant, local, tolerance=1e-5):
+    expected = coefficients(local)
+    difference = np.abs(coefficients(distant) - expected).max()
+    assert difference <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_arrays(client, solver, weighted, table, weight):
+    X, y = table
+    model = regressor(SOLVERS[solver], fit_intercept=True)
+    weight = weight if weighted else None
+    local = clone(model).fit(X, y, sample_weight=weight)
+    chunks = None if weight is None else da.from_array(weight, chunks=60)
+    model.fit(
+        da.from_array(X, chunks=(60, -1)), da.from_array(y, chunks=(60, -1)), chunks
+    )
+    assert_alike(model, local)
+    assert model.n_features_in_ == WIDTH
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_chunks_need_not_be_aligned(client, solver, table, weight):
+    X, y = table
+    model = regressor(SOLVERS[solver])
+    local = clone(model).fit(X, y, sample_weight=weight)
+    columns = da.from_array(X, chunks=((1, 100, 139), (2, 3)))
+    model.fit(
+        columns, da.from_array(y, chunks=(77, 1)), da.from_array(weight, chunks=50)
+    )
+    assert_alike(model, local)
+    model.fit(columns, y, weight)  # NumPy arrays beside Dask's
+    assert_alike(model, local)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_labels(client, solver, class_weight, table):
+    X, y = table
+    labels = np.array(["a", "b", "c"])[np.digitize(y[:, 0], [2.5, 3.6])]
+    model = rk.KernelRidgeClassifier(
+        KERNEL,
+        1.0,
+        60,
+        solver=SOLVERS[solver],
+        class_weight=class_weight,
+        fit_intercept=True,
+        random_state=0,
+    )
+    local = clone(model).fit(X, labels)
+    distant = da.from_array(X, chunks=(100, -1))
+    model.fit(distant, da.from_array(labels, chunks=100))
+    assert_alike(model, local)
+    predictions = model.predict(distant)
+    assert isinstance(predictions, da.Array)
+    assert predictions.dtype == labels.dtype
+    np.testing.assert_array_equal(predictions.compute(), local.predict(X))
+    decisions = model.decision_function(distant)
+    assert decisions.shape == (N, 3)
+    np.testing.assert_allclose(
+        decisions.compute(), local.decision_function(X), atol=1e-4
+    )
+
+
+def test_predictions_of_one_and_of_many_targets(client, table):
+    X, y = table
+    distant = da.from_array(X, chunks=(100, 2))
+    for targets in (y, y[:, 0]):
+        model = regressor().fit(X, targets)
+        predictions = model.predict(distant)
+        assert predictions.shape == targets.shape
+        np.testing.assert_allclose(predictions.compute(), model.predict(X))
+
+
+def test_dataframes(client, table, weight):
+    X, y = table
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["target"], frame["weight"] = y[:, 0], weight
+    local = regressor().fit(frame[list("abcde")], y[:, 0], sample_weight=weight)
+    distant = dd.from_pandas(frame, npartitions=3)
+    columns = distant[list("abcde")]
+    model = regressor().fit(columns, distant["target"], distant["weight"])
+    assert_alike(model, local)
+    assert model.feature_names_in_.tolist() == list("abcde")
+    predictions = np.asarray(model.predict(columns).compute())
+    np.testing.assert_allclose(predictions, local.predict(frame[list("abcde")]))
+    frame["a"] = "text"
+    with pytest.raises(ValueError, match="numbers only"):
+        regressor().fit(dd.from_pandas(frame, npartitions=3), distant["target"])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_sparse_partitions(client, solver, table):
+    X, y = table
+    X = np.where(X > 0.5, X, 0)
+    model = regressor(SOLVERS[solver])
+    local = clone(model).fit(sp.csr_array(X), y)
+    distant = da.from_array(X, chunks=(70, -1)).map_blocks(
+        sp.csr_matrix, meta=sp.csr_matrix((0, 0))
+    )
+    assert_alike(model.fit(distant, da.from_array(y, chunks=(70, -1))), local)
+
+
+def test_chunks_of_unknown_size(client, table):
+    X, y = table
+    positive = X[:, 0] > 0
+    distant, targets = (
+        da.from_array(X, chunks=(70, -1)),
+        da.from_array(y, chunks=(70, -1)),
+    )
+    keep = distant[:, 0] > 0
+    model = regressor().fit(distant[keep], targets[keep])
+    assert_alike(model, regressor().fit(X[positive], y[positive]))
+    predictions = model.predict(distant[keep]).compute()
+    np.testing.assert_allclose(predictions, model.predict(X[positive]))
+
+
+def test_partitions_without_rows(client, table):
+    X, y = table
+    keep = np.arange(N) < 100  # leaves nothing of the last two chunks
+    distant, targets = (
+        da.from_array(X, chunks=(80, -1)),
+        da.from_array(y, chunks=(80, -1)),
+    )
+    kept = da.from_array(keep, chunks=80)
+    model = regressor().fit(distant[kept], targets[kept])
+    assert_alike(model, regressor().fit(X[keep], y[keep]))
+
+
+def test_lengthscales_come_from_all_partitions(client, table):
+    X, y = table
+    X[100:] *= 3
+    model = regressor(kernel=rk.Gaussian("scale"))
+    local = clone(model).fit(X, y)
+    model.fit(da.from_array(X, chunks=(70, -1)), y)
+    assert model.kernel_.lengthscale == pytest.approx(local.kernel_.lengthscale)
+    assert_alike(model, local)
+
+
+def test_single_precision(client, table):
+    X, y = table
+    X = X.astype(np.float32)
+    for solver, tolerance in (("cholesky", 1e-5), (PCG(tol=1e-6), 1e-3)):
+        model = regressor(solver, alpha=1.0)
+        local = clone(model).fit(X, y)
+        assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local, tolerance)
+
+
+def test_schedulers_without_a_cluster(table):
+    import dask
+
+    X, y = table
+    for scheduler in ("threads", "synchronous"):
+        with dask.config.set(scheduler=scheduler):
+            for solver in SOLVERS.values():
+                model = regressor(solver)
+                local = clone(model).fit(X, y)
+                assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
+
+
+def test_partitions_that_no_memory_keeps_are_read_again(client, table, monkeypatch):
+    monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", 0.0)
+    X, y = table
+    model = regressor(PCG(tol=1e-9))
+    local = clone(model).fit(X, y)
+    assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
+
+
+def test_a_callback_stays_here(client, table):
+    X, y = table
+    lock, seen = threading.Lock(), []  # a lock cannot be sent anywhere
+
+    def callback(progress):
+        with lock:
+            seen.append(progress.iteration)
+        return len(seen) == 2
+
+    model = regressor(PCG(callback=callback)).fit(da.from_array(X, chunks=(70, -1)), y)
+    assert model.solution_.outcome is Outcome.STOPPED
+    assert seen == [1, 2]
+    predictions = model.predict(da.from_array(X, chunks=(70, -1)))
+    np.testing.assert_allclose(predictions.compute(), model.predict(X))
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("estimator", ["Regressor", "Classifier"])
+def test_a_bad_number_is_located(client, estimator, table):
+    X, y = table
+    X[150, 2] = np.nan
+    kind = getattr(rk, f"KernelRidge{estimator}")
+    targets = y[:, 0] if estimator == "Regressor" else (y[:, 0] > 3).astype(int)
+    with pytest.raises(ValueError, match=r"partition 2 .*NaN"):
+        kind(KERNEL).fit(da.from_array(X, chunks=(60, -1)), targets)
+
+
+def test_arguments_that_do_not_fit(client, table):
+    X, y = table
+    distant = da.from_array(X, chunks=(60, -1))
+    with pytest.raises(ValueError, match="requires y"):
+        regressor().fit(distant)
+    with pytest.raises(ValueError, match="240 rows, but y or sample_weight has 200"):
+        regressor().fit(distant, da.from_array(y[:200], chunks=(60, -1)))
+    with pytest.raises(ValueError, match="n_components"):
+        regressor(n_components=None).fit(distant, y)
+    with pytest.raises(ValueError, match="validation_fraction"):
+        regressor(PCG(validation_fraction=0.1)).fit(distant, y)
+    with pytest.raises(MemoryLimitError, match="normal equations"):
+        regressor(n_components=5000, memory_limit="50MB").fit(distant, y)
+    with pytest.raises(ValueError, match="every sample_weight is zero"):
+        regressor().fit(distant, y, np.zeros(N))
+    with pytest.raises(ValueError, match="features"):
+        regressor().fit(X, y).predict(distant[:, :3]).compute()
+
+
+def test_lists_beside_dask_collections(client, table):
+    """A plain list or a Series is taken as NumPy would take it."""
+    X, y = table
+    distant = da.from_array(X, chunks=(60, -1))
+    model = regressor().fit(distant, y[:, 0].tolist(), pd.Series(np.ones(N)))
+    assert_alike(model, regressor().fit(X, y[:, 0]))
+
+
+# A worker that dies.
+
+
+class Slow:
+    """Kills a worker once, in the middle of a fit."""
+
+    def __init__(self, client):
+        self.client = client
+        self.killed = None
+
+    def __call__(self, progress):
+        if progress.iteration == 3 and self.killed is None:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            self.killed = self.client.run(os.getpid)[next(iter(workers))]
+            threading.Timer(0.02, os.kill, (self.killed, signal.SIGKILL)).start()
+        return False
+
+
+@pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
+def test_a_worker_killed_during_conjugate_gradients(client, kept, table, monkeypatch):
+    monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", kept)
+    X, y = table
+    killer = Slow(client)
+    local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
+    model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
+    model.fit(da.from_array(X, chunks=(60, -1)), y)
+    assert killer.killed is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(killer.killed, 0)
+    assert_alike(model, local)
+    client.wait_for_workers(2, timeout=60)
+
+
+def slowly(X):
+    time.sleep(0.4)
+    return X
+
+
+def test_a_worker_killed_while_it_sums(client, table):
+    """In a direct fit, which runs in another thread."""
+    X, y = table
+    distant = da.from_array(X, chunks=(40, -1)).map_blocks(slowly, dtype=X.dtype)
+    model, failed = regressor(), []
+
+    def fit():
+        try:
+            model.fit(distant, y)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    time.sleep(0.6)
+    victim = next(iter(client.run(os.getpid).values()))
+    assert thread.is_alive()
+    os.kill(victim, signal.SIGKILL)
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert not failed
+    assert_alike(model, regressor().fit(X, y))
+    client.wait_for_workers(2, timeout=60)
