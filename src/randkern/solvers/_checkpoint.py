@@ -16,6 +16,7 @@ __all__ = ["Checkpoint"]
 
 # At most this share of the time goes into writing.
 _SHARE = 0.05
+_DAMAGES = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 
 
 class Checkpoint:
@@ -30,6 +31,8 @@ class Checkpoint:
         Its folder must exist.
     attached : dict of str to array, optional
         Saved with every state.
+    identity : dict of str to array, optional
+        Saved, too: what tells this iteration from others.
 
     Examples
     --------
@@ -42,9 +45,15 @@ class Checkpoint:
     [0 1 2]
     """
 
-    def __init__(self, path: Any, attached: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        path: Any,
+        attached: dict[str, Any] | None = None,
+        identity: dict[str, Any] | None = None,
+    ):
         self.path = Path(path)
         self.attached = attached or {}
+        self.identity = identity or {}
         self._saved_at = -np.inf
         self._seconds = 0.0
         if not self.path.parent.is_dir():
@@ -59,17 +68,35 @@ class Checkpoint:
                 return {name: arrays[name] for name in arrays.files}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        # A TypeError: an array alone, which is no file of several.
+        except (*_DAMAGES, TypeError) as error:
             raise CheckpointError(
                 f"{self.path} is not a checkpoint, or is damaged ({error}); delete it "
                 "to start anew, or name another file."
             ) from error
 
+    def check(self, arrays: dict[str, np.ndarray]) -> None:
+        """Raise unless the file's arrays are of the same iteration, up to rounding."""
+        for name, expected in self.identity.items():
+            saved, here = arrays.get(name), np.asarray(expected)
+            if saved is None or saved.shape != here.shape:
+                raise CheckpointError(
+                    f"{self.path} belongs to another fit: delete it to start anew, or "
+                    "name another file."
+                )
+            apart = np.abs(saved - here).max(initial=0.0)
+            if not apart <= 1e-5 * np.abs(here).max(initial=0.0):
+                raise CheckpointError(
+                    f"{self.path} belongs to a fit on other rows, with another kernel, "
+                    "alpha or random_state: delete it to start anew, or name another "
+                    "file."
+                )
+
     def save(self, arrays: dict[str, Any]) -> None:
         """Replace the file."""
         began = time.perf_counter()
         with atomic_write(self.path) as file:
-            np.savez(file, **arrays, **self.attached)
+            np.savez(file, **arrays, **self.identity, **self.attached)
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
 

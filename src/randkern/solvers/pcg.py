@@ -13,7 +13,6 @@ import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
-from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 
@@ -239,37 +238,32 @@ class PCG:
         B = rhs.reshape(len(rhs), -1).astype(np.float64)
         norms = np.linalg.norm(B, axis=0)
         norms[norms == 0] = 1.0
-        now = None if checkpoint is None else _resumed(checkpoint, B)
+        best = _Best(self.patience, validate)
+        now = None
+        if checkpoint is not None:
+            checkpoint.identity |= {"B": B, "shift": np.float64(state.shift)}
+            now = _resumed(checkpoint, best)
         if now is None:
             now = self._begin(state, B, start)
-        best = _Best(self.patience, validate)
         outcome: Outcome | None = self._outcome(now, norms, loss)
-        while outcome is None and now.iteration < self.max_iter:
-            try:
+        try:
+            while outcome is None and now.iteration < self.max_iter:
                 following = self._step(state, now)
-            except KeyboardInterrupt:
-                if checkpoint is not None:
-                    checkpoint.save(now.arrays(B))
-                raise
-            if following is None:
-                break
-            now = following
-            outcome = self._outcome(now, norms, loss)
-            if best.is_past(now.X):
-                outcome = Outcome.VALIDATED
-            listeners = [each for each in (self.callback, report) if each is not None]
-            if listeners:
-                at = Progress(
-                    now.iteration,
-                    now.residual(norms),
-                    now.excess(loss),
-                    time.perf_counter() - began,
-                    now.X,
-                )
-                if any([each(at) for each in listeners]):
+                if following is None:
+                    break
+                now = following
+                outcome = self._outcome(now, norms, loss)
+                if best.is_past(now.X):
+                    outcome = Outcome.VALIDATED
+                seconds = time.perf_counter() - began
+                if self._tell(now.progress(norms, loss, seconds), report):
                     outcome = Outcome.STOPPED
-            if checkpoint is not None and outcome is None and checkpoint.due:
-                checkpoint.save(now.arrays(B))
+                if checkpoint is not None and outcome is None and checkpoint.due:
+                    checkpoint.save(now.arrays() | best.arrays())
+        except (KeyboardInterrupt, SystemExit):
+            if checkpoint is not None:
+                checkpoint.save(now.arrays() | best.arrays())
+            raise
         if checkpoint is not None:
             checkpoint.remove()
         value = now.X if best.value is None else best.value
@@ -277,6 +271,11 @@ class PCG:
             *(value.reshape(rhs.shape), now, norms, outcome),
             time.perf_counter() - began,
         )
+
+    def _tell(self, at: Progress, report: Callable[[Progress], Any] | None) -> bool:
+        """Tell all who listen; return whether one of them wants to stop."""
+        listeners = [each for each in (self.callback, report) if each is not None]
+        return any([each(at) for each in listeners])
 
     def _begin(
         self, state: PCGState, B: np.ndarray, start: np.ndarray | None
@@ -384,29 +383,24 @@ class _Iterate:
         shares = np.where(loss > 0, left / np.where(loss > 0, now, 1.0), 0.0)
         return float(shares.max(initial=0.0))
 
-    def arrays(self, B: np.ndarray) -> dict[str, np.ndarray]:
-        names = ("X", "R", "P", "Q", "gains")
-        found = {name: getattr(self, name) for name in names}
-        return found | {"B": B, "gained_before": np.asarray(self.gained_before)}
+    def progress(
+        self, norms: np.ndarray, loss: np.ndarray | None, seconds: float
+    ) -> Progress:
+        residual, excess = self.residual(norms), self.excess(loss)
+        return Progress(self.iteration, residual, excess, seconds, self.X)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        names = self.__dataclass_fields__
+        return {name: np.asarray(getattr(self, name)) for name in names}
 
 
-def _resumed(checkpoint: Checkpoint, B: np.ndarray) -> _Iterate | None:
+def _resumed(checkpoint: Checkpoint, best: _Best) -> _Iterate | None:
     """Return the iterate that a checkpoint holds, if it is one of this system."""
     arrays = checkpoint.load()
     if arrays is None:
         return None
-    saved = arrays.pop("B", None)
-    if saved is None or saved.shape != B.shape:
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to another fit: delete it to start anew, or "
-            "name another file."
-        )
-    # The right-hand side depends on rows, targets, kernel and seed.
-    if np.abs(saved - B).max() > 1e-5 * np.abs(B).max():
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to a fit on other rows, with another kernel or "
-            "another random_state: delete it to start anew, or name another file."
-        )
+    checkpoint.check(arrays)
+    best.restore(arrays)
     names = _Iterate.__dataclass_fields__
     return _Iterate(**{name: arrays[name] for name in names})
 
@@ -420,6 +414,16 @@ class _Best:
         self._error = np.inf
         self._since = 0
         self.value: np.ndarray | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        if self.value is None:
+            return {}
+        return {"best": self.value, "best_of": np.array([self._error, self._since])}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        if "best" in arrays:
+            self.value = arrays["best"]
+            self._error, self._since = arrays["best_of"].tolist()
 
     def is_past(self, X: np.ndarray) -> bool:
         """Look at a solution; tell whether the best is long past."""
