@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +76,20 @@ class Checkpoint:
                 "to start anew, or name another file."
             ) from error
 
-    def check(self, arrays: dict[str, np.ndarray]) -> None:
-        """Raise unless the file's arrays are of the same iteration, up to rounding."""
+    def check(self, arrays: dict[str, np.ndarray], names: Sequence[str] = ()) -> None:
+        """Raise unless the file's arrays are of the same iteration, up to rounding.
+
+        It must hold `names`, too.
+        """
+        complete = all(name in arrays for name in [*names, *self.identity])
         for name, expected in self.identity.items():
-            saved, here = arrays.get(name), np.asarray(expected)
-            if saved is None or saved.shape != here.shape:
+            here = np.asarray(expected)
+            if not complete or arrays[name].shape != here.shape:
                 raise CheckpointError(
                     f"{self.path} belongs to another fit: delete it to start anew, or "
                     "name another file."
                 )
-            apart = np.abs(saved - here).max(initial=0.0)
+            apart = np.abs(arrays[name] - here).max(initial=0.0)
             if not apart <= 1e-5 * np.abs(here).max(initial=0.0):
                 raise CheckpointError(
                     f"{self.path} belongs to a fit on other rows, with another kernel, "

@@ -399,9 +399,9 @@ def _resumed(checkpoint: Checkpoint, best: _Best) -> _Iterate | None:
     arrays = checkpoint.load()
     if arrays is None:
         return None
-    checkpoint.check(arrays)
+    names = list(_Iterate.__dataclass_fields__)
+    checkpoint.check(arrays, names)
     best.restore(arrays)
-    names = _Iterate.__dataclass_fields__
     return _Iterate(**{name: arrays[name] for name in names})
 
 
