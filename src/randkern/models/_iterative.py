@@ -220,6 +220,11 @@ def solve_exact(
     """
     rows, limit, center = problem.rows, problem.memory_limit, problem.center
     assert isinstance(rows, ArrayRows)
+    if solver.validation_fraction is not None:
+        raise ValueError(
+            "validation_fraction needs random features; with the exact kernel "
+            "(n_components=None) set tol."
+        )
     n, k = rows.n_rows, rows.n_targets
     needed = kernel_operator_bytes(n, k, rows.dtype.itemsize, solver.chosen_rank(n))
     check_memory(

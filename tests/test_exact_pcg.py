@@ -1,0 +1,259 @@
+"""The exact kernel by conjugate gradients gives what its factorisation gives."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.exceptions import MemoryLimitError
+from randkern.models import _kernel_operator
+from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
+from randkern.solvers import PCG, Outcome
+
+N, WIDTH = 210, 6
+KERNELS = {
+    "gaussian": rk.Gaussian(2.0),
+    "ard": rk.Gaussian(np.array([1.0, 2, 3, 1, 2, 3])),
+    "laplacian": rk.Laplacian(5.0),
+    "matern": rk.Matern(1.5, 3.0),
+    "cauchy": rk.Cauchy(4.0),
+    "optical": rk.Optical(degree=2, bias=1.0),
+    "linear": rk.Linear(),
+    "sum": rk.Gaussian(2.0) + 0.5 * rk.Linear(),
+    "product": rk.Gaussian(3.0) * rk.Laplacian(8.0),
+    "columns": rk.Gaussian(2.0, columns=[0, 1]) + rk.Laplacian(4.0, columns=[3]),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Several tiles, the last of another size."""
+    monkeypatch.setattr(_kernel_operator, "_TILE", 64)
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(N, WIDTH))
+    y = np.column_stack([np.sin(X[:, 0]) + 3, X[:, 1] * X[:, 2]])
+    return X, y + 0.1 * rng.normal(size=y.shape)
+
+
+@pytest.fixture
+def weight(rng):
+    weight = rng.uniform(0, 3, N)
+    weight[:9] = 0
+    weight[150:] = 0  # a whole tile
+    weight[50] = 100.0
+    return weight
+
+
+def regressor(kernel=KERNELS["gaussian"], solver="cholesky", **parameters):
+    parameters = {"alpha": 0.5} | parameters
+    return rk.KernelRidgeRegressor(
+        kernel, n_components=None, solver=solver, random_state=0, **parameters
+    )
+
+
+def assert_predict_alike(iterated, direct, X, tolerance):
+    expected = direct.predict(X)
+    apart = np.abs(iterated.predict(X) - expected).max()
+    assert apart <= tolerance * np.abs(expected).max()
+
+
+TIGHT = {"tol": 1e-10, "rank": 20, "max_iter": 500}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_it_is_the_factorisation(name, fit_intercept, weighted, table, weight):
+    X, y = table
+    weight = weight if weighted else None
+    kernel = KERNELS[name]
+    direct = regressor(kernel, fit_intercept=fit_intercept)
+    direct.fit(X, y, sample_weight=weight)
+    iterated = regressor(kernel, PCG(**TIGHT), fit_intercept=fit_intercept)
+    iterated.fit(X, y, sample_weight=weight)
+    assert iterated.solution_.outcome is Outcome.CONVERGED
+    assert_predict_alike(iterated, direct, X, 1e-7)
+    np.testing.assert_allclose(
+        iterated.dual_coef_,
+        direct.dual_coef_,
+        atol=1e-6 * np.abs(direct.dual_coef_).max(),
+    )
+    if weighted:
+        assert not np.any(iterated.dual_coef_[weight == 0])
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplacian", "optical", "sum"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_single_precision(name, fit_intercept, table, weight):
+    X, y = table
+    X = X.astype(np.float32)
+    direct = regressor(KERNELS[name], fit_intercept=fit_intercept)
+    direct.fit(X, y, sample_weight=weight)
+    iterated = regressor(
+        KERNELS[name], PCG(tol=1e-5, rank=20), fit_intercept=fit_intercept
+    )
+    iterated.fit(X, y, sample_weight=weight)
+    assert iterated.solution_.outcome is Outcome.CONVERGED
+    assert_predict_alike(iterated, direct, X, 3e-4)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplacian", "linear", "product"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_rows(name, dtype, table, weight):
+    X, y = table
+    X = np.where(X > 0.3, X, 0).astype(dtype)
+    tight = dtype == np.float64
+    solver = PCG(**TIGHT) if tight else PCG(tol=1e-5, rank=20)
+    direct = regressor(KERNELS[name], fit_intercept=True)
+    direct.fit(X, y, sample_weight=weight)
+    iterated = regressor(KERNELS[name], solver, fit_intercept=True)
+    iterated.fit(sp.csr_array(X), y, sample_weight=weight)
+    assert_predict_alike(iterated, direct, X, 1e-7 if tight else 3e-4)
+
+
+def test_against_scikit_learn(table):
+    X, y = table
+    theirs = KernelRidge(alpha=0.5, kernel="rbf", gamma=1 / 8).fit(X, y)
+    ours = regressor(solver=PCG(**TIGHT)).fit(X, y)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("tile", [2048, N, N - 1, 70, 64, 7])
+def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
+    monkeypatch.setattr(_kernel_operator, "_TILE", tile)
+    X, y = table
+    direct = regressor().fit(X, y, sample_weight=weight)
+    iterated = regressor(solver=PCG(**TIGHT)).fit(X, y, sample_weight=weight)
+    assert_predict_alike(iterated, direct, X, 1e-7)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4, 9, 100])
+def test_any_number_of_tiles_is_kept(kept, table, rng):
+    X, _ = table
+    kernel, V = KERNELS["gaussian"], rng.normal(size=(N, 3))
+    nbytes = 8 * 64**2
+    operator = KernelOperator(
+        kernel, X, np.ones(N), False, Stream(1), kept * nbytes + nbytes // 2
+    )
+    for _ in range(3):  # the first product keeps tiles, the others use them
+        np.testing.assert_allclose(operator.product(V), kernel(X) @ V, atol=1e-11)
+    assert len(operator._kept) == min(kept, 10)
+
+
+def test_the_memory_limit_decides_how_many(table):
+    X, y = table
+    needed = kernel_operator_bytes(N, 2, 8, 20)
+    direct = regressor().fit(X, y)
+    for limit in (needed, needed + 3 * 8 * 64**2, needed * 100):
+        iterated = regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)
+        assert_predict_alike(iterated, direct, X, 1e-7)
+    for limit in (needed - 1, 1000):
+        with pytest.raises(MemoryLimitError, match="conjugate gradients on the exact"):
+            regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)
+
+
+def test_auto_iterates_where_the_gram_matrix_does_not_fit(rng):
+    X = rng.normal(size=(2500, 3))
+    y = np.sin(X[:, 0])
+    model = regressor(solver="auto", memory_limit="25MB").fit(X, y)
+    assert model.solution_.outcome is Outcome.CONVERGED
+    direct = regressor(solver="auto").fit(X, y)
+    assert direct.solution_.outcome is Outcome.SUCCESS
+    # The default tolerance: a hundredth of the targets' standard deviation.
+    assert np.abs(model.predict(X) - direct.predict(X)).max() < 0.1 * y.std()
+    assert np.sqrt(np.mean((model.predict(X) - direct.predict(X)) ** 2)) < 0.01
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_are_those_of_the_matrix(center, dtype, table, weight, rng):
+    X = table[0].astype(dtype)
+    kernel, V = KERNELS["laplacian"], rng.normal(size=(N, 3))
+    share = weight / weight.sum() if center else np.zeros(N)
+    centring = np.eye(N) - np.outer(np.ones(N), share)
+    root = np.sqrt(weight)[:, None]
+    matrix = root * (centring @ kernel(X.astype(float)) @ centring.T) * root.T
+    operator = KernelOperator(kernel, X, weight, center, Stream(1), 0)
+    error = np.abs(operator.matmat(V) - matrix @ V).max() / np.abs(matrix @ V).max()
+    assert error < (1e-5 if dtype == np.float32 else 1e-12)
+    values, vectors = operator.leading_eigenpairs(30)
+    expected = np.linalg.eigvalsh(matrix)[::-1][:30]
+    gram = vectors.T @ vectors
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-3)
+    assert np.all(np.diff(values) <= 0)
+    # A Nyström approximation lies below the matrix.
+    assert np.all(values <= expected[: len(values)] * (1 + 1e-4))
+    np.testing.assert_allclose(values[:3], expected[:3], rtol=0.3)
+
+
+def test_classes_and_intercepts(table):
+    X, y = table
+    labels = np.digitize(y[:, 0], [2.5, 3.6])
+    models = [
+        rk.KernelRidgeClassifier(
+            KERNELS["gaussian"],
+            0.1,
+            None,
+            solver=solver,
+            fit_intercept=True,
+            class_weight="balanced",
+            random_state=0,
+        ).fit(X, labels)
+        for solver in ("cholesky", PCG(**TIGHT))
+    ]
+    first, second = (model.decision_function(X) for model in models)
+    np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_repeated_rows_and_a_tiny_penalty(dtype, table):
+    """A singular matrix: the residual converges, or a warning says that it does not."""
+    X, y = table
+    X, y = np.tile(X[:70], (3, 1)).astype(dtype), np.tile(y[:70], (3, 1))
+    model = regressor(solver="pcg", alpha=1e-12)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    converged = model.solution_.outcome is Outcome.CONVERGED
+    assert converged or any(w.category is ConvergenceWarning for w in caught)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_constant_rows_and_targets(table):
+    X, y = table
+    for rows, targets in ((np.ones((30, 2)), y[:30]), (X, np.zeros(N))):
+        for fit_intercept in (False, True):
+            parameters = {"fit_intercept": fit_intercept}
+            direct = regressor(**parameters).fit(rows, targets)
+            iterated = regressor(solver=PCG(tol=1e-10), **parameters)
+            iterated.fit(rows, targets)
+            np.testing.assert_allclose(
+                iterated.predict(rows), direct.predict(rows), atol=1e-7
+            )
+
+
+def test_few_rows():
+    for n in (1, 2, 3):
+        X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) + 1.0
+        for fit_intercept in (False, True):
+            direct = regressor(fit_intercept=fit_intercept).fit(X, y)
+            iterated = regressor(solver="pcg", fit_intercept=fit_intercept).fit(X, y)
+            np.testing.assert_allclose(
+                iterated.predict(X), direct.predict(X), atol=0.02 * n
+            )
+
+
+def test_stopping_by_validation_is_refused(table):
+    """It is not ignored in silence."""
+    X, y = table
+    model = regressor(solver=PCG(tol=1e-14, validation_fraction=0.2))
+    with pytest.raises(ValueError, match="validation_fraction"):
+        model.fit(X, y)
