@@ -175,20 +175,28 @@ def _gram_product(
 
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"}, error_model="numpy")
-def _quantize(Z, pitch, start, stop, n_columns, out, out_pitch, scales):
+def _quantize(Z, bits, mask, pitch, start, stop, n_columns, out, out_pitch, scales):
     for r in range(start, stop):
         row = Z[r * pitch : r * pitch + n_columns]
-        largest = Z.dtype.type(0)
+        # The bits of numbers without their signs are in the order of the numbers, and
+        # the largest of integers is found by vector instructions.
+        magnitudes = bits[r * pitch : r * pitch + n_columns]
+        largest, place = magnitudes[0] & mask, 0
         for j in range(n_columns):
-            largest = max(largest, abs(row[j]))
-        unit = largest / Z.dtype.type(_LARGEST)
+            largest = max(largest, magnitudes[j] & mask)
+        for j in range(n_columns):
+            if magnitudes[j] & mask == largest:
+                place = j
+                break
+        unit = abs(row[place]) / Z.dtype.type(_LARGEST)
         scales[r] = unit
-        inverse = Z.dtype.type(0)
+        inverse, half = Z.dtype.type(0), Z.dtype.type(0.5)
         if unit > 0:
             inverse = Z.dtype.type(1) / unit
         target = out[r * out_pitch : r * out_pitch + n_columns]
         for j in range(n_columns):
-            target[j] = np.int16(np.rint(row[j] * inverse))
+            value = row[j] * inverse
+            target[j] = np.int16(value + (half if value >= 0 else -half))
 
 
 def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -362,9 +370,13 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
         return
     flat, pitch = _flat(Z)
     target, out_pitch = _flat(out)
+    integer = np.int32 if Z.dtype == np.float32 else np.int64
+    bits, mask = flat.view(integer), integer(np.iinfo(integer).max)
 
     def task(start: int, stop: int) -> None:
-        _quantize(flat, pitch, start, stop, D, target, out_pitch, scales)
+        _quantize(
+            flat, bits, mask, pitch, start, stop, D, target, out_pitch, scales
+        )
 
     run_over_ranges(task, n, n * D)
 
