@@ -69,6 +69,7 @@ class KernelOperator:
         self.share = weight / weight.sum() if center else np.zeros(len(weight))
         self.stream = stream
         self.dtype = X.dtype
+        self.precision = float(np.finfo(X.dtype).eps)
         side = thin.padded(min(X.shape[0], _TILE))
         self._ranges = list(row_blocks(X.shape[0], _TILE))
         self._buffer = np.zeros((side, side), self.dtype)

@@ -94,6 +94,9 @@ class FeatureOperator:
         self.survey = survey
         self.center = center
         self.stream = stream
+        # vᵀAv is a sum of squares, each rounded relative to the largest.
+        eps = float(np.finfo(parts.dtype).eps)
+        self.precision = max(100 * eps**2, float(np.finfo(float).eps))
         self.weight_unit = survey.weight_unit
         self.feature_sum = np.zeros(plan.n_components)
 

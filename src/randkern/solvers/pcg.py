@@ -6,7 +6,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,8 @@ _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # Iterations over which the decrease of the loss is taken for a geometric series.
 _SERIES = 3
+# The residual of the recurrence may be smaller than the true one by this factor.
+_UNTRUE = 100.0
 
 
 class Operator(Protocol):
@@ -85,6 +87,11 @@ class PCGState:
     operator: Operator
     shift: float
     preconditioner: SpectralPreconditioner | None
+
+    @property
+    def precision(self) -> float:
+        """The share of its largest value below which vᵀAv is rounding."""
+        return float(getattr(self.operator, "precision", np.finfo(float).eps))
 
 
 @dataclass(frozen=True)
@@ -246,12 +253,16 @@ class PCG:
         if now is None:
             now = self._begin(state, B, start)
         outcome: Outcome | None = self._outcome(now, norms, loss)
+        least = now
         try:
             while outcome is None and now.iteration < self.max_iter:
                 following = self._step(state, now)
                 if following is None:
+                    outcome, now = Outcome.ILL_CONDITIONED, least
                     break
                 now = following
+                if now.residual(norms) < least.residual(norms):
+                    least = now
                 outcome = self._outcome(now, norms, loss)
                 if best.is_past(now.X):
                     outcome = Outcome.VALIDATED
@@ -266,6 +277,11 @@ class PCG:
             raise
         if checkpoint is not None:
             checkpoint.remove()
+        if outcome is Outcome.CONVERGED and now.iteration:
+            now, outcome = self._verified(state, now, B, norms)
+        if loss is None and outcome is None:
+            # The residual may have grown: what it is in a dual system is the error.
+            now = replace(now, X=least.X, R=least.R)
         value = now.X if best.value is None else best.value
         return self._solution(
             *(value.reshape(rhs.shape), now, norms, outcome),
@@ -276,6 +292,18 @@ class PCG:
         """Tell all who listen; return whether one of them wants to stop."""
         listeners = [each for each in (self.callback, report) if each is not None]
         return any([each(at) for each in listeners])
+
+    def _verified(
+        self, state: PCGState, now: _Iterate, B: np.ndarray, norms: np.ndarray
+    ) -> tuple[_Iterate, Outcome]:
+        """Return the iterate with its true residual, which rounding may have left."""
+        now = replace(now, R=B - self._product(state, now.X))
+        tol = max(_RESIDUAL_TOL if self.tol is None else self.tol, state.precision)
+        if now.residual(norms) <= _UNTRUE * tol:
+            return now, Outcome.CONVERGED
+        if not now.residual(norms) <= 1.0:
+            now = replace(now, X=np.zeros_like(now.X), R=B)
+        return now, Outcome.ILL_CONDITIONED
 
     def _begin(
         self, state: PCGState, B: np.ndarray, start: np.ndarray | None
@@ -298,7 +326,9 @@ class PCG:
         P = _orthonormal(S - now.P @ (now.Q.T @ S))
         if P.shape[1] == 0:
             return None
-        P, Q = _normalised(P, self._product(state, P))
+        P, Q, largest = _normalised(P, self._product(state, P), state.precision, now)
+        if P.shape[1] == 0:
+            return None
         step = P.T @ now.R
         return _Iterate(
             now.X + P @ step,
@@ -307,6 +337,7 @@ class PCG:
             Q,
             np.vstack([now.gains, np.sum(step**2, axis=0)]),
             now.gained_before,
+            largest,
         )
 
     @staticmethod
@@ -338,6 +369,7 @@ class PCG:
         residual = now.residual(norms)
         if outcome is None:
             outcome = Outcome.ITERATION_LIMIT
+        if outcome in (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED):
             warnings.warn(
                 f"{outcome.value} (residual {residual:.2g} after {now.iteration} "
                 f"iterations of {self}).",
@@ -357,6 +389,8 @@ class _Iterate:
     Q: np.ndarray
     gains: np.ndarray
     gained_before: np.ndarray | float = 0.0
+    # The largest pᵀAp of a direction of length 1.
+    largest: np.ndarray | float = 0.0
 
     @property
     def iteration(self) -> int:
@@ -447,10 +481,17 @@ def _orthonormal(S: np.ndarray) -> np.ndarray:
     return q[:, : int(np.sum(diagonal > 1e-10 * diagonal[0]))]
 
 
-def _normalised(P: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rescale P and Q = AP so that PᵀQ = I."""
+def _normalised(
+    P: np.ndarray, Q: np.ndarray, precision: float, now: _Iterate
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Rescale P and Q = AP so that PᵀQ = I, without directions that A shrinks to noise.
+
+    A step along one of them is as long as rounding likes. Returns the largest pᵀAp so
+    far, too.
+    """
     inner = P.T @ Q
     values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
-    kept = values > 1e-14 * max(values[-1], np.finfo(float).tiny)
+    largest = max(values[-1], float(now.largest), np.finfo(float).tiny)
+    kept = values > precision * largest
     transform = vectors[:, kept] / np.sqrt(values[kept])
-    return P @ transform, Q @ transform
+    return P @ transform, Q @ transform, largest

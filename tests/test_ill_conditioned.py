@@ -1,0 +1,245 @@
+"""Singular and nearly singular systems: the outcome is named, no accuracy is lost."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import randkern as rk
+from randkern.solvers import PCG, Outcome
+
+N = 240
+KERNEL = rk.Gaussian(3.0)
+MODES = {"primal": 80, "dual": 400, "exact": None}
+COMPLETE = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)
+
+
+def base(rng):
+    return rng.normal(size=(N, 4))
+
+
+INPUTS = {
+    "duplicate columns": lambda rng: np.repeat(base(rng), 2, axis=1),
+    "constant columns": lambda rng: np.hstack([base(rng), np.ones((N, 2))]),
+    "duplicate rows": lambda rng: np.tile(base(rng)[:60], (4, 1)),
+    "scales apart": lambda rng: base(rng) * [1, 1e-4, 1e3, 1],
+    "all alike": lambda rng: base(rng) * 1e-3,
+    "constant": lambda rng: np.ones((N, 3)),
+}
+
+
+def fitted_values(X, y, alpha, n_components):
+    """Return the predictions at X of the minimiser, by singular values in float64.
+
+    Of all the minimisers that alpha = 0 leaves, that of the smallest norm.
+    """
+    X = X.astype(np.float64)
+    if n_components is None:
+        values, vectors = np.linalg.eigh(KERNEL(X))
+        values, rounding = np.maximum(values, 0), 1e-13
+    else:
+        Z = rk.RandomFeatures(KERNEL, n_components, random_state=0).fit_transform(X)
+        vectors, values, _ = np.linalg.svd(Z, full_matrices=False)
+        values, rounding = values**2, 1e-26
+    if alpha == 0:
+        shares = (values > rounding * values.max()).astype(float)
+    else:
+        shares = values / (values + alpha)
+    return vectors @ (shares * (vectors.T @ y))
+
+
+def mean_square(errors):
+    return float(np.mean(errors**2))
+
+
+def fit(X, y, alpha, n_components, solver):
+    """Return a fitted model and whether it warned."""
+    model = rk.KernelRidgeRegressor(
+        KERNEL, alpha, n_components, solver=solver, random_state=0
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return model, bool(caught)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("alpha", [0.0, 1e-12])
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+def test_nothing_is_lost_in_silence(dtype, mode, alpha, name, solver, rng):
+    """A solver that names no trouble fits as well as singular values do.
+
+    By its own measure: conjugate gradients stop within a share of the loss.
+    """
+    X = INPUTS[name](rng).astype(dtype)
+    y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=N)
+    tight = PCG(tol=1e-6, max_iter=60) if solver == "pcg" else solver
+    model, warned = fit(X, y, alpha, MODES[mode], tight)
+    predictions = model.predict(X)
+    assert np.all(np.isfinite(predictions))
+    error = mean_square(predictions - y)
+    # Whatever happens, the weights are of use: not worse than none.
+    assert error <= 1.5 * mean_square(y)
+    if model.solution_.outcome in COMPLETE:
+        assert not warned
+        best = mean_square(fitted_values(X, y, alpha, MODES[mode]) - y)
+        assert error <= best + 0.1 * mean_square(y - y.mean())
+    else:
+        assert warned
+        assert "alpha" in model.solution_.outcome.value
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_usual_penalty_cures_all(mode, name, rng):
+    X = INPUTS[name](rng)
+    y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=N)
+    expected = fitted_values(X, y, 0.1, MODES[mode])
+    for solver in ("cholesky", PCG(tol=1e-8)):
+        model, warned = fit(X, y, 0.1, MODES[mode], solver)
+        assert model.solution_.outcome in COMPLETE
+        assert not warned
+        np.testing.assert_allclose(model.predict(X), expected, atol=1e-5)
+
+
+def test_a_residual_that_is_not_true_is_not_believed(rng):
+    """A matrix that is not definite in floating point: rounding fakes convergence."""
+
+    class Rounded:
+        size, precision = 60, 0.0
+
+        def matmat(self, V):
+            return np.ones((60, 60)) @ V + 1e-9 * rng.normal(size=V.shape)
+
+    solver = PCG(tol=1e-8, rank=0, max_iter=50)
+    with pytest.warns(ConvergenceWarning):
+        solution = solver.solve(solver.init(Rounded()), rng.normal(size=60))
+    assert solution.outcome in (Outcome.ILL_CONDITIONED, Outcome.ITERATION_LIMIT)
+    assert np.abs(solution.value).max() < 1e3
+
+
+def test_no_direction_is_left(rng):
+    """A singular system without a solution: the best there is, and its name."""
+
+    class Constant:
+        size = 30
+
+        def matmat(self, V):
+            return np.ones((30, 30)) @ V
+
+    b = rng.normal(size=30)
+    solver = PCG(tol=1e-8, rank=0)
+    with pytest.warns(ConvergenceWarning, match="singular to working precision"):
+        solution = solver.solve(solver.init(Constant()), b)
+    assert solution.outcome is Outcome.ILL_CONDITIONED
+    assert solution.residual <= 1.0 + 1e-12
+    assert np.all(np.isfinite(solution.value))
+
+
+# Stopping by validation.
+
+
+def noisy(rng, n=600):
+    X = rng.normal(size=(n, 4))
+    signal = np.sin(X[:, 0]) + X[:, 1]
+    return X, signal, signal + 1.5 * rng.normal(size=n)
+
+
+def test_validation_stops_before_noise_is_fitted(rng):
+    X, signal, y = noisy(rng)
+    parameters = {"alpha": 1e-9, "n_components": 300, "random_state": 0}
+    solver = PCG(validation_fraction=0.2, patience=4, tol=1e-12)
+    model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **parameters).fit(X, y)
+    assert model.solution_.outcome is Outcome.VALIDATED
+    exact = rk.KernelRidgeRegressor(KERNEL, solver="cholesky", **parameters).fit(X, y)
+    stopped = mean_square(model.predict(X) - signal)
+    assert stopped < 0.5 * mean_square(exact.predict(X) - signal)
+
+
+def test_the_best_weights_are_returned(rng):
+    X, _, y = noisy(rng)
+    seen = []
+    solver = PCG(
+        validation_fraction=0.2,
+        patience=5,
+        tol=1e-12,
+        rank=10,
+        callback=lambda progress: seen.append(progress.value),
+    )
+    model = rk.KernelRidgeRegressor(
+        KERNEL, 1e-9, 300, solver=solver, random_state=0
+    ).fit(X, y)
+    found = [np.array_equal(value[:, 0], model.coef_) for value in seen]
+    assert found.index(True) == len(seen) - 6
+
+
+def test_labels_are_validated_by_their_errors(rng):
+    X, signal, y = noisy(rng)
+    model = rk.KernelRidgeClassifier(
+        KERNEL,
+        1e-9,
+        300,
+        solver=PCG(validation_fraction=0.3, tol=1e-12),
+        random_state=0,
+    ).fit(X, y > 0)
+    assert model.solution_.outcome is Outcome.VALIDATED
+    assert model.score(X, signal > 0) > 0.8
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.9999, 1.0])
+def test_fractions_that_leave_no_rows(fraction, rng):
+    X, _, y = noisy(rng, 100)
+    solver = PCG(validation_fraction=fraction)
+    with pytest.raises(ValueError, match="validation_fraction"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=50, solver=solver).fit(X, y)
+
+
+# Stopping by the loss.
+
+KERNELS = {
+    "gaussian": rk.Gaussian(2.0),
+    "rough": rk.Laplacian(2.0),
+    "smooth": rk.Laplacian(10.0),
+    "optical": rk.Optical(degree=2, bias=1.0),
+}
+
+
+def targets(X, rng):
+    noise = rng.normal(size=len(X))
+    bins = np.digitize(X[:, 0] + X[:, 1] ** 2, [-0.5, 0.5, 1.5, 3])
+    return {
+        "smooth": np.sin(X[:, :1]) + 0.1 * noise[:, None],
+        "hard": np.sign(np.sin(6 * X[:, :1]) * X[:, 1:2]),
+        "noise": noise[:, None],
+        "labels": np.where(bins[:, None] == np.arange(5), 1.0, -1.0),
+        "unequal": np.column_stack([1e6 * np.sin(X[:, 0]), 1e-3 * noise, X[:, 2] ** 3]),
+    }
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_the_loss_is_near_its_minimum(kernel, alpha, rng):
+    """Within a few times the tolerance: what is left is an estimate."""
+    X, D, tol = rng.normal(size=(600, 5)), 400, 0.02
+    Z = rk.RandomFeatures(KERNELS[kernel], D, random_state=0).fit_transform(X)
+    values, vectors = np.linalg.eigh(Z.T @ Z)
+    excesses = []
+    for Y in targets(X, rng).values():
+        model = rk.KernelRidgeRegressor(
+            KERNELS[kernel], alpha, D, solver=PCG(loss_tol=tol), random_state=0
+        ).fit(X, Y)
+        assert model.solution_.outcome in COMPLETE
+
+        def loss(weights, Y=Y):
+            return np.sum((Z @ weights - Y) ** 2, 0) + alpha * np.sum(weights**2, 0)
+
+        W = vectors @ ((vectors.T @ (Z.T @ Y)) / (values + alpha)[:, None])
+        least = np.maximum(loss(W), 0.01 * np.sum(Y**2, axis=0))
+        excess = (loss(np.atleast_2d(model.coef_).T) - loss(W)) / least
+        assert np.all(excess > -1e-9)
+        excesses.append(excess.max())
+    assert max(excesses) < 5 * tol
+    assert np.median(excesses) < 2 * tol
