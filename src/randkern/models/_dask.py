@@ -14,6 +14,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,7 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def lazily(
-    method: Callable[[Any], np.ndarray], X: Any, width: int | None, dtype: Any = float
-) -> Any:
+def lazily(method: MethodType, X: Any, width: int | None, dtype: Any = float) -> Any:
     """Return a Dask array of what an estimator's method makes of each partition."""
     da = import_extra("dask.array", _PURPOSE, "dask")
     meta = np.empty((0,) if width is None else (0, width), dtype)
@@ -209,7 +208,7 @@ def _for_workers(estimator: Any) -> Any:
 def _cluster_memory(estimator: Any) -> float:
     """Return the memory of all workers, or what this process may use without them."""
     base = import_extra("dask.base", _PURPOSE, "dask")
-    client = getattr(base.get_scheduler(), "__self__", None)
+    client: Any = getattr(base.get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
         return resolve_memory_limit(estimator.memory_limit)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern.solvers._checkpoint import Checkpoint
+from randkern.solvers._directions import normalised, orthonormal
 from randkern.solvers._solution import Outcome, Solution
 
 __all__ = ["PCG", "Operator", "Progress", "SpectralPreconditioner"]
@@ -323,10 +323,11 @@ class PCG:
         if state.preconditioner is not None:
             S = state.preconditioner.apply(S)
         # Conjugate to the last directions, of which PᵀAP = I.
-        P = _orthonormal(S - now.P @ (now.Q.T @ S))
+        P = orthonormal(S - now.P @ (now.Q.T @ S))
         if P.shape[1] == 0:
             return None
-        P, Q, largest = _normalised(P, self._product(state, P), state.precision, now)
+        Q = self._product(state, P)
+        P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
         if P.shape[1] == 0:
             return None
         step = P.T @ now.R
@@ -468,30 +469,3 @@ class _Best:
         if error < self._error:
             self._error, self._since, self.value = error, 0, X
         return self._since >= self._patience
-
-
-def _orthonormal(S: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the columns of S that are not dependent."""
-    scale = np.linalg.norm(S, axis=0)
-    S = S[:, scale > 0] / scale[scale > 0]
-    if S.shape[1] == 0:
-        return S
-    q, r, _ = scipy.linalg.qr(S, mode="economic", pivoting=True, check_finite=False)
-    diagonal = np.abs(np.diagonal(r))
-    return q[:, : int(np.sum(diagonal > 1e-10 * diagonal[0]))]
-
-
-def _normalised(
-    P: np.ndarray, Q: np.ndarray, precision: float, now: _Iterate
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Rescale P and Q = AP so that PᵀQ = I, without directions that A shrinks to noise.
-
-    A step along one of them is as long as rounding likes. Returns the largest pᵀAp so
-    far, too.
-    """
-    inner = P.T @ Q
-    values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
-    largest = max(values[-1], float(now.largest), np.finfo(float).tiny)
-    kept = values > precision * largest
-    transform = vectors[:, kept] / np.sqrt(values[kept])
-    return P @ transform, Q @ transform, largest
