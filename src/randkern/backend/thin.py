@@ -34,6 +34,10 @@ _SUMS = 512
 _ROWS = 128
 # Features that are read twice while they are in the cache.
 _CHUNK_BYTES = 2 * 2**20
+# Rows for which the sums are worth reading.
+_LEAST_CHUNK = 64
+# Rows that a thread takes at least.
+_LEAST_PART = 32
 _LARGEST = 32767.0
 # Columns of the other factor that are taken at a time.
 _SIZES = (10, 8, 4, 2, 1)
@@ -319,8 +323,9 @@ def add_gram_product(
     if n == 0 or k == 0:
         return
     flat, pitch = _flat(Z)
-    chunk = min(_ROWS, max(8, _CHUNK_BYTES // (width * Z.itemsize) // 8 * 8))
-    n_parts = min(numba.get_num_threads(), -(-n // chunk))
+    chunk = _CHUNK_BYTES // (width * Z.itemsize) // ROWS_ADDED * ROWS_ADDED
+    chunk = min(_ROWS, max(_LEAST_CHUNK, chunk))
+    n_parts = min(numba.get_num_threads(), max(1, n // _LEAST_PART))
     sums = [out] + [np.zeros_like(out) for _ in range(n_parts - 1)]
 
     def task(start: int, stop: int) -> None:
@@ -374,9 +379,7 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     bits, mask = flat.view(integer), integer(np.iinfo(integer).max)
 
     def task(start: int, stop: int) -> None:
-        _quantize(
-            flat, bits, mask, pitch, start, stop, D, target, out_pitch, scales
-        )
+        _quantize(flat, bits, mask, pitch, start, stop, D, target, out_pitch, scales)
 
     run_over_ranges(task, n, n * D)
 

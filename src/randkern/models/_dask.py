@@ -14,7 +14,6 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def lazily(method: MethodType, X: Any, width: int | None, dtype: Any = float) -> Any:
+def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     """Return a Dask array of what an estimator's method makes of each partition."""
     da = import_extra("dask.array", _PURPOSE, "dask")
     meta = np.empty((0,) if width is None else (0, width), dtype)

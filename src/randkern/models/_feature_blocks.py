@@ -18,7 +18,7 @@ __all__ = ["FeatureBlock", "FeatureBlocks", "feature_block_bytes"]
 # products that it takes part in.
 _BLOCK_BYTES = 16 * 2**20
 # Fewer rows than this cost more for the sums of the second product than they save.
-_LEAST_ROWS = 64
+_LEAST_ROWS = 128
 _MOST_ROWS = 4096
 # Scales and weights of a row that is kept.
 _EXTRA_BYTES = 24

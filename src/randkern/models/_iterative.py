@@ -24,7 +24,7 @@ from randkern.models._operators import (
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
 from randkern.models._systems import check_memory, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
 
 __all__ = [
     "HeldOutRows",
@@ -60,6 +60,8 @@ class Problem:
     stream : Stream
     error_of : callable
         The error of predictions on validation rows.
+    least_loss : float
+        See :class:`randkern.solvers.Loss`.
     report : callable
         Called after every iteration with its progress and a function that returns the
         intercepts; returning True stops.
@@ -72,6 +74,7 @@ class Problem:
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
+    least_loss: float
     report: Callable[[Progress, Callable[[], np.ndarray]], bool]
     checkpoint: Checkpoint | None = None
 
@@ -141,7 +144,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     solution = solver.solve(
         state,
         rhs,
-        loss=operator.loss_without_features,
+        loss=Loss(operator.loss_without_features, problem.least_loss),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
         checkpoint=problem.checkpoint,

@@ -69,6 +69,8 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
+    # The loss below which an iteration may stop: see randkern.solvers.Loss.
+    _least_loss: ClassVar[float] = 1e-3
     plan_: Plan | None
     kernel_: Kernel
     _statistics: NormalEquations
@@ -236,6 +238,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
             memory_limit=limit,
             stream=stream.child("solver"),
             error_of=self._error_of,
+            least_loss=self._least_loss,
             report=tell,
             checkpoint=self._checkpoint(),
         )

@@ -275,6 +275,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
     True
     """
 
+    _least_loss = 0.25
     _parameter_constraints: ClassVar = {
         **KernelRidge._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],

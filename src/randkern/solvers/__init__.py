@@ -7,7 +7,16 @@ share, and `solve(state, rhs)`, which returns a :class:`Solution`.
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
-from randkern.solvers.pcg import PCG, Progress
+from randkern.solvers.pcg import PCG, Loss, Progress
 from randkern.solvers.sgd import SGD
 
-__all__ = ["PCG", "SGD", "Checkpoint", "Cholesky", "Outcome", "Progress", "Solution"]
+__all__ = [
+    "PCG",
+    "SGD",
+    "Checkpoint",
+    "Cholesky",
+    "Loss",
+    "Outcome",
+    "Progress",
+    "Solution",
+]

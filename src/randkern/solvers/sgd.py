@@ -128,7 +128,7 @@ class SGD:
         None: where larger batches no longer allow longer steps, from 256 to 4,096.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a twentieth of the number of
-        features, at most 1,000. 0 uses none.
+        features, at most 600. 0 uses none.
     callback : callable, optional
         Called with a :class:`Progress` after every epoch; its residual is not a
         number. Returning True stops.
