@@ -22,8 +22,8 @@ _LEAST_GAIN = 1e-5
 _MOST_RANK = 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# The decrease of the loss is taken for a geometric series from so many iterations
-# on, of the largest ratio seen over up to so many.
+# The decrease of the loss is taken for a geometric series, of the largest ratio seen
+# over so many iterations.
 _SERIES, _LONGEST = 3, 5
 # The residual of the recurrence may be smaller than the true one by this factor.
 _UNTRUE = 100.0
@@ -433,7 +433,7 @@ class _Iterate:
         now = np.maximum(now, loss.least * first)
         # The slowest decrease of late: decreases come in bursts.
         ratio = np.zeros(len(last))
-        for length in range(1, min(_LONGEST, len(self.gains) - 1) + 1):
+        for length in range(_SERIES, min(_LONGEST, len(self.gains) - 1) + 1):
             before = np.maximum(self.gains[-1 - length], 1e-300)
             ratio = np.maximum(ratio, (last / before) ** (1 / length))
         ratio = np.minimum(ratio, 0.98)
