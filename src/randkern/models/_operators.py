@@ -171,7 +171,8 @@ class FeatureOperator:
         gram = np.zeros((n_samples, n_samples))
         for columns in row_blocks(self.size, _COLUMNS):
             cpu.add_gram(self._sampled(sample.X, columns, root).T, gram)
-        values, vectors = _leading(gram, rank)
+        # Sums of products in single precision have no digits for more.
+        values, vectors = _leading(gram.astype(self.parts.dtype), rank)
         transform = (vectors / np.sqrt(values)).astype(self.parts.dtype)
         basis = np.empty((self.size, len(values)), self.parts.dtype)
         for columns in row_blocks(self.size, _COLUMNS):
