@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -26,14 +27,27 @@ KERNEL = rk.Gaussian(2.0)
 SOLVERS = {"cholesky": "cholesky", "pcg": PCG(tol=1e-9)}
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextmanager
+def two_workers():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cluster = distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         )
     with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with two_workers() as client:
+        yield client
+
+
+@pytest.fixture
+def mortal():
+    """A cluster of one test's own, which may lose a worker."""
+    with two_workers() as client:
         yield client
 
 
@@ -307,10 +321,10 @@ class Slow:
 
 
 @pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
-def test_a_worker_killed_during_conjugate_gradients(client, kept, table, monkeypatch):
+def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
     monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", kept)
     X, y = table
-    killer = Slow(client)
+    killer = Slow(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
     model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
     model.fit(da.from_array(X, chunks=(60, -1)), y)
@@ -318,7 +332,6 @@ def test_a_worker_killed_during_conjugate_gradients(client, kept, table, monkeyp
     with pytest.raises(ProcessLookupError):
         os.kill(killer.killed, 0)
     assert_alike(model, local)
-    client.wait_for_workers(2, timeout=60)
 
 
 def slowly(X):
@@ -326,7 +339,7 @@ def slowly(X):
     return X
 
 
-def test_a_worker_killed_while_it_sums(client, table):
+def test_a_worker_killed_while_it_sums(mortal, table):
     """In a direct fit, which runs in another thread."""
     X, y = table
     distant = da.from_array(X, chunks=(40, -1)).map_blocks(slowly, dtype=X.dtype)
@@ -342,11 +355,10 @@ def test_a_worker_killed_while_it_sums(client, table):
     thread = threading.Thread(target=fit)
     thread.start()
     time.sleep(0.6)
-    victim = next(iter(client.run(os.getpid).values()))
+    victim = next(iter(mortal.run(os.getpid).values()))
     assert thread.is_alive()
     os.kill(victim, signal.SIGKILL)
     thread.join(timeout=60)
     assert not thread.is_alive()
     assert not failed
     assert_alike(model, regressor().fit(X, y))
-    client.wait_for_workers(2, timeout=60)

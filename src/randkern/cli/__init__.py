@@ -25,9 +25,10 @@ def main() -> None:
     try:
         app = _build_app()
     except ModuleNotFoundError as error:
-        if error.name not in {"typer", "rich"}:
+        package = (error.name or "").partition(".")[0]
+        if package not in {"typer", "rich"}:
             raise
-        sys.stderr.write(_MISSING_EXTRA.format(name=error.name))
+        sys.stderr.write(_MISSING_EXTRA.format(name=package))
         sys.exit(1)
     app()
 
