@@ -45,6 +45,7 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "kernels.stationary": (
         *("Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"),
     ),
+    "models._iterative": ("StreamingFit",),
     "models._systems": ("NormalEquations",),
     "models.ridge_cv": ("KernelRidgeClassifierCV", "KernelRidgeRegressorCV"),
     "models.ridge": ("KernelRidgeClassifier", "KernelRidgeRegressor"),
@@ -57,7 +58,8 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "projections.roots": ("Roots",),
     "projections.structured": ("Structured",),
     "solvers._solution": ("Solution",),
-    "solvers.pcg": ("PCG",),
+    "solvers.pcg": ("PCG", "SpectralPreconditioner"),
+    "solvers.sgd": ("SGD", "SGDState"),
 }
 # Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
 # trusts by itself.
