@@ -42,7 +42,7 @@ class Contender:
     ----------
     family : {"gaussian", "optical"}
         The Gaussian kernel of lengthscale √d, or the optical kernel.
-    library : {"randkern", "scikit-learn", "numpy"}
+    package : {"randkern", "scikit-learn", "numpy"}
     method : str
         A projection's name for randkern, otherwise ``"RBFSampler"`` or
         ``"two products"``.
@@ -61,7 +61,7 @@ class Contender:
     """
 
     family: str
-    library: str
+    package: str
     method: str
     dtype: str
     degree: float = 2.0
@@ -69,19 +69,19 @@ class Contender:
     @property
     def label(self) -> str:
         """Short name, unique within a family."""
-        if self.library == "randkern":
+        if self.package == "randkern":
             return self.method
         return f"{self.method} {self.dtype}"
 
     def build(self, d: int, n_components: int, seed: int) -> FeatureMap:
         """Return the unfitted feature map, `n_components` columns from `d`."""
-        if self.library == "scikit-learn":
+        if self.package == "scikit-learn":
             from sklearn.kernel_approximation import RBFSampler
 
             return RBFSampler(
                 gamma=1 / (2 * d), n_components=n_components, random_state=seed
             )
-        if self.library == "numpy":
+        if self.package == "numpy":
             return TwoProducts(n_components, self.degree, seed)
         kernel: Any = (
             randkern.Gaussian(lengthscale=math.sqrt(d))
@@ -98,13 +98,13 @@ class Contender:
         Zero for the projections that keep none.
         """
         # Pairs take half as many rows as columns; complex rows count twice.
-        pairs = self.library == "randkern" and self.family == "gaussian"
+        pairs = self.package == "randkern" and self.family == "gaussian"
         rows = -(-n_components // 2) if pairs else n_components
         entries = rows * d * (2 if self.family == "optical" else 1)
         single = 4 if self.dtype == "float32" else 8
-        if self.library == "scikit-learn":  # drawn in float64, then converted
+        if self.package == "scikit-learn":  # drawn in float64, then converted
             return entries * (12 if self.dtype == "float32" else 8)
-        if self.library == "numpy" or self.method == "dense":
+        if self.package == "numpy" or self.method == "dense":
             return entries * single
         if self.method == "orthogonal":  # float64, and the blocks' QR beside it
             return entries * (8 + single) + 3 * 8 * d * min(d, rows)

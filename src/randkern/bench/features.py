@@ -261,7 +261,7 @@ class _Problem:
         size = np.dtype(contender.dtype).itemsize
         matrix = contender.matrix_bytes(self.d, self.n_components)
         # One array beside the output: NumPy's second product.
-        outputs = 2 if contender.library == "numpy" else 1
+        outputs = 2 if contender.package == "numpy" else 1
         arrays = (self.n * self.d + outputs * self.n * self.n_components) * size
         if matrix + arrays <= self.memory_limit:
             return None
@@ -317,19 +317,19 @@ def _run_family(
             except ValueError as error:  # a law or a width that it cannot draw
                 reason = str(error)
         if reason is not None:
-            twice = in_place and contender.library == "randkern"
+            twice = in_place and contender.package == "randkern"
             rounds = repeats * (2 if twice else 1)
             steps.next(f"{contender.family}, {label}: skipped", rounds)
             note = {"family": contender.family, "method": label, "reason": reason}
             skipped.append(note)
             continue
         calls[label] = partial(feature_map.transform, X)
-        if in_place and contender.library == "randkern":
+        if in_place and contender.package == "randkern":
             if out is None:
                 out = np.zeros((problem.n, problem.n_components), dtype=np.float32)
             calls[label + _IN_PLACE] = partial(evaluate, feature_map.plan_, X, out=out)
         record: dict[str, Any] = {"family": contender.family, "method": label}
-        record |= {"library": contender.library, "dtype": contender.dtype}
+        record |= {"library": contender.package, "dtype": contender.dtype}
         timed[label] = (contender, record | {"fit_seconds": seconds})
 
     def report(label: str) -> None:
@@ -386,7 +386,7 @@ def _bound(contender: Contender, bounds: dict[str, float]) -> float | None:
     if contender.method in _WITHOUT_PRODUCT:
         return bounds["write_new_ns"]
     products = 2.0 if contender.family == "optical" else 1.0
-    if contender.library == "randkern" and contender.family == "gaussian":
+    if contender.package == "randkern" and contender.family == "gaussian":
         products = 0.5  # one frequency gives a cosine and a sine
     return max(bounds["write_new_ns"], products * bounds["product_ns"])
 
@@ -413,7 +413,7 @@ def _add_processes(
         record["first_call_seconds"] = measured.first_call_seconds
     if cold:
         steps.next(f"{what}: cold first call")
-        if contender.library == "randkern":  # the peers compile nothing
+        if contender.package == "randkern":  # the peers compile nothing
             measured = measure_afresh(
                 contender, *sizes, seed=problem.seed, first_call_only=True, cold=True
             )

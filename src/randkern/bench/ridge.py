@@ -358,7 +358,7 @@ def _attempt(
         "family": contender.family,
         "method": contender.method,
         "label": contender.label,
-        "library": contender.library,
+        "library": contender.package,
         "n_components": contender.n_components,
         "seed": contender.seed,
         "test_accuracy": 1.0 - measured["test_error"],

@@ -39,7 +39,7 @@ class RidgeContender:
     --------
     >>> from randkern.bench.ridge_contenders import RidgeContender
     >>> contender = RidgeContender("RBFSampler", "gaussian", 1000)
-    >>> contender.label, contender.library
+    >>> contender.label, contender.package
     ('RBFSampler + RidgeClassifier', 'scikit-learn')
     """
 
@@ -54,7 +54,7 @@ class RidgeContender:
     seed: int = 0
 
     @property
-    def library(self) -> str:
+    def package(self) -> str:
         """Whose features they are."""
         if self.method in SOLVERS:
             return "randkern"
