@@ -27,11 +27,13 @@ _PUBLIC: dict[str, str] = {
         ),
         ".kernels",
     ),
+    "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
     "RowBlocks": ".blocks",
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (
+            "GaussianProcessRegressor",
             "KernelRidgeClassifier",
             "KernelRidgeClassifierCV",
             "KernelRidgeRegressor",
@@ -44,7 +46,7 @@ _PUBLIC: dict[str, str] = {
         ".sizing",
     ),
 }
-_MODULES = ("datasets", "exceptions", "kernels", "solvers")
+_MODULES = ("datasets", "exceptions", "kernels", "optics", "solvers")
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 

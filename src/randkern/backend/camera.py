@@ -1,0 +1,180 @@
+"""What a camera makes of light: noise, rounding and saturation; and back.
+
+The noise of a count is a function of the key, its frame and its pixel, by the
+counter-based generator of :mod:`randkern.backend.counter`: the counts are the same
+bits however frames and pixels are divided among calls and threads.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from randkern.backend.counter import LAWS, _fill
+from randkern.backend.rows import input_rows, output_rows
+from randkern.backend.threads import run_over_ranges
+
+__all__ = ["expose", "look_up"]
+
+# Pixels that are worked on together, in the first cache.
+_TILE = 4096
+_NANOSECONDS_A_COUNT = 2.5
+_COUNTS = (np.uint8, np.uint16)
+
+
+@njit(nogil=True, cache=True)
+def _expose(key, law, frame, pixel, intensity, stride, camera, out, out_stride, shape):
+    gain, read_variance, shot_noise, full_scale = camera
+    noisy = read_variance > 0 or shot_noise > 0
+    zero = np.float32(0.0)
+    noise = np.zeros(_TILE, dtype=np.float32)
+    for i in range(shape[0]):
+        for start in range(0, shape[1], _TILE):
+            n = min(_TILE, shape[1] - start)
+            if noisy:
+                _fill(key, law, frame + i, pixel + start, noise, n, 1, n)
+            light = intensity[i * stride + start : i * stride + start + n]
+            counts = out[i * out_stride + start : i * out_stride + start + n]
+            for j in range(n):
+                mean = gain * light[j]
+                sd = math.sqrt(read_variance + shot_noise * mean)
+                value = np.rint(mean + sd * noise[j])
+                counts[j] = np.int32(min(max(value, zero), full_scale))
+
+
+def expose(
+    intensity: np.ndarray,
+    *,
+    gain: float,
+    read_noise: float,
+    shot_noise: float,
+    full_scale: int,
+    key: int,
+    frame: int,
+    pixel: int,
+    out: np.ndarray,
+) -> None:
+    r"""Write the counts of a camera that sees some light.
+
+    .. math:: out_{ij} = \mathrm{clip}\bigl(\mathrm{round}(g I_{ij}
+              + \sqrt{r^2 + s\,g I_{ij}}\; z_{ij}),\, 0,\, \text{full scale}\bigr)
+
+    with standard normal :math:`z_{ij}`.
+
+    Parameters
+    ----------
+    intensity : ndarray of float32, shape (n, m)
+        I ≥ 0.
+    gain : float
+        g, counts a unit of intensity.
+    read_noise : float
+        r, standard deviation of the noise without light, in counts.
+    shot_noise : float
+        s, variance of the noise of the light a count of it: one over the number
+        of electrons that make a count.
+    full_scale : int
+        The largest count.
+    key : int
+        Names the noise; 0 <= key < 2^64.
+    frame, pixel : int
+        Position of ``out[0, 0]`` in the endless matrix of noise.
+    out : ndarray of uint8 or uint16, shape (n, m)
+
+    Notes
+    -----
+    The number of electrons is a Poisson variable; its normal approximation is
+    within the rounding of a count from a few dozen electrons a count on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.camera import expose
+    >>> out = np.empty((1, 3), dtype=np.uint8)
+    >>> light = np.array([[0.0, 1.0, 100.0]], dtype=np.float32)
+    >>> expose(light, gain=10.4, read_noise=0.0, shot_noise=0.0, full_scale=255,
+    ...        key=0, frame=0, pixel=0, out=out)
+    >>> out
+    array([[  0,  10, 255]], dtype=uint8)
+    """
+    if out.dtype not in _COUNTS or out.shape != intensity.shape:
+        raise ValueError(
+            f"out must be uint8 or uint16 of shape {intensity.shape}, got {out.dtype} "
+            f"of shape {out.shape}."
+        )
+    if not 0 < full_scale <= np.iinfo(out.dtype).max:
+        raise ValueError(f"full_scale={full_scale} does not fit {out.dtype}.")
+    if out.size == 0:
+        return
+    numbers = (gain, read_noise * read_noise, shot_noise, full_scale)
+    camera = tuple(np.float32(number) for number in numbers)
+    n, m = out.shape
+
+    def task(rows: slice, columns: slice) -> None:
+        part = out[rows, columns]
+        light = input_rows(intensity[rows, columns], np.dtype(np.float32))
+        origin = frame + rows.start, pixel + columns.start
+        target = output_rows(part)
+        _expose(
+            np.uint64(key), LAWS["normal"], *origin, *light, camera, *target, part.shape
+        )
+
+    _divide(task, n, m, _NANOSECONDS_A_COUNT * out.size)
+
+
+def _divide(task, n: int, m: int, nanoseconds: float) -> None:
+    """Run a task on ranges of rows, or of columns where rows are few."""
+    if n >= 16:
+        run_over_ranges(lambda a, b: task(slice(a, b), slice(0, m)), n, nanoseconds)
+    else:
+        run_over_ranges(
+            lambda a, b: task(slice(0, n), slice(a, b)), m, nanoseconds, _TILE
+        )
+
+
+@njit(nogil=True, cache=True)
+def _look_up(counts, stride, table, out, out_stride, shape):
+    last = np.int64(table.shape[0] - 1)
+    for i in range(shape[0]):
+        row = counts[i * stride : i * stride + shape[1]]
+        target = out[i * out_stride : i * out_stride + shape[1]]
+        for j in range(shape[1]):
+            target[j] = table[min(np.int64(row[j]), last)]
+
+
+def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+    """Write the table's value for every count.
+
+    Parameters
+    ----------
+    counts : ndarray of uint8 or uint16, shape (n, m)
+        Counts beyond the table take its last value.
+    table : ndarray of float32, one-dimensional
+    out : ndarray of float32, shape (n, m)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.camera import look_up
+    >>> out = np.empty((1, 2), dtype=np.float32)
+    >>> look_up(np.array([[2, 0]], np.uint8), np.array([0, 1, 4], np.float32), out)
+    >>> out
+    array([[4., 0.]], dtype=float32)
+    """
+    if counts.dtype not in _COUNTS or counts.shape != out.shape:
+        raise ValueError(
+            f"counts must be uint8 or uint16 of the shape of out, {out.shape}, got "
+            f"{counts.dtype} of shape {counts.shape}."
+        )
+    if out.size == 0:
+        return
+    if table.size == 0:
+        raise ValueError("the table is empty.")
+    n, m = out.shape
+    table = np.ascontiguousarray(table, dtype=np.float32)
+
+    def task(rows: slice, columns: slice) -> None:
+        part = out[rows, columns]
+        source = input_rows(counts[rows, columns], counts.dtype)
+        _look_up(*source, table, *output_rows(part), part.shape)
+
+    _divide(task, n, m, 0.7 * out.size)

@@ -1,0 +1,267 @@
+"""Counts of a camera: kept in files, and turned into features."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.lib import format as npy
+
+from randkern._files import atomic_write
+from randkern._validation import check_positive
+from randkern.backend.camera import look_up
+from randkern.blocks import RowBlocks, row_blocks, rows_within
+
+__all__ = ["acquire", "count_blocks", "count_features", "mean_count_per_bit"]
+
+# Counts, and features, that are in memory at a time.
+_BLOCK_BYTES = 32 * 2**20
+
+
+def count_features(
+    counts: Any, *, scale: float, degree: float = 2.0, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the features (counts/scale)^(degree/2)/√D.
+
+    Parameters
+    ----------
+    counts : array of shape (n, D)
+        Intensities, proportional to |Ux|²; integers or floats, not negative.
+    scale : float
+        The mean of counts/‖x‖², from :func:`mean_count_per_bit`.
+    degree : float, default=2
+        m > 0.
+    out : ndarray of float32, shape (n, D), optional
+
+    Returns
+    -------
+    ndarray of float32, shape (n, D)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.optics import count_features
+    >>> counts = np.array([[0, 10, 20, 40]], dtype=np.uint8)
+    >>> count_features(counts, scale=10.0, degree=4)
+    array([[0. , 0.5, 2. , 8. ]], dtype=float32)
+    """
+    counts = np.asarray(counts)
+    if counts.ndim != 2:
+        raise ValueError(f"counts must have two dimensions, got {counts.ndim}.")
+    check_positive("scale", scale)
+    check_positive("degree", degree)
+    if out is None:
+        out = np.empty(counts.shape, dtype=np.float32)
+    root = math.sqrt(counts.shape[1])
+    if counts.dtype in (np.uint8, np.uint16):
+        values = np.arange(np.iinfo(counts.dtype).max + 1, dtype=np.float64)
+        table = (values / scale) ** (degree / 2) / root
+        look_up(counts, table.astype(np.float32), out)
+        return out
+    np.maximum(counts, 0, out=out, casting="unsafe")
+    out *= np.float32(1 / scale)
+    if degree != 2:
+        np.power(out, np.float32(degree / 2), out=out)
+    out *= np.float32(1 / root)
+    return out
+
+
+def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
+    """Return the mean of |Ux|²/‖x‖² in counts, over rows and outputs.
+
+    Parameters
+    ----------
+    counts : array of shape (n, D)
+    n_lit : array of shape (n,)
+        Lit bits of every row, ‖x‖². Rows without any are left out.
+
+    Raises
+    ------
+    ValueError
+        If no row has a lit bit, or the camera saw no light.
+
+    Examples
+    --------
+    >>> from randkern.optics import mean_count_per_bit
+    >>> mean_count_per_bit([[8, 12], [30, 10], [0, 0]], [5, 10, 0])
+    2.0
+    """
+    counts, n_lit = np.asarray(counts), np.asarray(n_lit, dtype=np.float64)
+    if n_lit.shape != counts.shape[:1]:
+        raise ValueError(
+            f"n_lit must have shape ({len(counts)},), one number a row, got "
+            f"{n_lit.shape}."
+        )
+    lit = n_lit > 0
+    if not lit.any():
+        raise ValueError("no row has a lit bit: there is nothing to calibrate on.")
+    means = counts.mean(axis=1, dtype=np.float64)[lit]
+    scale = float(np.mean(means / n_lit[lit]))
+    if not 0 < scale < math.inf:
+        raise ValueError(
+            f"the mean count is {means.mean()}: the camera sees no light; use a longer "
+            "exposure, or exposure='auto'."
+        )
+    return scale
+
+
+def count_blocks(
+    counts: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    scale: float,
+    degree: float = 2.0,
+    block_rows: int | None = None,
+) -> RowBlocks:
+    """Return stored counts as blocks of features, for fits out of core.
+
+    Parameters
+    ----------
+    counts : array or memory map of shape (n, D)
+        As :func:`acquire` writes them. Blocks are read, and their features made,
+        when they are needed.
+    y, sample_weight : arrays of n rows, optional
+    scale, degree : float
+        See :func:`count_features`.
+    block_rows : int, optional
+        Rows a block; by default those whose features take 32 MB.
+
+    Returns
+    -------
+    RowBlocks
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
+    >>> X = np.random.default_rng(0).random((200, 80)) < 0.4
+    >>> counts = SimulatedOPU(50, random_state=0).transform(X)
+    >>> scale = mean_count_per_bit(counts, X.sum(axis=1))
+    >>> rows = count_blocks(counts, X[:, 0], scale=scale, degree=4)
+    >>> model = rk.KernelRidgeClassifier(rk.Linear(), n_components=50).fit(rows)
+    >>> model.n_features_in_
+    50
+    """
+    n, width = counts.shape
+    if block_rows is None:
+        block_rows = rows_within(_BLOCK_BYTES, 4 * width)
+    stored = RowBlocks.from_arrays(counts, y, sample_weight, block_rows=block_rows)
+    check_positive("scale", scale)
+    check_positive("degree", degree)
+    return RowBlocks(_FeatureBlocks(stored, float(scale), float(degree)), n_rows=n)
+
+
+@dataclass(frozen=True, eq=False)
+class _FeatureBlocks:
+    """Blocks of features of stored counts; starts anew whenever it is iterated."""
+
+    stored: RowBlocks
+    scale: float
+    degree: float
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for block in self.stored:
+            parts = [count_features(block.X, scale=self.scale, degree=self.degree)]
+            if block.y is not None:
+                parts.append(block.y)
+                if block.sample_weight is not None:
+                    parts.append(block.sample_weight)
+            yield tuple(parts)
+
+
+def acquire(
+    device: Any,
+    X: Any,
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int | None], Any] | None = None,
+) -> np.ndarray:
+    """Write a device's counts for rows of bits to a file, block by block.
+
+    Parameters
+    ----------
+    device : OpticalDevice
+        Any; one that is not set up yet is set up by its first block.
+    X : array, CSR matrix, RowBlocks, or iterable of arrays
+        Rows of 0 and 1; of :class:`randkern.RowBlocks`, only X is read.
+    path : path
+        The file, in NumPy's format. One that is there is replaced, once the new
+        one is complete.
+    progress : callable, optional
+        Called after every block with the numbers of rows written and of all rows
+        (None if unknown).
+
+    Returns
+    -------
+    ndarray of shape (n, n_components)
+        The counts, as a read-only memory map.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from randkern.optics import SimulatedOPU, acquire
+    >>> X = np.random.default_rng(0).random((6, 70)) < 0.5
+    >>> device = SimulatedOPU(100, random_state=0).calibrate(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     counts = acquire(device, X, folder + "/counts.npy")
+    ...     bool((counts == device.transform(X, frame=0)).all())
+    True
+    """
+    n_expected = _number_of_rows(X)
+    n_rows, dtype, width = 0, np.dtype(np.uint8), int(device.n_components)
+    with atomic_write(Path(path)) as file:
+        # The header leaves room for the number of rows, which comes last.
+        _write_header(file, dtype, 0, width)
+        for block in _bit_blocks(X, width):
+            counts = np.ascontiguousarray(device.transform(block))
+            if n_rows == 0:
+                dtype = counts.dtype
+                file.seek(0)
+                start = _write_header(file, dtype, 0, width)
+            file.write(counts.data)
+            n_rows += len(counts)
+            if progress is not None:
+                progress(n_rows, n_expected)
+        if n_rows == 0:
+            raise ValueError("X has no rows.")
+        file.seek(0)
+        if _write_header(file, dtype, n_rows, width) != start:
+            raise RuntimeError("the header of the file has grown over its rows.")
+    return np.load(path, mmap_mode="r")
+
+
+def _number_of_rows(X: Any) -> int | None:
+    if isinstance(X, RowBlocks):
+        return X.n_rows
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape else None
+
+
+def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
+    """Yield blocks of rows whose counts take some megabytes."""
+    most_rows = rows_within(_BLOCK_BYTES, n_components)
+    blocks: Iterable[Any] = [X] if hasattr(X, "shape") else X
+    for block in blocks:
+        rows = block.X if isinstance(X, RowBlocks) else block
+        rows = rows.tocsr() if sp.issparse(rows) else rows
+        rows = rows.to_numpy() if hasattr(rows, "to_numpy") else rows
+        for part in row_blocks(rows.shape[0], most_rows):
+            yield rows[part]
+
+
+def _write_header(file: Any, dtype: np.dtype, n_rows: int, width: int) -> int:
+    """Write the header of an array of so many rows; return where they begin."""
+    described = {
+        "descr": npy.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": (n_rows, width),
+    }
+    npy.write_array_header_1_0(file, described)
+    return int(file.tell())

@@ -1,0 +1,440 @@
+"""An optical processing unit, simulated as the device that it is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from randkern._random import root_stream
+from randkern._validation import (
+    Rows,
+    check_choice,
+    check_count,
+    check_positive,
+)
+from randkern.backend.camera import expose
+from randkern.backend.counter import random_matrix
+from randkern.optics._bits import check_bits, count_lit
+from randkern.optics._scattering import ScatteringMedium
+from randkern.optics.counts import acquire
+from randkern.optics.mirrors import MirrorLayout
+
+__all__ = ["OpticalDevice", "Settings", "SimulatedOPU"]
+
+# Counts of an 8-bit reading that a lit mirror gives in a microsecond, on average: a
+# choice that keeps rows of which a twentieth of the bits or more is lit within the
+# nominal exposure.
+_RESPONSIVITY = 8e-7
+_EIGHT_BITS = 255
+_READOUT_MICROSECONDS = 100.0
+_FRAME_MICROSECONDS = 500.0
+_WATTS = 30.0
+# Frames of the anchor alone that are averaged in linear mode.
+_ANCHOR_FRAMES = 16
+
+
+@runtime_checkable
+class OpticalDevice(Protocol):
+    """What :class:`OpticalFeatures` asks of a device.
+
+    A device may also have an attribute ``settings`` that calibration changes and
+    that can be set again: features then restore what they were fitted with.
+    """
+
+    @property
+    def n_components(self) -> int:
+        """Number of outputs, D."""
+
+    def calibrate(self, X: Any) -> Any:
+        """Prepare for rows of bits like those of X."""
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return intensities, proportional to |Ux|², of rows of bits."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What calibration sets on a device.
+
+    Attributes
+    ----------
+    n_features : int
+        Bits a row; None before the first row.
+    exposure : float
+        Microseconds; None before the first row.
+    mean_lit : float
+        Lit bits of the mean row that it was calibrated on.
+    """
+
+    n_features: int | None = None
+    exposure: float | None = None
+    mean_lit: float = 1.0
+
+
+class SimulatedOPU:
+    """An optical processing unit: binary rows in, counts of a camera out.
+
+    Bits light up macro-pixels of a micromirror device, a scattering medium mixes
+    the light, and a camera counts |Ux|² with U complex Gaussian:
+
+        counts = clip(round(g|Ux|² + noise), 0, full scale).
+
+    It is hardware, not an estimator: `clone` returns it unchanged, it has one
+    transmission matrix for its lifetime, and it counts the frames it has shown.
+    Frame f has noise of its own at every pixel, so that reading the same rows again
+    gives other counts; the same frames again (`frame`, `reset`) give the same ones.
+
+    Parameters
+    ----------
+    n_components : int
+        D, the number of outputs.
+    bits : int, default=8
+        Bits of a count, 1 to 16: uint8 up to 8, uint16 beyond.
+    exposure : "auto" or float, default="auto"
+        Microseconds. "auto": :meth:`calibrate`, or the first acquisition, sets it
+        such that the mean count is `level` of full scale; the more bits are lit,
+        the shorter.
+    level : float, default=1/16
+        16 counts of 255. Intensities are exponentially distributed: of a row of
+        the mean brightness one count in e^(1/level), nine million, saturates.
+    read_noise : float, default=0.2
+        Standard deviation without light, in units of 1/255 of full scale.
+    shot_noise : float, default=0.024
+        Variance per unit of light, in the same units: 42 electrons each. At 10
+        counts of 255 the defaults give a standard deviation of 0.53, or 0.6 with
+        rounding, as published raw outputs have it.
+    projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
+        How the matrix is simulated. "auto": structured from 64 bits a row on, and
+        below that streamed: independent entries, made again whenever needed. Neither
+        stores the matrix, whatever the number of outputs.
+    random_state : int, generator or None, default=None
+        Names the device: its matrix and its noise.
+
+    Attributes
+    ----------
+    settings : Settings
+        What :meth:`calibrate` has set; may be set again.
+    frame : int
+        Number of frames shown, and of the next one.
+
+    Notes
+    -----
+    A macro-pixel of k mirrors gives k times the light of one mirror: a gain common
+    to all bits, which enters the exposure and not the law of U
+    (:class:`MirrorLayout`).
+
+    Counts of structured projections are the same bits whatever the blocks and
+    threads; those of the others go through matrix products, so that one count in
+    some 10⁵ may differ by one.
+
+    References
+    ----------
+    Ohana et al. 2020, "Kernel computations from large-scale random features obtained
+    by optical processing units", section 2; Saade et al. 2016, "Random projections
+    through multiple optical scattering".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.optics import SimulatedOPU
+    >>> X = np.random.default_rng(0).random((5, 100)) < 0.5
+    >>> device = SimulatedOPU(1000, random_state=0)
+    >>> counts = device.transform(X)
+    >>> counts.shape, counts.dtype, round(float(counts.mean()))
+    ((5, 1000), dtype('uint8'), 16)
+    >>> bool((device.transform(X) == counts).all())
+    False
+    >>> bool((device.transform(X, frame=0) == counts).all())
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        bits: int = 8,
+        exposure: Any = "auto",
+        level: float = 1 / 16,
+        read_noise: float = 0.2,
+        shot_noise: float = 0.024,
+        projection: str = "auto",
+        random_state: Any = None,
+    ):
+        self.n_components = check_count("n_components", n_components)
+        self.bits = check_count("bits", bits)
+        if bits > 16:
+            raise ValueError(f"bits must be at most 16, got {bits}.")
+        if not (isinstance(exposure, str) and exposure == "auto"):
+            exposure = check_positive("exposure", exposure)
+        self.exposure = exposure
+        self.level = check_positive("level", level)
+        self.read_noise = check_positive("read_noise", read_noise, zero=True)
+        self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
+        self.projection = check_choice(
+            "projection",
+            projection,
+            ("auto", "structured", "streamed", "dense", "orthogonal"),
+        )
+        self._stream = root_stream(random_state)
+        self._medium = ScatteringMedium(
+            self.n_components, self.projection, self._stream.child("matrix")
+        )
+        self.settings = Settings()
+        self.frame = 0
+
+    def __sklearn_clone__(self) -> SimulatedOPU:
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"SimulatedOPU({self.n_components}, bits={self.bits}, "
+            f"projection={self.projection!r})"
+        )
+
+    # -- setting up ---------------------------------------------------------
+
+    @property
+    def full_scale(self) -> int:
+        """The largest count."""
+        return 2**self.bits - 1
+
+    @property
+    def layout(self) -> MirrorLayout:
+        """How the bits of the rows it is set up for lie on the mirrors."""
+        return MirrorLayout(self._ready().n_features or 1)
+
+    @property
+    def gain(self) -> float:
+        """Mean count of a row per lit bit, g."""
+        return self._gain(self._ready())
+
+    def _gain(self, settings: Settings) -> float:
+        mirrors = MirrorLayout(settings.n_features or 1).mirrors_per_bit
+        light = _RESPONSIVITY * mirrors * (settings.exposure or 0.0)
+        return light * self._unit
+
+    @property
+    def _unit(self) -> float:
+        """Counts of 1/255 of full scale, the unit of the noise."""
+        return self.full_scale / _EIGHT_BITS
+
+    def _ready(self) -> Settings:
+        if self.settings.n_features is None:
+            raise ValueError(
+                "the device does not know yet how many bits a row has; call "
+                "calibrate(X) or transform(X) first."
+            )
+        return self.settings
+
+    def calibrate(self, X: Any) -> SimulatedOPU:
+        """Lay the mirrors out for rows like those of X, and set the exposure.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
+
+        Returns
+        -------
+        SimulatedOPU
+            The device.
+        """
+        X = check_bits(X)
+        self.settings = self._settings_for(X)
+        return self
+
+    def _settings_for(self, X: Rows) -> Settings:
+        layout = MirrorLayout(X.shape[1])
+        lit = count_lit(X)
+        mean_lit = float(lit.mean()) or 1.0
+        exposure = self.exposure
+        if exposure == "auto":
+            light = _RESPONSIVITY * layout.mirrors_per_bit * mean_lit
+            exposure = self.level * _EIGHT_BITS / light
+        return Settings(X.shape[1], float(exposure), mean_lit)
+
+    def reset(self, frame: int = 0) -> None:
+        """Count frames from `frame` on: the noise that follows repeats."""
+        self.frame = int(frame)
+
+    def _take_frames(self, n_frames: int, frame: int | None) -> int:
+        """Return the first of `n_frames` frames, the next ones unless named."""
+        if frame is None:
+            frame, self.frame = self.frame, self.frame + n_frames
+        elif frame < 0:
+            raise ValueError(f"frame must not be negative, got {frame}.")
+        return int(frame)
+
+    # -- acquisition --------------------------------------------------------
+
+    def transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:
+        """Return the camera's counts for rows of bits.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1 (of any dtype), shape (n, n_features)
+        frame : int, optional
+            Number of the frame that shows the first row, for its noise. By default
+            the next one, and the device goes on counting from there.
+
+        Returns
+        -------
+        ndarray of uint8 (uint16 for more than 8 bits), shape (n, n_components)
+
+        Raises
+        ------
+        ValueError
+            If X holds anything but 0 and 1, or has another width than the rows that
+            the device is set up for, or more columns than there are mirrors.
+        """
+        X = check_bits(X, self.settings.n_features)
+        if self.settings.n_features is None:
+            self.settings = self._settings_for(X)
+        first = self._take_frames(X.shape[0], frame)
+        dtype = np.uint8 if self.bits <= 8 else np.uint16
+        out = np.empty((X.shape[0], self.n_components), dtype=dtype)
+        for rows, columns, intensity in self._medium.intensities(X):
+            self._expose(
+                intensity, self.gain, first + rows.start, columns, out[rows, columns]
+            )
+        return out
+
+    def _expose(
+        self,
+        intensity: np.ndarray,
+        gain: float,
+        frame: int,
+        columns: slice,
+        out: np.ndarray,
+    ) -> None:
+        expose(
+            intensity,
+            gain=gain,
+            read_noise=self.read_noise * self._unit,
+            shot_noise=self.shot_noise * self._unit,
+            full_scale=self.full_scale,
+            key=self._stream.child("noise").key,
+            frame=frame,
+            pixel=columns.start,
+            out=out,
+        )
+
+    def linear_transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:
+        """Return a linear projection, by interference with an anchor.
+
+        An anchor r on mirrors of its own gives
+
+            |U(x + r)|² − |Ux|² − |Ur|² = 2 Re(conj(Ur)·Ux);
+
+        divided by √2·|Ur|, which is measured, this is Wx with W of independent
+        entries N(0, 1), up to the noise of the camera. (Undivided, the entries of W
+        would have a Laplace law in place of the normal one.)
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
+        frame : int, optional
+            See :meth:`transform`.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, n_components)
+
+        Notes
+        -----
+        It takes two frames a row, and 16 of the anchor alone, which has as many lit
+        bits as the mean row that the device was calibrated on; the exposure is half
+        that of :meth:`transform`, since there is twice the light.
+        """
+        X = check_bits(X, self.settings.n_features)
+        if self.settings.n_features is None:
+            self.settings = self._settings_for(X)
+        n = X.shape[0]
+        first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
+        gain = self.gain / 2
+        out = np.empty((n, self.n_components), dtype=np.float32)
+        for rows, columns, real, imag in self._medium.fields(X):
+            anchor = self._anchor(columns)
+            alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
+            reference = self._counts(alone, gain, first, columns).mean(axis=0)
+            start = first + _ANCHOR_FRAMES + rows.start
+            apart = self._counts(real * real + imag * imag, gain, start, columns)
+            real += anchor.real
+            imag += anchor.imag
+            both = real * real + imag * imag
+            joint = self._counts(both, gain, start + n, columns)
+            # A pixel that the anchor leaves dark tells nothing; it is not blown up.
+            size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
+            out[rows, columns] = (joint - apart - reference) / size
+        return out
+
+    def _anchor(self, columns: slice) -> np.ndarray:
+        """Return Ur for an anchor of as many lit bits as the mean row."""
+        n_lit = max(1, round(self.settings.mean_lit))
+        key = self._stream.child("anchor").key
+        parts = random_matrix(key, "normal", 0, 2, columns.start, columns.stop)
+        return np.float32(math.sqrt(n_lit / 2)) * (parts[0] + 1j * parts[1])
+
+    def _counts(
+        self, intensity: np.ndarray, gain: float, frame: int, columns: slice
+    ) -> np.ndarray:
+        dtype = np.uint8 if self.bits <= 8 else np.uint16
+        counts = np.empty(intensity.shape, dtype=dtype)
+        light = intensity.astype(np.float32, copy=False)
+        self._expose(light, gain, frame, columns, counts)
+        return counts.astype(np.float32)
+
+    def acquire(
+        self,
+        X: Any,
+        path: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int | None], Any] | None = None,
+    ) -> np.ndarray:
+        """Write the counts of many rows to a file and return them as a memory map.
+
+        See :func:`randkern.optics.acquire`. The counts are those that
+        :meth:`transform` gives for all rows at once.
+        """
+        return acquire(self, X, path, progress=progress)
+
+    def matrix(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return rows `start` to `stop` of U, for tests of small sizes.
+
+        Returns
+        -------
+        ndarray of complex128, shape (stop - start, n_features)
+        """
+        n_features = self._ready().n_features or 1
+        stop = self.n_components if stop is None else stop
+        return self._medium.matrix(n_features, start, stop)
+
+    # -- what it costs ------------------------------------------------------
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds a frame: 500 µs, more if the exposure and 100 µs take longer."""
+        exposure = self.settings.exposure or 0.0
+        return 1e-6 * max(_FRAME_MICROSECONDS, exposure + _READOUT_MICROSECONDS)
+
+    def time_seconds(self, n_frames: int) -> float:
+        """Return the time that the real device takes for so many rows.
+
+        The number of outputs does not enter.
+
+        Examples
+        --------
+        >>> from randkern.optics import SimulatedOPU
+        >>> device = SimulatedOPU(100_000)
+        >>> device.time_seconds(3000), device.energy_joules(3000)
+        (1.5, 45.0)
+        """
+        return n_frames * self.frame_seconds
+
+    def energy_joules(self, n_frames: int) -> float:
+        """Return the energy that it takes, at 30 W whatever the load."""
+        return _WATTS * self.time_seconds(n_frames)

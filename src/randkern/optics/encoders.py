@@ -1,0 +1,382 @@
+"""Encoders of numbers as bits, for devices that take nothing else."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    check_is_fitted,
+    validate_data,
+)
+
+from randkern._validation import Rows, check_choice, check_count
+from randkern.blocks import row_blocks
+
+__all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
+
+# Entries that thresholds are learnt from; rows at equal distances beyond.
+_MOST_ENTRIES = 2**24
+_OTSU_BINS = 256
+_BLOCK_ROWS = 1024
+
+
+class _Encoder(TransformerMixin, BaseEstimator):
+    """What the encoders share: checked input, bits out."""
+
+    _accepts_sparse = False
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        sparse = "csr" if self._accepts_sparse else False
+        X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
+        if X.dtype.kind == "c":
+            raise ValueError(f"Complex data not supported, got {X.dtype}.")
+        return X
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._accepts_sparse
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
+    """One bit a column: whether it is above a threshold.
+
+    It keeps the dimension, and everything but one bit of each number is lost. The
+    threshold that suits the task is best found on validation data, as Ohana et al.
+    do, by a search over it in a pipeline (see the example).
+
+    Parameters
+    ----------
+    threshold : {"auto", "median"}, float, or array of shape (d,), default="auto"
+        A number for all columns or one a column. "auto": that of Otsu, which splits
+        the entries of all columns into two groups of least variance within.
+        "median": the median of the entries that are not zero, so that half of them
+        stay lit.
+
+    Attributes
+    ----------
+    threshold_ : float or ndarray of shape (d,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Notes
+    -----
+    Rows that are CSR stay CSR, unless a threshold is negative.
+
+    References
+    ----------
+    Ohana et al. 2020, appendix D, eq. 32; Otsu 1979, "A threshold selection method
+    from gray-level histograms".
+
+    Examples
+    --------
+    >>> from randkern.optics import ThresholdBinarizer
+    >>> ThresholdBinarizer(threshold=10).fit_transform([[0, 11], [200, 10]])
+    array([[0, 1],
+           [1, 0]], dtype=uint8)
+
+    The threshold, chosen by cross-validation:
+
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from randkern.optics import SimulatedOPU
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = make_pipeline(
+    ...     ThresholdBinarizer(),
+    ...     rk.OpticalFeatures(SimulatedOPU(300, random_state=0)),
+    ...     rk.KernelRidgeClassifier(rk.Linear(), alpha=1.0, n_components=300),
+    ... )
+    >>> grid = {"thresholdbinarizer__threshold": [1, 8, 15]}
+    >>> search = GridSearchCV(model, grid, cv=2).fit(X[:400], y[:400])
+    >>> search.best_params_
+    {'thresholdbinarizer__threshold': 8}
+    """
+
+    _accepts_sparse = True
+
+    def __init__(self, threshold: Any = "auto"):
+        self.threshold = threshold
+
+    def fit(self, X: Any, y: Any = None) -> ThresholdBinarizer:
+        """Choose the threshold.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (n, d)
+        y : ignored
+        """
+        X = self._rows(X, reset=True)
+        if isinstance(self.threshold, str):
+            check_choice("threshold", self.threshold, ("auto", "median"))
+            rule = _otsu if self.threshold == "auto" else _median
+            self.threshold_: float | np.ndarray = rule(X)
+            return self
+        threshold = self.threshold
+        if isinstance(threshold, numbers.Real) and not math.isnan(threshold):
+            self.threshold_ = float(threshold)
+        else:
+            values = np.asarray(self.threshold)
+            if (
+                values.shape != (X.shape[1],)
+                or values.dtype.kind not in "iuf"
+                or np.isnan(values).any()
+            ):
+                raise ValueError(
+                    "threshold must be 'auto', 'median', a number, or one number for "
+                    f"each of the {X.shape[1]} columns, got {self.threshold!r}."
+                )
+            self.threshold_ = values.astype(np.float64)
+        return self
+
+    def transform(self, X: Any) -> Rows:
+        """Return the bits, uint8 of shape (n, d), CSR if X is."""
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        if sp.issparse(X) and np.min(self.threshold_) < 0:
+            X = X.toarray()
+        if not sp.issparse(X):
+            return (X > self.threshold_).view(np.uint8)
+        out = X.copy()
+        limits = np.broadcast_to(self.threshold_, X.shape[1])[out.indices]
+        out.data = (out.data > limits).astype(np.uint8)
+        out.eliminate_zeros()
+        return out
+
+
+class ThermometerEncoder(_Encoder):
+    """Several bits a column: which of its thresholds it is above.
+
+    Bits fill up like a thermometer, so that the dot product of two encodings counts
+    the thresholds below both numbers, and numbers close to each other get codes close
+    to each other. d columns become d·n_levels bits.
+
+    Parameters
+    ----------
+    n_levels : int, default=4
+        Thresholds, and bits, a column.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        "quantile": thresholds that split the entries into groups of equal size;
+        "uniform": at equal distances between the least and the largest entry, both
+        left out.
+    per_column : bool, default=True
+        Whether every column has thresholds of its own, or all share one set, as suits
+        the pixels of an image.
+
+    Attributes
+    ----------
+    thresholds_ : ndarray of shape (d, n_levels)
+        Ascending in each column.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Examples
+    --------
+    >>> from randkern.optics import ThermometerEncoder
+    >>> encoder = ThermometerEncoder(n_levels=3, strategy="uniform")
+    >>> encoder.fit_transform([[0.0], [1.5], [4.0]])
+    array([[0, 0, 0],
+           [1, 0, 0],
+           [1, 1, 1]], dtype=uint8)
+    """
+
+    def __init__(
+        self,
+        n_levels: int = 4,
+        *,
+        strategy: str = "quantile",
+        per_column: bool = True,
+    ):
+        self.n_levels = n_levels
+        self.strategy = strategy
+        self.per_column = per_column
+
+    def fit(self, X: Any, y: Any = None) -> ThermometerEncoder:
+        """Choose the thresholds.
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        y : ignored
+        """
+        n_levels = check_count("n_levels", self.n_levels)
+        check_choice("strategy", self.strategy, ("quantile", "uniform"))
+        X = self._rows(X, reset=True)
+        shares = np.arange(1, n_levels + 1) / (n_levels + 1)
+        entries = _sampled(X) if self.strategy == "quantile" else X
+        axis = 0 if self.per_column else None
+        if self.strategy == "quantile":
+            levels = np.quantile(entries.astype(np.float64, copy=False), shares, axis)
+        else:
+            low = np.asarray(X.min(axis=axis), dtype=np.float64)
+            high = np.asarray(X.max(axis=axis), dtype=np.float64)
+            # A weighted mean, since the difference may overflow.
+            levels = np.multiply.outer(1 - shares, low)
+            levels += np.multiply.outer(shares, high)
+        shape = (X.shape[1], n_levels)
+        self.thresholds_ = np.ascontiguousarray(np.broadcast_to(levels.T, shape))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the bits, uint8 of shape (n, d·n_levels), column by column."""
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        d, n_levels = self.thresholds_.shape
+        out = np.empty((X.shape[0], d, n_levels), dtype=np.uint8)
+        for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
+            np.greater(X[rows, :, None], self.thresholds_, out=out[rows].view(bool))
+        return out.reshape(X.shape[0], d * n_levels)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names ``<column>_level<number>``."""
+        check_is_fitted(self)
+        return _numbered(self, input_features, "level", self.thresholds_.shape[1])
+
+
+class BitPlaneEncoder(_Encoder):
+    """The binary digits of every column, the most significant first.
+
+    A column is rounded to 2^bits equal steps between its least and its largest
+    fitted entry. d columns become d·bits bits: the shortest code of the three for a
+    given resolution, but not one that keeps neighbours close, since 127 and 128
+    share no digit.
+
+    Parameters
+    ----------
+    bits : int, default=8
+        Digits a column, 1 to 32.
+    value_range : None or tuple of two floats, default=None
+        The smallest and the largest number, for all columns, such as (0, 255);
+        None: those of every fitted column. Numbers beyond are cut off.
+
+    Attributes
+    ----------
+    low_, high_ : ndarray of shape (d,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Examples
+    --------
+    >>> from randkern.optics import BitPlaneEncoder
+    >>> BitPlaneEncoder(bits=3, value_range=(0, 7)).fit_transform([[0, 5], [7, 3]])
+    array([[0, 0, 0, 1, 0, 1],
+           [1, 1, 1, 0, 1, 1]], dtype=uint8)
+    """
+
+    def __init__(
+        self, bits: int = 8, *, value_range: tuple[float, float] | None = None
+    ):
+        self.bits = bits
+        self.value_range = value_range
+
+    def fit(self, X: Any, y: Any = None) -> BitPlaneEncoder:
+        """Find the range of every column.
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        y : ignored
+        """
+        if check_count("bits", self.bits) > 32:
+            raise ValueError(f"bits must be at most 32, got {self.bits}.")
+        X = self._rows(X, reset=True)
+        d = X.shape[1]
+        if self.value_range is None:
+            self.low_ = X.min(axis=0).astype(np.float64)
+            self.high_ = X.max(axis=0).astype(np.float64)
+            return self
+        ends = np.asarray(self.value_range, dtype=np.float64)
+        if ends.shape != (2,) or not np.all(np.isfinite(ends)) or ends[0] >= ends[1]:
+            raise ValueError(
+                "value_range must be None or two finite numbers, the smaller one "
+                f"first, got {self.value_range!r}."
+            )
+        self.low_, self.high_ = np.full(d, ends[0]), np.full(d, ends[1])
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the bits, uint8 of shape (n, d·bits), column by column."""
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        bits = int(self.bits)
+        # Halved, since the difference of the ends may overflow.
+        half = self.high_ / 2 - self.low_ / 2
+        half[half == 0] = 1.0
+        shifts = np.arange(bits - 1, -1, -1, dtype=np.uint32)
+        out = np.empty((X.shape[0], X.shape[1], bits), dtype=np.uint8)
+        for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
+            part = np.clip(X[rows].astype(np.float64), self.low_, self.high_)
+            steps = np.rint((part / 2 - self.low_ / 2) / half * (2.0**bits - 1))
+            out[rows] = (steps.astype(np.uint32)[..., None] >> shifts) & 1
+        return out.reshape(X.shape[0], -1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names ``<column>_bit<number>``, bit 0 the least significant."""
+        check_is_fitted(self)
+        bits = int(self.bits)
+        return _numbered(self, input_features, "bit", bits, descending=True)
+
+
+def _numbered(
+    encoder: Any, names: Any, word: str, number: int, *, descending: bool = False
+) -> np.ndarray:
+    names = _check_feature_names_in(encoder, names)
+    order = range(number - 1, -1, -1) if descending else range(number)
+    return np.array([f"{name}_{word}{i}" for name in names for i in order], object)
+
+
+def _sampled(X: Rows) -> Rows:
+    """Return rows at equal distances, if there are very many entries."""
+    most_rows = max(1, _MOST_ENTRIES // X.shape[1])
+    if X.shape[0] <= most_rows:
+        return X
+    return X[np.linspace(0, X.shape[0] - 1, most_rows, dtype=int)]
+
+
+def _median(X: Rows) -> float:
+    """Return the median of the entries that are not zero (0 if all are)."""
+    entries = _sampled(X)
+    entries = entries.data if sp.issparse(entries) else entries
+    entries = entries[entries != 0]
+    return float(np.median(entries)) if entries.size else 0.0
+
+
+def _otsu(X: Rows) -> float:
+    """Return the threshold that splits the entries into the two tightest groups.
+
+    It maximises the variance between the groups, w₀w₁(μ₀ − μ₁)², over the edges of a
+    histogram (Otsu 1979, eq. 18); of several best edges it is the middle one.
+    """
+    X = _sampled(X)
+    entries = (X.data if sp.issparse(X) else X.ravel()).astype(np.float64)
+    n_zeros = X.shape[0] * X.shape[1] - entries.size
+    low = float(min(entries.min(initial=np.inf), 0.0 if n_zeros else np.inf))
+    high = float(max(entries.max(initial=-np.inf), 0.0 if n_zeros else -np.inf))
+    # Halved, since the difference may overflow.
+    half = high / 2 - low / 2
+    if half == 0:
+        return low
+    entries = (entries / 2 - low / 2) / half
+    histogram, edges = np.histogram(entries, _OTSU_BINS, (0.0, 1.0))
+    zero = (0.0 - low / 2) / half
+    histogram[min(int(zero * _OTSU_BINS), _OTSU_BINS - 1)] += n_zeros
+    centres = (edges[:-1] + edges[1:]) / 2
+    below = np.cumsum(histogram)[:-1]
+    sums = np.cumsum(histogram * centres)
+    total, above = histogram.sum(), histogram.sum() - below
+    means = (
+        sums[:-1] / np.maximum(below, 1),
+        (sums[-1] - sums[:-1]) / np.maximum(above, 1),
+    )
+    between = (below / total) * (above / total) * (means[0] - means[1]) ** 2
+    best = np.flatnonzero(between >= between.max() * (1 - 1e-9))
+    share = edges[1:-1][best].mean()
+    return float((1 - share) * low + share * high)

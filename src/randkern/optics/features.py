@@ -1,0 +1,204 @@
+"""Optical random features from a device, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from randkern._validation import Rows, check_count, check_positive
+from randkern.blocks import row_blocks, rows_within
+from randkern.optics._bits import check_bits, count_lit, with_lit_bits
+from randkern.optics.counts import count_features, mean_count_per_bit
+from randkern.optics.device import OpticalDevice
+from randkern.optics.lighton import LightOnDevice
+
+__all__ = ["OpticalFeatures"]
+
+# Counts that are in memory beside the features.
+_BLOCK_BYTES = 32 * 2**20
+
+
+class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Features |Ux|^m/√D of binary rows, measured by an optical device.
+
+    Their products approximate the kernel ``randkern.Optical(degree, bias)``. The
+    device's counts are divided by their mean per lit bit on the fitted rows, so
+    that the mean of |Ux|²/‖x‖² is 1, and raised to the power m/2.
+
+    Parameters
+    ----------
+    device : OpticalDevice
+        A :class:`SimulatedOPU`, a :class:`LightOnDevice`, an OPU of lightonml, or
+        any other object that calibrates and transforms (:class:`OpticalDevice`).
+    degree : float, default=2
+        m > 0, any real number.
+    bias : int, default=0
+        ν, as so many more bits that are lit in every row. A device cannot show a
+        fraction of a bit: other values are an error.
+    n_calibration : int, default=1000
+        Rows, at equal distances, that calibration measures (all if fewer).
+
+    Attributes
+    ----------
+    device_ : OpticalDevice
+        `device`, or the adapter of an OPU of lightonml.
+    scale_ : float
+        Mean of the counts per lit bit.
+    settings_ : object
+        The device's settings after calibration (None for devices without);
+        `transform` restores them, so that a device may serve several maps.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    See Also
+    --------
+    randkern.RandomFeatures : with ``randkern.Optical(degree, bias)``, the same
+        features computed, for rows of any numbers and without noise.
+
+    Notes
+    -----
+    A device has noise: transforming the same rows again gives other features.
+    Cloning keeps the device (:class:`SimulatedOPU`, :class:`LightOnDevice`); an OPU
+    passed as it is would be copied, so that a search should be given the adapter.
+
+    References
+    ----------
+    Ohana et al. 2020, "Kernel computations from large-scale random features obtained
+    by optical processing units", eq. 6.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> from randkern.optics import SimulatedOPU
+    >>> X = np.random.default_rng(0).random((4, 100)) < 0.3
+    >>> features = rk.OpticalFeatures(SimulatedOPU(20_000, random_state=0), degree=2)
+    >>> Z = features.fit_transform(X)
+    >>> exact = rk.Optical(degree=2)(X)
+    >>> bool(np.abs(Z @ Z.T / exact - 1).max() < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        degree: float = 2,
+        bias: int = 0,
+        *,
+        n_calibration: int = 1000,
+    ):
+        self.device = device
+        self.degree = degree
+        self.bias = bias
+        self.n_calibration = n_calibration
+
+    def fit(self, X: Any, y: Any = None) -> OpticalFeatures:
+        """Calibrate the device on rows like those of `X`.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of 0 and 1, shape (n, d)
+        y : ignored
+        """
+        check_positive("degree", self.degree)
+        check_count("n_calibration", self.n_calibration)
+        self._n_lit_bits = _check_bias(self.bias)
+        self.device_ = _as_device(self.device)
+        X = self._bits(X, reset=True)
+        n = X.shape[0]
+        measured = np.unique(
+            np.linspace(0, n - 1, min(n, self.n_calibration), dtype=int)
+        )
+        sample = X[measured]
+        self.device_.calibrate(X)
+        self.settings_ = getattr(self.device_, "settings", None)
+        self.scale_ = self._measure(sample)
+        self._n_features_out = int(self.device_.n_components)
+        return self
+
+    def _measure(self, X: Rows) -> float:
+        """Return the mean count per lit bit, a few megabytes at a time."""
+        lit = count_lit(X)
+        X, lit = X[lit > 0], lit[lit > 0]
+        total = 0.0
+        for rows in self._row_blocks(len(lit)):
+            counts = self.device_.transform(X[rows])
+            share = mean_count_per_bit(counts, lit[rows])
+            total += share * len(counts)
+        if not len(lit):
+            raise ValueError("no row of X has a lit bit: nothing to calibrate on.")
+        return total / len(lit)
+
+    def _row_blocks(self, n_rows: int) -> Any:
+        width = int(self.device_.n_components)
+        return row_blocks(n_rows, rows_within(_BLOCK_BYTES, width))
+
+    def _bits(self, X: Any, *, reset: bool) -> Rows:
+        """Return checked rows with the bits of the bias."""
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=None,
+            ensure_all_finite=False,
+        )
+        return with_lit_bits(check_bits(X), self._n_lit_bits)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the features of rows of bits, which the device measures.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of 0 and 1, shape (n, d)
+
+        Returns
+        -------
+        ndarray of float32, shape (n, n_components)
+        """
+        check_is_fitted(self)
+        X = self._bits(X, reset=False)
+        if self.settings_ is not None:
+            self.device_.settings = self.settings_
+        out = np.empty((X.shape[0], self._n_features_out), dtype=np.float32)
+        for rows in self._row_blocks(X.shape[0]):
+            counts = self.device_.transform(X[rows])
+            count_features(counts, scale=self.scale_, degree=self.degree, out=out[rows])
+        return out
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _check_bias(bias: Any) -> int:
+    number = check_positive("bias", bias, zero=True)
+    if number != int(number):
+        raise ValueError(
+            f"bias={bias!r}: a device adds ν as ν lit bits, so that it must be a whole "
+            "number; round it, or compute features with randkern.RandomFeatures("
+            "randkern.Optical(degree, bias))."
+        )
+    return int(number)
+
+
+def _as_device(device: Any) -> Any:
+    """Return the device, in an adapter if it is one of lightonml."""
+    if hasattr(device, "fit1d") and hasattr(device, "transform"):
+        return LightOnDevice(device)
+    if isinstance(device, type) or not isinstance(device, OpticalDevice):
+        raise TypeError(
+            "device must have n_components, calibrate(X) and transform(X), such as "
+            "randkern.optics.SimulatedOPU(n_components, random_state=0), got "
+            f"{device!r}."
+        )
+    return device

@@ -1,0 +1,106 @@
+"""Devices driven by the lightonml package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows, densify
+from randkern.optics._bits import check_bits, count_lit
+
+__all__ = ["LightOnDevice"]
+
+
+class LightOnDevice:
+    """An OPU of lightonml, real or simulated, as an :class:`OpticalDevice`.
+
+    It lets nothing but bits through (lightonml cuts other numbers to uint8 without
+    a word), gives a simulated OPU a matrix of the width of its rows, and measures the
+    scale of the linear mode, which lightonml normalises twice for a simulated OPU.
+
+    It is hardware: `clone` returns it unchanged.
+
+    Parameters
+    ----------
+    opu : lightonml.OPU
+        Such as ``lightonml.OPU(1000, simulated=True)``, whose matrix is stored and
+        has no noise.
+
+    Notes
+    -----
+    lightonml 1.4.3 asks for a version of numexpr that does not build today. Install
+    it with ``pip install --no-deps lightonml==1.4.3`` beside numexpr, attrs, requests
+    and ``'setuptools<81'``.
+
+    Examples
+    --------
+    >>> import lightonml  # doctest: +SKIP
+    >>> device = LightOnDevice(lightonml.OPU(1000, simulated=True))  # doctest: +SKIP
+    >>> randkern.OpticalFeatures(device).fit_transform(X)  # doctest: +SKIP
+    """
+
+    def __init__(self, opu: Any):
+        missing = [
+            name
+            for name in ("fit1d", "transform", "n_components")
+            if not hasattr(opu, name)
+        ]
+        if missing:
+            raise TypeError(
+                f"opu has no {missing[0]}; pass an OPU of lightonml, such as "
+                "lightonml.OPU(1000, simulated=True)."
+            )
+        self.opu = opu
+        self.n_features: int | None = None
+
+    def __sklearn_clone__(self) -> LightOnDevice:
+        return self
+
+    @property
+    def n_components(self) -> int:
+        """Number of outputs."""
+        return int(self.opu.n_components)
+
+    def calibrate(self, X: Any) -> LightOnDevice:
+        """Set the OPU up for rows like those of X.
+
+        A simulated OPU gets a new matrix, unless its ``max_n_features`` is the width
+        of X.
+        """
+        bits = _as_uint8(check_bits(X))
+        width = bits.shape[1]
+        simulated = type(getattr(self.opu, "device", None)).__name__
+        if simulated == "SimulatedOpuDevice" and self.opu.max_n_features != width:
+            self.opu.max_n_features = width
+        self.opu.fit1d(bits)
+        self.n_features = width
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the OPU's intensities: integers of a camera, floats if simulated."""
+        return np.asarray(self.opu.transform(self._prepared(X)))
+
+    def linear_transform(self, X: Any) -> np.ndarray:
+        """Return the OPU's linear projection, scaled to entries of variance 1.
+
+        The scale is that at which the mean of (Wx)²/‖x‖² over rows and outputs is
+        1, measured on the rows of X.
+        """
+        bits = self._prepared(X)
+        values = np.asarray(self.opu.linear_transform(bits), dtype=np.float64)
+        lit = count_lit(bits)
+        if not lit.any():
+            return np.zeros_like(values)
+        squares = np.einsum("ij,ij->i", values, values)[lit > 0]
+        size = np.sqrt(np.mean(squares / lit[lit > 0]) / values.shape[1])
+        return values / size
+
+    def _prepared(self, X: Any) -> np.ndarray:
+        if self.n_features is None:
+            self.calibrate(X)
+        return _as_uint8(check_bits(X, self.n_features))
+
+
+def _as_uint8(X: Rows) -> np.ndarray:
+    return np.ascontiguousarray(densify(X), dtype=np.uint8)
