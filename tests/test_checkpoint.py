@@ -9,10 +9,11 @@ import time
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern.exceptions import CheckpointError
-from randkern.solvers import PCG, Checkpoint, Outcome
+from randkern.solvers import PCG, SGD, Checkpoint, Outcome
 
 N, WIDTH = 300, 4
 KERNEL = rk.Gaussian(1.5)
@@ -350,7 +351,7 @@ def test_the_folder_must_exist(table, tmp_path):
 
 def test_a_folder_is_no_checkpoint(table, tmp_path):
     X, y = table
-    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+    with pytest.raises(CheckpointError, match="is a folder; name a file"):
         regressor(tmp_path).fit(X, y)
 
 
@@ -374,3 +375,34 @@ def test_relative_paths_and_texts(table, tmp_path, monkeypatch):
     interrupted(regressor("fit.npz"), X, y)
     assert (tmp_path / "fit.npz").exists()
     assert_same(regressor("fit.npz").fit(X, y), regressor().fit(X, y))
+
+
+def test_sgd_resumes_from_between_its_epochs(table, path):
+    X, y = table
+    options = {"checkpoint": path, "n_components": 30, "random_state": 0}
+
+    def stop(progress):
+        if progress.iteration == 2:
+            raise KeyboardInterrupt
+
+    def fitted(callback):
+        solver = SGD(epochs=4, tol=0.0, callback=callback)
+        return rk.KernelRidgeRegressor(solver=solver, **options).fit(X, y)
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(stop)
+    seen = []
+    with pytest.warns(ConvergenceWarning):
+        resumed = fitted(lambda progress: seen.append(progress.iteration))
+    assert seen == [3, 4]
+    with pytest.warns(ConvergenceWarning):
+        whole = fitted(None)
+    np.testing.assert_allclose(resumed.coef_, whole.coef_, rtol=1e-9)
+
+
+def test_a_resumed_fit_keeps_its_memory(table, path):
+    X, y = table
+    interrupted(regressor(path), X, y)
+    saved = Checkpoint(path).load()
+    assert regressor(path)._limit == saved["memory"]
+    assert regressor(path, memory_limit="1GB")._limit == 10**9

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 import randkern as rk
 from randkern._random import Stream
@@ -14,7 +15,7 @@ from randkern.exceptions import MemoryLimitError
 from randkern.models._operators import FeatureOperator, LocalParts
 from randkern.models._rows import ArrayRows
 from randkern.plan import evaluate
-from randkern.solvers import PCG, Outcome
+from randkern.solvers import PCG, SGD, Outcome
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X[:600], Y[:600]
@@ -93,7 +94,7 @@ def test_one_product_serves_all_columns(rng):
 def test_the_limit_is_named(rng):
     solver = PCG(tol=1e-12, max_iter=2, rank=0)
     state = solver.init(DenseOperator(decaying(60, rng)), 1e-8)
-    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
         solution = solver.solve(state, rng.normal(size=60))
     assert solution.outcome is Outcome.ITERATION_LIMIT
     assert solution.iterations == 2
@@ -213,3 +214,31 @@ def test_a_singular_system_converges_or_warns():
     converged = model.solution_.outcome in good
     assert converged or any(w.category is ConvergenceWarning for w in caught)
     assert np.all(np.isfinite(model.predict(inputs)))
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        PCG(tol=-1.0),
+        PCG(max_iter=0),
+        PCG(rank=-1),
+        PCG(validation_fraction=1.5),
+        SGD(epochs=0),
+        SGD(batch_rows=0),
+        SGD(tol="loose"),
+    ],
+    ids=repr,
+)
+def test_arguments_are_checked(rng, solver):
+    X = rng.normal(size=(20, 2))
+    model = rk.KernelRidgeRegressor(n_components=5, solver=solver)
+    with pytest.raises(ValueError, match=r"parameter of (PCG|SGD) must be"):
+        model.fit(X, X[:, 0])
+
+
+def test_arguments_can_be_searched(rng):
+    X = rng.normal(size=(60, 2))
+    model = rk.KernelRidgeRegressor(n_components=8, solver=PCG(), random_state=0)
+    search = GridSearchCV(model, {"solver__tol": [1e-2, 1e-8]}, cv=2).fit(X, X[:, 0])
+    assert search.best_estimator_.solver.tol in (1e-2, 1e-8)
+    assert model.get_params()["solver__max_iter"] == 200

@@ -481,3 +481,40 @@ def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
         return peak
 
     assert peak(200) < peak(20) + 1e6
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_of_blocks(rng, weighted):
+    X = rng.normal(size=(90, 3))
+    y, weight = np.sin(X[:, 0]), rng.uniform(size=90) if weighted else None
+    blocks = rk.RowBlocks.from_arrays(X, y, weight, block_rows=40)
+    regressor = rk.KernelRidgeRegressor(n_components=20, random_state=0).fit(X, y)
+    expected = regressor.score(X, y, sample_weight=weight)
+    assert regressor.score(blocks) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="neither y nor"):
+        regressor.score(blocks, y)
+    with pytest.raises(ValueError, match="no y"):
+        regressor.score(rk.RowBlocks.from_arrays(X))
+    labels = rk.RowBlocks.from_arrays(X, y > 0, weight, block_rows=40)
+    classifier = rk.KernelRidgeClassifier(n_components=20, random_state=0)
+    classifier.fit(X, y > 0)
+    expected = classifier.score(X, y > 0, sample_weight=weight)
+    assert classifier.score(labels) == pytest.approx(expected)
+
+
+def test_a_generator_is_pointed_to_blocks(rng):
+    X = rng.normal(size=(9, 3))
+    with pytest.raises(TypeError, match="RowBlocks"):
+        rk.KernelRidgeRegressor().fit((part for part in [X, X]), X[:, 0])
+
+
+def test_names_of_parquet_columns(tmp_path, rng):
+    table = pd.DataFrame(rng.normal(size=(50, 3)), columns=list("abc"))
+    table.assign(y=table["a"]).to_parquet(tmp_path / "rows.parquet")
+    rows = rk.RowBlocks.from_parquet(tmp_path, target="y", block_rows=20)
+    kernel = rk.Gaussian(columns=["a", "c"])
+    model = rk.KernelRidgeRegressor(kernel, n_components=20, random_state=0)
+    assert list(model.fit(rows).feature_names_in_) == ["a", "b", "c"]
+    np.testing.assert_allclose(model.predict(rows), model.predict(table))
+    with pytest.raises(ValueError, match="names"):
+        model.predict(table.rename(columns={"c": "d"}))

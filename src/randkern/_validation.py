@@ -224,6 +224,12 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
     and keeps the encoder of a table's categories as ``table_encoder_``.
     """
+    if hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, which can be read only once; for rows that "
+            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
+            "make_blocks being a function that starts anew."
+        )
     if is_table(X):
         column_names(X)
         if reset:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, check_weights, validate_rows
+from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
 from randkern.plan import Plan, evaluate
@@ -169,12 +170,17 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Return the features of the rows of `X`, shape (n, n_components).
 
-        float32 rows give float32 features, all others float64.
+        float32 rows give float32 features, all others float64. A Dask array or
+        dataframe gives a Dask array, of which each partition is made on its worker.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            single = getattr(X, "dtype", None) == np.float32
+            dtype = np.float32 if single else np.float64
+            return lazily(self.transform, X, self._n_features_out, dtype)
         X = validate_rows(self, X, reset=False)
         Z = evaluate(self.plan_, X)
         # A row whose features overflow does so in nearly every column.

@@ -60,6 +60,8 @@ class RowBlocks:
     n_rows : int or None
         None as long as it is not known.
     n_blocks : int or None
+    column_names : tuple of str or None
+        Of the columns of X, for Parquet files.
 
     Raises
     ------
@@ -112,6 +114,7 @@ class RowBlocks:
         self._n_rows = None if n_rows is None else int(n_rows)
         self._n_blocks: int | None = None
         self._parts: tuple[bool, bool] | None = None
+        self.column_names: tuple[str, ...] | None = None
 
     @classmethod
     def from_arrays(
@@ -205,7 +208,9 @@ class RowBlocks:
         >>> folder.cleanup()
         """
         source = ParquetSource.of(path, target, sample_weight, columns, block_rows)
-        return cls._of_source(source, source.n_rows, source.n_blocks)
+        rows = cls._of_source(source, source.n_rows, source.n_blocks)
+        rows.column_names = source.columns
+        return rows
 
     @classmethod
     def from_zarr(

@@ -25,38 +25,20 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
 from randkern.backend.threads import on_one_thread
+from randkern.blocks.dask import for_workers, is_dask
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock
 from randkern.models._streams import RowSample, Seen
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 
-__all__ = ["DaskParts", "DaskRows", "is_dask", "lazily", "read_dask"]
+__all__ = ["DaskParts", "DaskRows", "read_dask"]
 
 # Sums joined by one task.
 _FAN_IN = 4
 # Share of the cluster's memory that checked partitions may take.
 _KEPT_SHARE = 0.25
 _PURPOSE = "reading Dask collections"
-
-
-def is_dask(X: Any) -> bool:
-    """Tell whether X is a Dask array or dataframe, without importing Dask."""
-    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
-
-
-def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
-    """Return a Dask array of what an estimator's method makes of each partition."""
-    da = import_extra("dask.array", _PURPOSE, "dask")
-    meta = np.empty((0,) if width is None else (0, width), dtype)
-    method = getattr(_for_workers(method.__self__), method.__name__)
-    if not isinstance(X, da.Array):
-        return X.map_partitions(method, meta=meta)
-    X = X.rechunk({1: -1})
-    if width is None:
-        return X.map_blocks(method, drop_axis=1, meta=meta)
-    chunks = (X.chunks[0], (width,))
-    return X.map_blocks(method, chunks=chunks, meta=meta)
 
 
 @dataclass(frozen=True)
@@ -157,7 +139,7 @@ def read_dask(
     dask = import_extra("dask", _PURPOSE, "dask")
     blocks = _partitions(X, y, sample_weight)
     _set_columns(estimator, X)
-    worker = _for_workers(estimator)
+    worker = for_workers(estimator)
     call = dask.delayed(on_one_thread, pure=False)
     sampler = stream.child("first pass")
     tasks = [
@@ -174,7 +156,7 @@ def read_dask(
     sample = RowSample()
     for look in found:
         sample.join(look.sample)
-    worker = _for_workers(estimator)
+    worker = for_workers(estimator)
     partitions = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
     n_bytes = sum(look.n_bytes for look in found)
     if n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
@@ -192,16 +174,6 @@ class _Look:
     dtype: np.dtype
     seen: Seen
     sample: RowSample
-
-
-def _for_workers(estimator: Any) -> Any:
-    """Return the estimator without what cannot or need not leave this process."""
-    worker = copy.copy(estimator)
-    worker.solver = "auto"  # not a solver's callback
-    for name in list(vars(worker)):
-        if "callback" in name:  # scikit-learn's
-            delattr(worker, name)
-    return worker
 
 
 def _cluster_memory(estimator: Any) -> float:

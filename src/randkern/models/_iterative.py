@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
@@ -21,9 +20,10 @@ from randkern.models._operators import (
     Parts,
     operator_bytes,
 )
+from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
-from randkern.models._systems import check_memory, feature_block_rows
-from randkern.plan import Plan, evaluate
+from randkern.models._systems import check_memory
+from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
 
 __all__ = [
@@ -295,16 +295,9 @@ def _validation(
     intercept: Callable[[np.ndarray], np.ndarray],
 ) -> Callable[[np.ndarray], float]:
     """Return a function that gives the validation error of weights."""
-    X = block.X
-    step = feature_block_rows(plan, X.dtype.itemsize)
 
     def error(weights: np.ndarray) -> float:
-        size = float(np.abs(weights).max(initial=0.0)) or 1.0
-        coef = (weights / size).astype(X.dtype)
-        made = [
-            evaluate(plan, X[rows]) @ coef for rows in row_blocks(len(block.Y), step)
-        ]
-        predictions = np.vstack(made).astype(np.float64) * size
+        predictions = predict_by_features(plan, weights, block.X)
         return error_of(block.Y, predictions + intercept(weights))
 
     return error

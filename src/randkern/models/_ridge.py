@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from numbers import Integral, Real
+from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, validate_rows
-from randkern.blocks import RowBlocks, row_blocks, rows_within
-from randkern.features import fit_plan
-from randkern.kernels import Kernel
-from randkern.kernels.draw import resolve_kernel
+from randkern._validation import Rows
+from randkern.blocks import RowBlocks, row_blocks
 from randkern.models._dask import DaskParts, DaskRows, read_dask
+from randkern.models._feature_model import FeatureModel
 from randkern.models._iterative import (
     Problem,
     StreamingFit,
     solve_exact,
     solve_pcg,
     solve_sgd,
+)
+from randkern.models._predictions import (
+    MOST_EXACT_ROWS,
 )
 from randkern.models._reports import CallbackSupportMixin, FitReport
 from randkern.models._rows import ArrayRows, TrainingRows
@@ -35,52 +36,35 @@ from randkern.models._systems import (
     check_memory,
     dual_bytes,
     exact_gram,
-    feature_block_rows,
     feature_gram,
     feature_gram_bytes,
     solve_dual,
 )
-from randkern.plan import Plan, evaluate
-from randkern.projections import PROJECTIONS
+from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
 __all__ = ["KernelRidge", "has_components"]
 
-_PREDICTION_BYTES = 64 * 10**6
 _FEATURE_BLOCK = 2048
-# The exact kernel is factorised up to here: n³/3 operations against some n²·50·k.
-_MOST_EXACT_ROWS = 20_000
 # Rows of targets that take part in one step of the normal equations.
 _ROWS_AT_ONCE = 2**20
 
 
-class KernelRidge(CallbackSupportMixin, BaseEstimator):
+class KernelRidge(CallbackSupportMixin, FeatureModel):
     """What the regressor and the classifier share: fitting weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",  # resolve_kernel says what to pass
+        **FeatureModel._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="left")],
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
-        "projection": [StrOptions(set(PROJECTIONS))],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
-        "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
-        "random_state": ["random_state", np.random.Generator],
     }
 
     # The loss below which an iteration may stop: see randkern.solvers.Loss.
     _least_loss: ClassVar[float] = 1e-3
-    plan_: Plan | None
-    kernel_: Kernel
     _statistics: NormalEquations
     _streaming: StreamingFit
-
-    @property
-    def _plan(self) -> Plan:
-        """The plan, where there are random features."""
-        assert self.plan_ is not None
-        return self.plan_
 
     # -- fitting --------------------------------------------------------------
 
@@ -90,29 +74,30 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         """Resolve the kernel on X, draw its features, return the random stream."""
         stream = self._root_stream() if stream is None else stream
         self._key = stream.key
-        names = getattr(self, "feature_names_in_", None)
-        self.kernel_ = resolve_kernel(
-            self.kernel, X, sample_weight, stream, names, self.table_encoder_
-        )
-        self.plan_ = None
-        if self.n_components is not None:
-            self.plan_ = fit_plan(
-                self.kernel_,
-                X,
-                sample_weight,
-                int(self.n_components),
-                stream.child("features"),
-                projection=self.projection,
-            )
+        self._draw(X, sample_weight, stream)
         return stream
 
     def _root_stream(self) -> Stream:
         """Return the stream of `random_state`, or that of the fit to be continued."""
-        if self.checkpoint is not None and self.random_state is None:
-            saved = Checkpoint(self.checkpoint).load()
-            if saved is not None and "key" in saved:
-                return Stream(int(saved["key"]))
-        return root_stream(self.random_state)
+        key = None if self.random_state is not None else self._continued("key")
+        return root_stream(self.random_state) if key is None else Stream(key)
+
+    @property
+    def _limit(self) -> int:
+        """Return the memory limit in bytes, or that of the fit to be continued.
+
+        How many rows are kept in 16 bits, and so the weights to some 1e-5, follow
+        from it.
+        """
+        kept = None if self.memory_limit is not None else self._continued("memory")
+        return resolve_memory_limit(self.memory_limit) if kept is None else kept
+
+    def _continued(self, name: str) -> int | None:
+        """Return a number that belongs to the fit that `checkpoint` holds."""
+        if self.checkpoint is None:
+            return None
+        saved = Checkpoint(self.checkpoint).load()
+        return None if saved is None or name not in saved else int(saved[name])
 
     def _fit_targets(
         self,
@@ -123,7 +108,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
         self._forget()
-        limit = resolve_memory_limit(self.memory_limit)
+        limit = self._limit
         stream = self._prepare(X, sample_weight)
         rows = ArrayRows(X, Y, sample_weight)
         if self.plan_ is None:
@@ -150,7 +135,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
                 "n_components."
             )
         self._forget()
-        limit = resolve_memory_limit(self.memory_limit)
+        limit = self._limit
         stream = self._root_stream()
         rows: Any
         if streamed:
@@ -196,10 +181,11 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
         return needed > limit or min(n, D) > 60 * (4 * k + 60)
 
-    def _checkpoint(self) -> Checkpoint | None:
+    def _checkpoint(self, limit: int) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        return Checkpoint(self.checkpoint, {"key": np.uint64(self._key)})
+        kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
+        return Checkpoint(self.checkpoint, kept)
 
     def _fit_iteratively(
         self,
@@ -210,15 +196,20 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
     ) -> None:
         """Solve the normal equations without forming them."""
         problem = self._problem(rows, limit, stream, report)
-        if self.solver == "sgd" or isinstance(self.solver, SGD):
-            solver = self.solver if isinstance(self.solver, SGD) else SGD()
+        solver = self._iterative_solver()
+        if isinstance(solver, SGD):
             solution, intercept = solve_sgd(problem, self._plan, solver)
         else:
-            solution, intercept = solve_pcg(problem, self._plan, self._pcg())
+            solution, intercept = solve_pcg(problem, self._plan, solver)
         self._store(solution, solution.value, intercept)
 
-    def _pcg(self) -> PCG:
-        return self.solver if isinstance(self.solver, PCG) else PCG()
+    def _iterative_solver(self) -> PCG | SGD:
+        """Return the solver that `solver` names, its arguments checked."""
+        solver = self.solver
+        if isinstance(solver, str):
+            solver = SGD() if solver == "sgd" else PCG()
+        solver._validate_params()
+        return solver
 
     def _problem(
         self, rows: Any, limit: int, stream: Stream, report: FitReport
@@ -240,7 +231,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
             error_of=self._error_of,
             least_loss=self._least_loss,
             report=tell,
-            checkpoint=self._checkpoint(),
+            checkpoint=self._checkpoint(limit),
         )
 
     def _fitted(self, value: np.ndarray, intercept: np.ndarray) -> dict[str, Any]:
@@ -309,16 +300,17 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         """Solve the system of the exact kernel."""
         n, k, X = rows.n_rows, rows.n_targets, rows.X
         needed = dual_bytes(n, k)
-        large = needed > limit or n > _MOST_EXACT_ROWS
-        if self.solver == "sgd" or isinstance(self.solver, SGD):
-            raise ValueError(
-                "solver='sgd' needs random features; with n_components=None use "
-                "'pcg', 'cholesky' or 'auto'."
-            )
+        large = needed > limit or n > MOST_EXACT_ROWS
         if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
+            solver = self._iterative_solver()
+            if isinstance(solver, SGD):
+                raise ValueError(
+                    "solver='sgd' needs random features; with n_components=None use "
+                    "'pcg', 'cholesky' or 'auto'."
+                )
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
-            solution, intercept = solve_exact(problem, self.kernel_, self._pcg())
+            solution, intercept = solve_exact(problem, self.kernel_, solver)
             self._store_dual(X, solution, intercept)
             return
         check_memory(
@@ -397,7 +389,8 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         if not hasattr(self, "_streaming"):
             self._forget()
             stream = self._prepare(rows.X, rows.weight).child("solver")
-            solver = self.solver if isinstance(self.solver, SGD) else SGD()
+            solver = self._iterative_solver()
+            assert isinstance(solver, SGD)
             self._streaming = StreamingFit(
                 self._plan, rows, float(self.alpha), stream, solver
             )
@@ -421,6 +414,22 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
         self._solve_primal(self._statistics, overwrite=False)
         return self
 
+    # -- files ----------------------------------------------------------------
+
+    # The weights are stored once, and paths as texts: skops knows no others.
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if isinstance(state.get("checkpoint"), os.PathLike):
+            state["checkpoint"] = os.fspath(state["checkpoint"])
+        if "coef_" in state and "solution_" in state:
+            state["solution_"] = replace(state["solution_"], value=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "coef_" in state and "solution_" in state:
+            self.solution_ = replace(state["solution_"], value=state["coef_"].T)
+
     # -- prediction -----------------------------------------------------------
 
     def _predict_targets(self, X: Any) -> np.ndarray:
@@ -431,42 +440,7 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
-        if isinstance(X, RowBlocks):
-            parts = [self._predict_targets(block.X) for block in X]
-            if not parts:
-                raise ValueError("the stream has no rows to predict.")
-            return np.concatenate(parts)
-        X = validate_rows(self, X, reset=False)
-        n = X.shape[0]
-        shape = (n, np.size(self.intercept_)) if self._many_targets else (n,)
-        # Products are taken in the dtype of X; weights of any size fit in it once
-        # they are divided by the largest.
-        out = np.empty(shape)
-        if self.plan_ is not None:
-            size = float(np.abs(self.coef_).max(initial=0.0)) or 1.0
-            coef = (self.coef_.T / size).astype(X.dtype)
-            block = feature_block_rows(self._plan, X.dtype.itemsize)
-            for rows in row_blocks(n, block):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    out[rows] = evaluate(self._plan, X[rows]) @ coef
-            out *= size
-        else:
-            n_fit = self.X_fit_.shape[0]
-            block = rows_within(_PREDICTION_BYTES, 8 * n_fit, at_least=64)
-            # A kernel that was too large for float64 is not worth it here either.
-            precise = X.dtype == np.float64 or n_fit <= _MOST_EXACT_ROWS
-            dtype = np.float64 if precise else X.dtype
-            for rows in row_blocks(n, block):
-                part = X[rows].astype(dtype)
-                values = self.kernel_._gram(part, self.X_fit_, precise=precise)
-                out[rows] = values @ self.dual_coef_
-        out += self.intercept_
-        if not np.all(np.isfinite(out)):
-            raise ValueError(
-                "predictions overflow: rows of X lie too far beyond those of the fit "
-                "for this kernel; scale the input down."
-            )
-        return out
+        return self._values(X)
 
     @property
     def _many_targets(self) -> bool:
@@ -475,11 +449,6 @@ class KernelRidge(CallbackSupportMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")
         return any(hasattr(self, name) for name in fitted)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def _rows_here(rows: TrainingRows | DaskRows) -> int:

@@ -9,12 +9,21 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import Rows, check_block_weights, validate_rows
 from randkern.blocks import RowBlock, RowBlocks
+from randkern.blocks.dask import is_dask
 from randkern.models._rows import StreamedRows
 
-__all__ = ["RowSample", "Seen", "StreamReader", "read_stream"]
+__all__ = [
+    "RowSample",
+    "Seen",
+    "StreamReader",
+    "block_rows",
+    "predicted_in_blocks",
+    "read_stream",
+]
 
 # Memory of the rows that stand for all of them where a kernel looks at its data.
 _SAMPLE_BYTES = 64 * 10**6
@@ -58,7 +67,7 @@ def read_stream(
                 "(X, y, sample_weight)."
             )
         with _located(number, n_rows):
-            X, weight = _checked(estimator, block, first=number == 0)
+            X, weight = _checked(estimator, blocks, block, first=number == 0)
             seen.append(estimator._seen_in(X, block.y, weight))
         sample.add(X, weight, generator)
         n_rows += X.shape[0]
@@ -72,12 +81,47 @@ def read_stream(
         start = 0
         for number, block in enumerate(blocks):
             with _located(number, start):
-                X, weight = _checked(estimator, block, first=False)
+                X, weight = _checked(estimator, blocks, block, first=False)
                 Y, weight = estimator._targets_of(X, block.y, weight)
             yield X.astype(dtype, copy=False), Y, weight
             start += X.shape[0]
 
     return StreamedRows(read, n_rows, n_targets, dtype), sample
+
+
+def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
+    """Return the X of a block, with the names of its columns where they are known."""
+    names = blocks.column_names
+    if names is None or not isinstance(block.X, np.ndarray):
+        return block.X
+    pandas = import_extra("pandas", "RowBlocks with named columns", "data")
+    return pandas.DataFrame(block.X, columns=list(names), copy=False)
+
+
+def predicted_in_blocks(
+    model: Any, X: Any, y: Any, sample_weight: Any
+) -> tuple[Any, Any, Any]:
+    """Return targets, predictions and weights of rows, wherever they come from."""
+    if is_dask(X):
+        given = [
+            None if each is None else np.asarray(each) for each in (y, sample_weight)
+        ]
+        return given[0], np.asarray(model.predict(X)), given[1]
+    if not isinstance(X, RowBlocks):
+        return y, model.predict(X), sample_weight
+    if y is not None or sample_weight is not None:
+        raise ValueError(
+            "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
+        )
+    targets, weights = [], []
+    for number, block in enumerate(X):
+        if block.y is None:
+            raise ValueError(f"block {number} has no y to compare predictions with.")
+        targets.append(np.asarray(block.y))
+        weights.append(block.sample_weight)
+    predictions = model.predict(X)
+    weight = None if weights[0] is None else np.concatenate(weights)
+    return np.concatenate(targets), predictions, weight
 
 
 @contextlib.contextmanager
@@ -90,10 +134,10 @@ def _located(number: int, start: int) -> Iterator[None]:
 
 
 def _checked(
-    estimator: Any, block: RowBlock, first: bool
+    estimator: Any, blocks: RowBlocks, block: RowBlock, first: bool
 ) -> tuple[Rows, np.ndarray | None]:
     """Return the rows of a block and their weights."""
-    X = validate_rows(estimator, block.X, reset=first)
+    X = validate_rows(estimator, block_rows(blocks, block), reset=first)
     encoder = getattr(estimator, "table_encoder_", None)
     if not first and encoder is not None:
         encoder.check_known(X)

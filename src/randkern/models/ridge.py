@@ -6,27 +6,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import compute_class_weight
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-)
+from sklearn.utils.multiclass import unique_labels
 
-from randkern._validation import Rows, check_weights, validate_rows
+from randkern._validation import check_weights, validate_rows
 from randkern.blocks import RowBlocks
+from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
-from randkern.models._dask import is_dask, lazily
 from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge, has_components
+from randkern.models._streams import predicted_in_blocks
+from randkern.models._targets import ClassLabels, RealTargets
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
 
 
-class KernelRidgeRegressor(RegressorMixin, KernelRidge):
+class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     """Kernel ridge regression on random features, or on the exact kernel.
 
     With features z_i = φ(x_i) and weights w_i it minimises
@@ -46,13 +43,15 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         α ≥ 0, the penalty.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
-    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
+    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
-        by preconditioned conjugate gradients without forming them, the
-        features being made again in each iteration
-        (``randkern.solvers.PCG(tol=...)`` sets the tolerance). ``"auto"``
-        iterates where the factorisation does not fit `memory_limit` or takes
-        twice the work; the exact kernel can only be factorised.
+        by preconditioned conjugate gradients without forming them, features
+        that do not fit `memory_limit` being made again in each iteration;
+        ``"sgd"`` takes steps along mini-batches, for rows too many to be read
+        often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
+        their arguments. ``"auto"`` takes conjugate gradients where the
+        factorisation does not fit `memory_limit` or takes twice the work, for
+        the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
@@ -97,8 +96,6 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
     >>> round(model.set_params(fit_intercept=True).fit(X, y).score(X, y), 2)
     0.59
     """
-
-    _parameter_constraints: ClassVar = {**KernelRidge._parameter_constraints}
 
     def __init__(
         self,
@@ -155,6 +152,8 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         The first batch settles all that depends on data: lengthscales that are
         rules, categories, the shares of the terms of a sum. With a kernel that
         leaves nothing to data the result equals `fit` on all rows at once.
+        ``solver="sgd"`` takes steps along each batch; any other solver sums the
+        normal equations and factorises them.
 
         Parameters
         ----------
@@ -177,47 +176,10 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
             return lazily(self.predict, X, self._n_outputs)
         return self._predict_targets(X)
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
-        y = self._targets_array(X, y)
-        return None if y.ndim == 1 else y.shape[1]
-
-    def _learn_from(self, seen: list[int | None]) -> int:
-        if len(set(seen)) > 1:
-            raise ValueError(
-                f"blocks of y have {sorted({n or 1 for n in seen})} targets; they must "
-                "all have as many."
-            )
-        self._n_outputs = seen[0]
-        return self._n_outputs or 1
-
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._check_targets(X, y, reset=False), weight
-
-    def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
-        Y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        check_consistent_length(X, Y)
-        if Y.ndim > 2:
-            raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
-        return Y
-
-    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
-        Y = self._targets_array(X, y)
-        n_outputs = None if Y.ndim == 1 else Y.shape[1]
-        if reset:
-            self._n_outputs = n_outputs
-        elif n_outputs != self._n_outputs:
-            raise ValueError(
-                f"y has {n_outputs or 1} targets, but earlier batches had "
-                f"{self._n_outputs or 1}."
-            )
-        return Y.reshape(len(Y), -1)
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
+        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        return float(r2_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -231,7 +193,7 @@ class KernelRidgeRegressor(RegressorMixin, KernelRidge):
         return tags
 
 
-class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
+class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     """Kernel ridge classification: ridge regression on labels coded ±1.
 
     One column of ±1 for two classes, one a class (one against the rest) for
@@ -245,7 +207,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
         α ≥ 0, the penalty.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
-    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
+    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         As in :class:`KernelRidgeRegressor`.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
@@ -395,93 +357,13 @@ class KernelRidgeClassifier(ClassifierMixin, KernelRidge):
             return self.classes_[(values > 0).astype(int)]
         return self.classes_[values.argmax(axis=1)]
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> dict[Any, float]:
-        y = self._check_labels(X, y)
-        values, inverse = np.unique(y, return_inverse=True)
-        totals = np.bincount(inverse, weights=weight)
-        return dict(zip(values.tolist(), totals.tolist(), strict=True))
-
-    def _learn_from(self, seen: list[dict[Any, float]]) -> int:
-        totals: dict[Any, float] = {}
-        for block in seen:
-            for label, total in block.items():
-                totals[label] = totals.get(label, 0.0) + total
-        classes = unique_labels(np.array(list(totals)))
-        self._set_classes(classes)
-        self._class_weights = None
-        if self.class_weight is not None:
-            by_label = np.array([totals[label] for label in classes.tolist()])
-            self._class_weights = self._weights_by_class(classes, by_label)
-        return self._n_outputs or 1
-
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        y = self._check_labels(X, y)
-        Y = self._signs(y)
-        if self._class_weights is not None:
-            by_row = self._class_weights[np.searchsorted(self.classes_, y)]
-            weight = by_row if weight is None else weight * by_row
-        return Y, weight
-
-    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
-        check_classification_targets(y)
-        return y
-
-    def _set_classes(self, classes: np.ndarray) -> None:
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
-                f"{classes.tolist()}."
-            )
-        self.classes_ = classes
-        self._n_outputs = None if len(classes) == 2 else len(classes)
-
-    def _signs(self, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1."""
-        position = np.searchsorted(self.classes_, y)
-        known = position < len(self.classes_)
-        known[known] = self.classes_[position[known]] == y[known]
-        if not known.all():
-            raise ValueError(
-                f"label {np.asarray(y)[~known].tolist()[0]!r} is not among the classes "
-                f"{self.classes_.tolist()}."
-            )
-        if len(self.classes_) == 2:
-            return np.where(position == 1, 1.0, -1.0)[:, None]
-        signs = np.full((len(y), len(self.classes_)), -1.0)
-        signs[np.arange(len(y)), position] = 1.0
-        return signs
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy on rows `X`; RowBlocks hold their labels."""
+        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
         """Return the share of labels that are wrong."""
         if Y.shape[1] == 1:
             return float(np.mean((Y[:, 0] > 0) != (predictions[:, 0] > 0)))
         return float(np.mean(Y.argmax(axis=1) != predictions.argmax(axis=1)))
-
-    def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
-        weights = check_weights(sample_weight, X)
-        if self.class_weight is None:
-            return weights
-        by_class = self._weights_by_class(y, weights)
-        by_row = by_class[np.searchsorted(self.classes_, y)]
-        return check_weights(by_row if weights is None else weights * by_row, X)
-
-    def _weights_by_class(self, y: np.ndarray, weights: Any) -> np.ndarray:
-        """Return the weight of each class, given labels and their weights."""
-        by_class = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=y, sample_weight=weights
-        )
-        if not np.all(np.isfinite(by_class) & (by_class >= 0)):
-            raise ValueError(
-                "class_weight must hold non-negative finite numbers, got "
-                f"{self.class_weight}."
-            )
-        return by_class

@@ -57,6 +57,11 @@ class Checkpoint:
         self.identity = identity or {}
         self._saved_at = -np.inf
         self._seconds = 0.0
+        if self.path.is_dir():
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} is a folder; name a file, such as "
+                f"{str(self.path / 'fit.npz')!r}."
+            )
         if not self.path.parent.is_dir():
             raise CheckpointError(
                 f"the folder of checkpoint={str(path)!r} does not exist; create it."

@@ -21,8 +21,9 @@ class Outcome(Enum):
     STREAMING = "one more pass of stochastic gradients was taken"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
-        "the iteration limit was reached before the tolerance: increase max_iter or "
-        "alpha, loosen tol, use a larger rank of the preconditioner, or float64 rows"
+        "the limit of iterations (max_iter) or of passes (epochs) was reached before "
+        "the tolerance: increase it or alpha, loosen tol, use a larger rank of the "
+        "preconditioner, or float64 rows"
     )
     JITTERED = (
         "the matrix is not positive definite in floating point; a small multiple of "

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from numbers import Integral, Real
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval
 
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._directions import normalised, orthonormal
@@ -138,7 +140,7 @@ class Progress:
     value: np.ndarray
 
 
-class PCG:
+class PCG(BaseEstimator):
     """Solve (A + shift·I)X = B by block conjugate gradients.
 
     One product with A serves all columns of B; the search directions of all
@@ -186,6 +188,16 @@ class PCG:
     array([2., 3., 4.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "tol": [Interval(Real, 0, None, closed="left"), None],
+        "loss_tol": [Interval(Real, 0, None, closed="left"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "rank": [Interval(Integral, 0, None, closed="left"), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "callback": [callable, None],
+    }
+
     def __init__(
         self,
         tol: float | None = None,
@@ -204,14 +216,6 @@ class PCG:
         self.patience = patience
         self.callback = callback
 
-    def __repr__(self) -> str:
-        arguments = [
-            f"{name}={getattr(self, name)!r}"
-            for name, parameter in inspect.signature(PCG).parameters.items()
-            if getattr(self, name) != parameter.default
-        ]
-        return f"PCG({', '.join(arguments)})"
-
     @property
     def is_coarse(self) -> bool:
         """Whether products with an error of 1e-5 are good enough."""
@@ -224,6 +228,7 @@ class PCG:
 
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:
         """Build the preconditioner."""
+        self._validate_params()
         rank = self.chosen_rank(operator.size)
         if rank == 0:
             return PCGState(operator, shift, None)

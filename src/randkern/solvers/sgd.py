@@ -6,12 +6,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from numbers import Integral, Real
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval
 
-from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
@@ -19,7 +21,8 @@ from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
 __all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
-# Steps an epoch at least, where batches are not smaller than allowed.
+_SMALLEST_BATCH = 16
+# Steps an epoch at least, where batches are not smaller than the smallest.
 _STEPS = 32
 # Of the running average over all steps: later ones count more.
 _DECAY = 8
@@ -108,7 +111,7 @@ class SGDState:
         return self.average / self.n_averaged if self.n_averaged else self.W
 
 
-class SGD:
+class SGD(BaseEstimator):
     """Minimise Σ_i w_i (y_i − z_i·W)² + α‖W‖² by preconditioned stochastic gradients.
 
     For rows too many to be read often. The directions of the leading eigenvectors,
@@ -125,7 +128,8 @@ class SGD:
         share below that of the epoch before. Gradients of batches never get closer
         than their noise: for an accurate solution use conjugate gradients.
     batch_rows : int or None
-        None: where larger batches no longer allow longer steps, from 256 to 4,096.
+        None: where larger batches no longer allow longer steps, from 256 to 4,096;
+        with few rows fewer, so that an epoch takes 32 steps.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a twentieth of the number of
         features, at most 600. 0 uses none.
@@ -143,6 +147,14 @@ class SGD:
     1.0
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "batch_rows": [Interval(Integral, 1, None, closed="left"), None],
+        "rank": [Interval(Integral, 0, None, closed="left"), None],
+        "callback": [callable, None],
+    }
+
     def __init__(
         self,
         epochs: int = 10,
@@ -157,12 +169,6 @@ class SGD:
         self.rank = rank
         self.callback = callback
 
-    def __repr__(self) -> str:
-        return (
-            f"SGD(epochs={self.epochs}, tol={self.tol}, batch_rows={self.batch_rows}, "
-            f"rank={self.rank})"
-        )
-
     def chosen_rank(self, size: int) -> int:
         """Return the rank of the preconditioner for D features."""
         return PCG(rank=self.rank).chosen_rank(size)
@@ -172,11 +178,12 @@ class SGD:
         if self.batch_rows is not None:
             return self.batch_rows
         critical = state.peak / max(state.tail, 1e-300)
-        most = np.clip(state.weight_sum / _STEPS, _LEAST_BATCH, _MOST_BATCH)
-        return int(np.clip(critical, _LEAST_BATCH, most))
+        most = np.clip(state.weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH)
+        return int(np.clip(critical, min(_LEAST_BATCH, most), most))
 
     def init(self, operator: BatchOperator, shift: float, n_targets: int) -> SGDState:
         """Build the preconditioner, and find the length of a step."""
+        self._validate_params()
         W = np.zeros((operator.size, n_targets))
         rank, total = self.chosen_rank(operator.size), operator.weight_sum
         preconditioner = None
@@ -215,21 +222,22 @@ class SGD:
         """
         began = time.perf_counter()
         if checkpoint is not None:
+            checkpoint.identity |= _problem(state)
             _resume(state, checkpoint)
-        outcome: Outcome | None = None
-        while outcome is None and state.epoch < self.epochs:
-            try:
+        outcome = self._outcome(state)
+        try:
+            while outcome is None and state.epoch < self.epochs:
                 self._run_epoch(state, operator, checkpoint)
-            except KeyboardInterrupt:
-                if checkpoint is not None:
-                    checkpoint.save(_arrays(state))
-                raise
-            outcome = self._outcome(state)
-            listeners = [each for each in (self.callback, report) if each is not None]
-            seconds = time.perf_counter() - began
-            at = Progress(state.epoch, np.nan, np.nan, seconds, state.value)
-            if any([each(at) for each in listeners]):
-                outcome = Outcome.STOPPED
+                outcome = self._outcome(state)
+                seconds = time.perf_counter() - began
+                at = Progress(state.epoch, np.nan, np.nan, seconds, state.value)
+                listeners = [each for each in (self.callback, report) if each]
+                if any([each(at) for each in listeners]):
+                    outcome = Outcome.STOPPED
+        except (KeyboardInterrupt, SystemExit):
+            if checkpoint is not None:
+                checkpoint.save(_arrays(state))
+            raise
         if checkpoint is not None:
             checkpoint.remove()
         if outcome is None:
@@ -322,13 +330,15 @@ _SAVED = ("W", "average", "n_averaged", "epoch", "batch", "loss", "losses")
 
 
 def _arrays(state: SGDState) -> dict[str, Any]:
-    """Return what a checkpoint holds: the weights, and what names the problem."""
-    named = {name: np.asarray(getattr(state, name)) for name in _SAVED}
-    return named | {"problem": _problem(state)}
+    """Return what a checkpoint holds."""
+    return {name: np.asarray(getattr(state, name)) for name in _SAVED}
 
 
-def _problem(state: SGDState) -> np.ndarray:
-    return np.array([state.tail, state.peak, state.shift, state.weight_sum])
+def _problem(state: SGDState) -> dict[str, np.ndarray]:
+    """Return what tells a fit from others."""
+    names = ("tail", "peak", "shift", "weight_sum")
+    numbers = {name: np.array(getattr(state, name)) for name in names}
+    return numbers | {"shape": np.array(state.W.shape)}
 
 
 def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
@@ -336,12 +346,7 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
     arrays = checkpoint.load()
     if arrays is None:
         return
-    same = "problem" in arrays and arrays["W"].shape == state.W.shape
-    if not same or not np.allclose(arrays["problem"], _problem(state), rtol=1e-4):
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to another fit: delete it to start anew, or "
-            "name another file."
-        )
+    checkpoint.check(arrays, _SAVED)
     for name in _SAVED:
         value: Any = arrays[name]
         if name in ("n_averaged", "epoch", "batch"):

@@ -1,0 +1,42 @@
+"""What an estimator's method makes of a Dask collection, a partition at a time."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from randkern._extras import import_extra
+
+__all__ = ["for_workers", "is_dask", "lazily"]
+
+
+def is_dask(X: Any) -> bool:
+    """Tell whether X is a Dask array or dataframe, without importing Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
+    """Return a Dask array of what an estimator's method makes of each partition."""
+    da = import_extra("dask.array", "reading Dask collections", "dask")
+    meta = np.empty((0,) if width is None else (0, width), dtype)
+    method = getattr(for_workers(method.__self__), method.__name__)
+    if not isinstance(X, da.Array):
+        return X.map_partitions(method, meta=meta)
+    X = X.rechunk({1: -1})
+    if width is None:
+        return X.map_blocks(method, drop_axis=1, meta=meta)
+    chunks = (X.chunks[0], (width,))
+    return X.map_blocks(method, chunks=chunks, meta=meta)
+
+
+def for_workers(estimator: Any) -> Any:
+    """Return the estimator without what cannot or need not leave this process."""
+    worker = copy.copy(estimator)
+    if hasattr(worker, "solver"):
+        worker.solver = "auto"  # not a solver's callback
+    for name in list(vars(worker)):
+        if "callback" in name:  # scikit-learn's
+            delattr(worker, name)
+    return worker

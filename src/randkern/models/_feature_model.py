@@ -1,0 +1,142 @@
+"""What models on random features, or on the exact kernel, have in common."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from randkern._memory import resolve_memory_limit
+from randkern._random import Stream, root_stream
+from randkern._validation import Rows, validate_rows
+from randkern.blocks import RowBlocks
+from randkern.features import fit_plan
+from randkern.kernels import Kernel
+from randkern.kernels.draw import resolve_kernel
+from randkern.models._predictions import predict_by_features, predict_by_rows
+from randkern.models._rows import ArrayRows, StreamedRows
+from randkern.models._streams import block_rows, read_stream
+from randkern.plan import Plan
+from randkern.projections import PROJECTIONS
+
+__all__ = ["FeatureModel"]
+
+
+class FeatureModel(BaseEstimator):
+    """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",  # resolve_kernel says what to pass
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "projection": [StrOptions(set(PROJECTIONS))],
+        "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    kernel: Kernel | None
+    n_components: int | None
+    projection: str
+    memory_limit: Any
+    random_state: Any
+    table_encoder_: Any
+    kernel_: Kernel
+    plan_: Plan | None
+    X_fit_: Rows
+    coef_: np.ndarray
+    dual_coef_: np.ndarray
+    intercept_: Any
+    _n_outputs: int | None
+
+    @property
+    def _plan(self) -> Plan:
+        """The plan, where there are random features."""
+        assert self.plan_ is not None
+        return self.plan_
+
+    @property
+    def _limit(self) -> int:
+        return resolve_memory_limit(self.memory_limit)
+
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[ArrayRows | StreamedRows, Stream]:
+        """Return checked rows, the kernel resolved on them and its features drawn."""
+        stream = root_stream(self.random_state)
+        if not isinstance(X, RowBlocks):
+            X = validate_rows(self, X, reset=True)
+            Y, weight = self._read_targets(X, y, sample_weight)
+            self._draw(X, weight, stream)
+            return ArrayRows(X, Y, weight), stream
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
+            )
+        if self.n_components is None:
+            raise ValueError(
+                "the exact kernel (n_components=None) needs all rows in memory; set "
+                "n_components."
+            )
+        rows, sample = read_stream(self, X, stream)
+        self._draw(*sample.rows(), stream)
+        return rows, stream
+
+    def _read_targets(
+        self, X: Rows, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return targets (n, k) and weights of rows in memory, learning from them."""
+        raise NotImplementedError
+
+    def _default_kernel(self) -> Kernel | None:
+        """Return the kernel that None stands for (None: that of all models)."""
+        return None
+
+    def _draw(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> None:
+        """Resolve the kernel on X and draw its features."""
+        kernel = self._default_kernel() if self.kernel is None else self.kernel
+        names = getattr(self, "feature_names_in_", None)
+        self.kernel_ = resolve_kernel(
+            kernel, X, sample_weight, stream, names, self.table_encoder_
+        )
+        self.plan_ = None
+        if self.n_components is not None:
+            self.plan_ = fit_plan(
+                self.kernel_,
+                X,
+                sample_weight,
+                int(self.n_components),
+                stream.child("features"),
+                projection=self.projection,
+            )
+
+    def _values(self, X: Any) -> np.ndarray:
+        """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
+        check_is_fitted(self)
+        if isinstance(X, RowBlocks):
+            parts = [self._values(block_rows(X, block)) for block in X]
+            if not parts:
+                raise ValueError("the stream has no rows to predict.")
+            return np.concatenate(parts)
+        return self._values_of(validate_rows(self, X, reset=False))
+
+    def _values_of(self, X: Rows) -> np.ndarray:
+        """Return fitted values of checked rows."""
+        if self.plan_ is not None:
+            out = predict_by_features(self.plan_, self.coef_.T, X)
+        else:
+            out = predict_by_rows(self.kernel_, self.X_fit_, self.dual_coef_, X)
+        out += self.intercept_
+        if not np.all(np.isfinite(out)):
+            raise ValueError(
+                "predictions overflow: rows of X lie too far beyond those of the fit "
+                "for this kernel; scale the input down."
+            )
+        return out
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,174 @@
+"""Targets of training rows: real numbers, and labels of classes coded ±1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
+
+from randkern._validation import Rows, check_weights
+
+__all__ = ["ClassLabels", "RealTargets"]
+
+
+class RealTargets:
+    """What models of real targets share: how `y` is read, at once or in blocks."""
+
+    _n_outputs: int | None
+
+    def _read_targets(
+        self, X: Rows, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return targets (n, k) and weights of rows in memory, learning from them."""
+        return self._check_targets(X, y, reset=True), check_weights(sample_weight, X)
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
+        y = self._targets_array(X, y)
+        return None if y.ndim == 1 else y.shape[1]
+
+    def _learn_from(self, seen: list[int | None]) -> int:
+        if len(set(seen)) > 1:
+            raise ValueError(
+                f"blocks of y have {sorted({n or 1 for n in seen})} targets; they must "
+                "all have as many."
+            )
+        self._n_outputs = seen[0]
+        return self._n_outputs or 1
+
+    def _targets_of(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._check_targets(X, y, reset=False), weight
+
+    def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
+            )
+        Y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        check_consistent_length(X, Y)
+        if Y.ndim > 2:
+            raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
+        return Y
+
+    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
+        Y = self._targets_array(X, y)
+        n_outputs = None if Y.ndim == 1 else Y.shape[1]
+        if reset:
+            self._n_outputs = n_outputs
+        elif n_outputs != self._n_outputs:
+            raise ValueError(
+                f"y has {n_outputs or 1} targets, but earlier batches had "
+                f"{self._n_outputs or 1}."
+            )
+        return Y.reshape(len(Y), -1)
+
+
+class ClassLabels:
+    """What classifiers share: how labels are read, and the weights of classes."""
+
+    classes_: np.ndarray
+    class_weight: Any = None
+    _n_outputs: int | None
+    _class_weights: np.ndarray | None
+
+    def _read_targets(
+        self, X: Rows, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return signs (n, k) and weights of rows in memory, learning the classes."""
+        y = self._check_labels(X, y)
+        self._set_classes(unique_labels(y))
+        return self._signs(y), self._weights(X, y, sample_weight)
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> dict[Any, float]:
+        y = self._check_labels(X, y)
+        values, inverse = np.unique(y, return_inverse=True)
+        totals = np.bincount(inverse, weights=weight)
+        return dict(zip(values.tolist(), totals.tolist(), strict=True))
+
+    def _learn_from(self, seen: list[dict[Any, float]]) -> int:
+        totals: dict[Any, float] = {}
+        for block in seen:
+            for label, total in block.items():
+                totals[label] = totals.get(label, 0.0) + total
+        classes = unique_labels(np.array(list(totals)))
+        self._set_classes(classes)
+        self._class_weights = None
+        if self.class_weight is not None:
+            by_label = np.array([totals[label] for label in classes.tolist()])
+            self._class_weights = self._weights_by_class(classes, by_label)
+        return self._n_outputs or 1
+
+    def _targets_of(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        y = self._check_labels(X, y)
+        Y = self._signs(y)
+        if self._class_weights is not None:
+            by_row = self._class_weights[np.searchsorted(self.classes_, y)]
+            weight = by_row if weight is None else weight * by_row
+        return Y, weight
+
+    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
+            )
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        return y
+
+    def _set_classes(self, classes: np.ndarray) -> None:
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
+                f"{classes.tolist()}."
+            )
+        self.classes_ = classes
+        self._n_outputs = None if len(classes) == 2 else len(classes)
+
+    def _signs(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as columns of ±1."""
+        position = np.searchsorted(self.classes_, y)
+        known = position < len(self.classes_)
+        known[known] = self.classes_[position[known]] == y[known]
+        if not known.all():
+            raise ValueError(
+                f"label {np.asarray(y)[~known].tolist()[0]!r} is not among the classes "
+                f"{self.classes_.tolist()}."
+            )
+        if len(self.classes_) == 2:
+            return np.where(position == 1, 1.0, -1.0)[:, None]
+        signs = np.full((len(y), len(self.classes_)), -1.0)
+        signs[np.arange(len(y)), position] = 1.0
+        return signs
+
+    def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
+        weights = check_weights(sample_weight, X)
+        if self.class_weight is None:
+            return weights
+        by_class = self._weights_by_class(y, weights)
+        by_row = by_class[np.searchsorted(self.classes_, y)]
+        return check_weights(by_row if weights is None else weights * by_row, X)
+
+    def _weights_by_class(self, y: np.ndarray, weights: Any) -> np.ndarray:
+        """Return the weight of each class, given labels and their weights."""
+        by_class = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+        )
+        if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+            raise ValueError(
+                "class_weight must hold non-negative finite numbers, got "
+                f"{self.class_weight}."
+            )
+        return by_class
