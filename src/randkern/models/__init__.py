@@ -1,9 +1,11 @@
 """Models on random features, or on the exact kernel."""
 
+from randkern.models.gaussian_process import GaussianProcessRegressor
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
 
 __all__ = [
+    "GaussianProcessRegressor",
     "KernelRidgeClassifier",
     "KernelRidgeClassifierCV",
     "KernelRidgeRegressor",

@@ -1,0 +1,270 @@
+"""The log marginal likelihood of a Gaussian process, and its gradient.
+
+A row of weight w counts as w equal rows. With W = diag(w), N = Σ w and the Gram
+matrix K = ZZᵀ of features or of the exact kernel,
+
+    log p(y) = −½[yᵀ(K + σ²W⁻¹)⁻¹y + log det(I + W^½KW^½/σ²) + N log 2πσ²],
+
+whose determinant is also that of I + ZᵀWZ/σ²; the first term is the least value of
+(Σ w_i(y_i − z_i·b)² + σ²‖b‖²)/σ². Targets of several outputs are independent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotri
+
+from randkern.blocks import row_blocks
+from randkern.kernels._gradients import (
+    Hyperparameters,
+    add_feature_gradient,
+    add_gram_gradient,
+    with_kernel,
+)
+from randkern.models._rows import ArrayRows
+from randkern.models._systems import NormalEquations, feature_block_rows
+from randkern.plan import Plan, evaluate
+from randkern.solvers import Cholesky
+
+__all__ = ["Evidence", "FeaturePosterior", "RowPosterior"]
+
+_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class FeaturePosterior:
+    """The law of the weights of features given targets.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (D, k)
+    factor : ndarray of shape (D, D)
+        Lower triangular Cholesky factor of I + ZᵀWZ/σ², the precision.
+    evidence : float
+        The log marginal likelihood.
+    """
+
+    mean: np.ndarray
+    factor: np.ndarray
+    evidence: float
+
+    @classmethod
+    def of(
+        cls, statistics: NormalEquations, target_squares: float, noise: float
+    ) -> FeaturePosterior:
+        """Return the law given sums over rows, which are used up.
+
+        `target_squares` is the weighted sum of squares of all targets.
+        """
+        unit = statistics.weight_unit or 1.0
+        shift = noise / unit
+        solver = Cholesky()
+        scale = float(np.mean(np.diagonal(statistics.gram)))
+        state = solver.init(statistics.gram, shift, scale)
+        mean = solver.solve(state, statistics.cross).value
+        D, k = mean.shape
+        # In one go with the solve the factor is LAPACK's lower triangle.
+        factor = state.factor_and_matrix.T
+        determinant = 2 * np.sum(np.log(np.diagonal(factor))) - D * math.log(shift)
+        # The sums are in float64, and so is what is left of them.
+        quadratic = target_squares / unit - float(np.sum(mean * statistics.cross))
+        evidence = _evidence(
+            max(quadratic, 0.0) / shift,
+            determinant,
+            statistics.weight_sum * unit,
+            k,
+            noise,
+        )
+        for rows in row_blocks(D, _ROWS):
+            factor[rows, rows] = np.tril(factor[rows, rows])
+            factor[rows, rows.stop :] = 0.0
+        factor /= math.sqrt(shift)
+        return cls(mean, factor, evidence)
+
+    def half(self, Z: np.ndarray) -> np.ndarray:
+        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
+        return scipy.linalg.solve_triangular(
+            self.factor, Z.T.astype(np.float64), lower=True, check_finite=False
+        )
+
+
+@dataclass(frozen=True)
+class RowPosterior:
+    """The law of a process with an exact kernel, given targets.
+
+    Attributes
+    ----------
+    inner : ndarray of shape (n, k)
+        B⁻¹SY, S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
+    factor : ndarray of shape (n, n)
+        Lower triangular Cholesky factor of B.
+    root : ndarray of shape (n,)
+        √w/σ.
+    noise : float
+        σ².
+    evidence : float
+    """
+
+    inner: np.ndarray
+    factor: np.ndarray
+    root: np.ndarray
+    noise: float
+    evidence: float
+
+    @classmethod
+    def of(
+        cls, K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
+    ) -> RowPosterior:
+        """Return the law given the Gram matrix, which is used up."""
+        root = np.sqrt(weight / noise)
+        K *= root[:, None]
+        K *= root
+        solver = Cholesky()
+        state = solver.init(K, 1.0, float(np.mean(np.diagonal(K))))
+        right = root[:, None] * Y
+        inner = solver.solve(state, right).value
+        factor = np.tril(state.factor_and_matrix.T)
+        determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
+        quadratic = float(np.sum(right * inner))
+        total = float(weight.sum())
+        evidence = _evidence(quadratic, determinant, total, Y.shape[1], noise)
+        return cls(inner, factor, root, noise, evidence)
+
+    @property
+    def dual(self) -> np.ndarray:
+        """Weights of the rows, (n, k): the mean at x is Σ_i k(x, x_i)·dual_i."""
+        return self.root[:, None] * self.inner
+
+    def half(self, K: np.ndarray) -> np.ndarray:
+        """Return V with VᵀV what the targets take off the prior covariance, (n, m).
+
+        K holds the exact values between m new rows and those of the fit.
+        """
+        right = self.root[:, None] * K.T
+        return scipy.linalg.solve_triangular(
+            self.factor, right, lower=True, check_finite=False
+        )
+
+    def slopes(self) -> tuple[np.ndarray, float]:
+        """Return the derivatives of the evidence in K, (n, n), and in log σ²."""
+        n, k = self.inner.shape
+        inverse = _inverse(self.factor)
+        total = self.noise * float(np.sum(self.root**2))
+        # Of the first term ‖B⁻¹SY‖², of the determinant k(n − tr B⁻¹).
+        by_noise = float(np.sum(self.inner**2))
+        by_noise += k * (n - float(np.trace(inverse)) - total)
+        inverse *= self.root[:, None]
+        inverse *= self.root
+        dual = self.dual
+        return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
+
+
+class Evidence:
+    """log p(y | θ) of some rows as a function of θ, with its gradient.
+
+    θ holds the logarithms of the kernel's numbers (see
+    :class:`~randkern.kernels._gradients.Hyperparameters`), then that of the noise.
+    Random draws are the same for every θ.
+
+    Parameters
+    ----------
+    rows : ArrayRows
+        Float64, of positive weight.
+    hyper : Hyperparameters
+    plan : Plan or None
+        None for the exact kernel.
+    """
+
+    def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
+        self.rows = rows
+        self.hyper = hyper
+        self.plan = plan
+        n = rows.n_rows
+        self._weight = np.ones(n) if rows.weight is None else rows.weight
+
+    def __call__(
+        self, theta: np.ndarray, gradient: bool = True
+    ) -> tuple[float, np.ndarray]:
+        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        hyper = self.hyper.at(theta[:-1])
+        noise = math.exp(theta[-1])
+        if self.plan is None:
+            return self._exact(hyper, noise, gradient)
+        plan = with_kernel(self.plan, hyper.kernel)
+        if plan.n_components > self.rows.n_rows:
+            return self._by_rows(hyper, plan, noise, gradient)
+        return self._by_features(hyper, plan, noise, gradient)
+
+    def _exact(
+        self, hyper: Hyperparameters, noise: float, gradient: bool
+    ) -> tuple[float, np.ndarray]:
+        X, out = self.rows.X, np.zeros(hyper.size + 1)
+        K = hyper.kernel._gram(X, None)
+        posterior = RowPosterior.of(K, self.rows.Y, self._weight, noise)
+        if gradient:
+            slopes, out[-1] = posterior.slopes()
+            for part in row_blocks(len(slopes), _ROWS):
+                add_gram_gradient(hyper, X[part], X, slopes[part], out[:-1])
+        return posterior.evidence, out
+
+    def _by_rows(
+        self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
+    ) -> tuple[float, np.ndarray]:
+        """Evaluate by an n × n matrix: there are more features than rows."""
+        out = np.zeros(hyper.size + 1)
+        Z = evaluate(plan, self.rows.X)
+        posterior = RowPosterior.of(Z @ Z.T, self.rows.Y, self._weight, noise)
+        if gradient:
+            slopes, out[-1] = posterior.slopes()
+            G = 2 * (slopes @ Z)
+            add_feature_gradient(hyper, plan, self.rows.X, Z, G, out[:-1])
+        return posterior.evidence, out
+
+    def _by_features(
+        self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
+    ) -> tuple[float, np.ndarray]:
+        """Evaluate by a D × D matrix, the features being made block by block."""
+        rows, out = self.rows, np.zeros(hyper.size + 1)
+        Y, weight = rows.Y, self._weight
+        statistics = NormalEquations.empty(plan.n_components, rows.n_targets)
+        statistics.add(plan, rows.X, Y, rows.weight)
+        squares = float(weight @ np.sum(Y**2, axis=1))
+        posterior = FeaturePosterior.of(statistics, squares, noise)
+        if not gradient:
+            return posterior.evidence, out
+        inverse = _inverse(posterior.factor)
+        D, k = posterior.mean.shape
+        residual_squares = 0.0
+        for part in rows.blocks(feature_block_rows(plan, 8)):
+            w = weight[part.rows][:, None]
+            Z = evaluate(plan, part.X)
+            residual = part.Y - Z @ posterior.mean
+            residual_squares += float(np.sum(w * residual**2))
+            # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
+            G = Z @ inverse
+            G *= -k * w / noise
+            G += (w * residual / noise) @ posterior.mean.T
+            add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
+        out[-1] = residual_squares / noise
+        out[-1] += k * (D - float(np.trace(inverse)) - float(weight.sum()))
+        out[-1] *= 0.5
+        return posterior.evidence, out
+
+
+def _evidence(
+    quadratic: float, determinant: float, total: float, k: int, noise: float
+) -> float:
+    constant = total * math.log(2 * math.pi * noise)
+    return -0.5 * (quadratic + k * (determinant + constant))
+
+
+def _inverse(factor: np.ndarray) -> np.ndarray:
+    """Return the inverse of LLᵀ."""
+    inverse, info = dpotri(factor, lower=1)
+    if info:
+        raise np.linalg.LinAlgError("the covariance is singular.")
+    return np.tril(inverse) + np.tril(inverse, -1).T

@@ -1,0 +1,132 @@
+"""Learning hyperparameters: which rows, and where the evidence is largest."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import scipy.optimize
+
+from randkern._random import Stream
+from randkern.exceptions import IllConditionedWarning
+from randkern.models._rows import ArrayRows, StreamedRows
+from randkern.plan import Plan
+
+__all__ = ["bounds", "learning_rows", "maximise"]
+
+# Operations of one evaluation of the evidence with its gradient: about a second.
+_OPERATIONS = 1e11
+_LEAST_ROWS = 2000
+# A restart moves each number by a factor of about this (one standard deviation).
+_SPREAD = math.log(4.0)
+# How far learning may go from where it starts; scales follow those of the targets.
+_LENGTHSCALE_RANGE = 1e5
+_SCALE_RANGE = 1e10
+# Shares of the mean square of the targets that the noise may take. Rows that repeat
+# exactly would otherwise make the likelihood grow for ever as the noise vanishes.
+_NOISE_SHARES = (1e-5, 1e2)
+
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+def learning_rows(
+    rows: ArrayRows | StreamedRows, plan: Plan | None, stream: Stream
+) -> ArrayRows:
+    """Return rows to learn from, in float64, none of weight 0.
+
+    All for the exact kernel; for features as many as 10¹¹ operations an evaluation
+    take, and at least 2,000: a uniform sample.
+    """
+    n = rows.n_rows
+    usable: np.ndarray = np.arange(n)
+    if isinstance(rows, ArrayRows) and rows.weight is not None:
+        usable = np.flatnonzero(rows.weight)
+    if plan is not None:
+        most = max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * plan.n_components**2)))
+        if most < len(usable):
+            usable = stream.generator().choice(usable, most, replace=False)
+            usable.sort()
+    block = rows.take(usable)
+    X, Y, weight = block.X.astype(np.float64), block.Y, block.weight
+    if weight is not None and not np.all(weight):
+        kept = np.flatnonzero(weight)
+        X, Y, weight = X[kept], Y[kept], weight[kept]
+    if len(Y) == 0:
+        raise ValueError(
+            "no sampled row has a weight above zero: leave out rows without weight."
+        )
+    return ArrayRows(X, Y, weight)
+
+
+def bounds(
+    names: list[str], theta: np.ndarray, mean_square: float
+) -> list[tuple[float, float]]:
+    """Return the least and the largest logarithm of every hyperparameter.
+
+    Parameters
+    ----------
+    names : list of str
+        Those of the kernel, then ``"noise"``.
+    theta : ndarray
+        Where learning starts, always within the bounds.
+    mean_square : float
+        Of the targets.
+    """
+    out = []
+    for name, start in zip(names, theta, strict=True):
+        if name == "noise":
+            low, high = (share * mean_square or 1.0 for share in _NOISE_SHARES)
+            out.append((min(start, math.log(low)), max(start, math.log(high))))
+            continue
+        ends_in_scale = name.rpartition("__")[2] == "scale"
+        reach = math.log(_SCALE_RANGE if ends_in_scale else _LENGTHSCALE_RANGE)
+        out.append((start - reach, start + reach))
+    return out
+
+
+def maximise(
+    objective: Objective,
+    theta: np.ndarray,
+    limits: list[tuple[float, float]],
+    n_restarts: int,
+    stream: Stream,
+) -> np.ndarray:
+    """Return θ where L-BFGS-B finds the largest value, from several starts.
+
+    Parameters
+    ----------
+    objective : callable
+        Returns the value at θ and its gradient.
+    theta : ndarray
+        The first start.
+    limits : list of (float, float)
+        From :func:`bounds`.
+    """
+    starts = [theta]
+    for index in range(n_restarts):
+        generator = stream.child("restart", index).generator()
+        moved = theta + _SPREAD * generator.normal(size=len(theta))
+        starts.append(np.clip(moved, *np.transpose(limits)))
+    with warnings.catch_warnings():
+        # Trial values may be ill conditioned; the value that is kept says so again.
+        warnings.simplefilter("ignore", IllConditionedWarning)
+        found = [_descend(objective, start, limits) for start in starts]
+    return min(found, key=lambda result: result[0])[1]
+
+
+def _descend(
+    objective: Objective, start: np.ndarray, limits: list[tuple[float, float]]
+) -> tuple[float, np.ndarray]:
+    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        try:
+            value, gradient = objective(theta)
+        except np.linalg.LinAlgError:
+            return math.inf, np.zeros(len(theta))
+        return -value, -gradient
+
+    result = scipy.optimize.minimize(
+        negative, start, jac=True, method="L-BFGS-B", bounds=limits
+    )
+    return float(result.fun), result.x

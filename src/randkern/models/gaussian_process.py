@@ -1,0 +1,446 @@
+"""Gaussian process regression, on random features or on the exact kernel."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import RegressorMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from randkern._random import Stream, root_stream
+from randkern._validation import Rows, check_count, validate_rows
+from randkern.blocks import RowBlocks, row_blocks, rows_within
+from randkern.kernels import Gaussian, Kernel, Scaled
+from randkern.kernels._gradients import Hyperparameters, with_kernel
+from randkern.models._feature_model import FeatureModel
+from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
+from randkern.models._gp_learning import bounds, learning_rows, maximise
+from randkern.models._predictions import predict_by_features
+from randkern.models._rows import ArrayRows, StreamedRows, Survey
+from randkern.models._streams import block_rows
+from randkern.models._systems import NormalEquations, check_memory
+from randkern.models._targets import RealTargets
+from randkern.plan import evaluate
+
+__all__ = ["GaussianProcessRegressor"]
+
+_ROWS_AT_ONCE = 2**18
+_PREDICTION_BYTES = 64 * 10**6
+
+
+class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
+    """Gaussian process regression on random features, or on the exact kernel.
+
+    y_i = f(x_i) + ε_i, ε_i ~ N(0, σ²). On features f(x) = φ(x)·b with b ~ N(0, I),
+    whose covariance is the kernel in the limit of many features; with
+    A = ZᵀZ + σ²I
+
+        mean φ(x)·A⁻¹Zᵀy,   Var f(x) = σ² φ(x)·A⁻¹φ(x),
+
+    the whole D × D matrix being kept. The sums over rows are taken block by block in
+    float64, so that memory is about D² numbers, never n·D. Lengthscales, scales and
+    noise are learned by maximising the log marginal likelihood with analytic gradients
+    through the features, the random draws being fixed.
+
+    Parameters
+    ----------
+    kernel : Kernel, default=None
+        None is ``1.0 * Gaussian(lengthscale="scale")``. What is learned: each
+        lengthscale (a vector gives one a column), and the scale of each multiple
+        ``s * kernel``; a rule such as ``"scale"`` is where learning starts. Without a
+        multiple the variance of f stays as it is.
+    noise : float, default=1e-2
+        σ² > 0, the **variance** of the noise (scikit-learn's ``alpha``); learned too.
+    n_components : int or None, default=1000
+        Number of random features D; None is the exact kernel.
+    optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
+        None keeps the hyperparameters.
+    n_restarts_optimizer : int, default=0
+        Further starts, each a factor of about 4 away from the given one.
+    normalize_y : bool, default=False
+        Fit to targets of mean 0 and variance 1: `noise` then is in units of their
+        variance.
+    projection : str, default="auto"
+        As in :class:`~randkern.RandomFeatures`.
+    memory_limit : int, str or None, default=None
+        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
+        what is free.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        With the learned numbers.
+    noise_ : float
+        The learned σ².
+    hyperparameters_ : list of str
+        Names of the entries of θ: numbers of the kernel as in ``get_params``, then
+        ``"noise"``. θ holds their natural logarithms.
+    theta_ : ndarray
+        θ at the end of learning.
+    log_marginal_likelihood_value_ : float
+        Of all rows, at `theta_`.
+    coef_ : ndarray of shape (D,) or (n_targets, D)
+        Posterior mean of the weights of features.
+    precision_factor_ : ndarray of shape (D, D)
+        Lower triangular Cholesky factor of I + ZᵀZ/σ², the posterior precision.
+    dual_coef_ : ndarray of shape (n,) or (n, n_targets)
+        Weights of the rows ``X_fit_``, for the exact kernel.
+    plan_ : Plan or None
+    n_rows_learned_ : int
+        Rows that the hyperparameters were learned from.
+
+    Notes
+    -----
+    A row of weight w counts as w equal rows, in the posterior and in the likelihood.
+
+    An evaluation of the likelihood with its gradient takes about 4nD² operations.
+    Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
+    hyperparameters are learned from a uniform sample of as many rows; the posterior is
+    always that of all rows. The exact kernel uses all rows.
+
+    References
+    ----------
+    Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
+    5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression".
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (200, 1))
+    >>> y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=200)
+    >>> model = rk.GaussianProcessRegressor(n_components=300, random_state=0).fit(X, y)
+    >>> mean, std = model.predict([[0.5]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.0)) < 4 * std[0])
+    True
+    >>> round(model.noise_**0.5, 1)
+    0.1
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **FeatureModel._parameter_constraints,
+        "noise": [Interval(Real, 0, None, closed="neither")],
+        "optimizer": [StrOptions({"l-bfgs-b"}), None],
+        "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
+        "normalize_y": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        noise: float = 1e-2,
+        n_components: int | None = 1000,
+        *,
+        optimizer: str | None = "l-bfgs-b",
+        n_restarts_optimizer: int = 0,
+        normalize_y: bool = False,
+        projection: str = "auto",
+        memory_limit: Any = None,
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.noise = noise
+        self.n_components = n_components
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_y = normalize_y
+        self.projection = projection
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    # -- fitting --------------------------------------------------------------
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None
+    ) -> GaussianProcessRegressor:
+        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their targets and weights.
+        """
+        self._validate_params()
+        rows, stream = self._read(X, y, sample_weight)
+        self._check_memory(rows)
+        survey = rows.survey()
+        self._set_units(survey)
+        self.intercept_ = 0.0
+        self._learn(rows, stream)
+        if self.plan_ is None:
+            self._fit_rows()
+        else:
+            self._fit_features(rows, survey)
+        return self
+
+    def _default_kernel(self) -> Kernel:
+        return Scaled(Gaussian(lengthscale="scale"), 1.0)
+
+    def _check_memory(self, rows: ArrayRows | StreamedRows) -> None:
+        """Raise before anything large is made."""
+        n = rows.n_rows
+        learns = self.optimizer is not None
+        if self.plan_ is None:
+            needed = 8 * n**2 * (5 if learns else 3)
+            what = f"the exact process of {n} rows (n_components=None)"
+            advice = "Use random features (for instance n_components=2_000)"
+        else:
+            D, here = self._plan.n_components, min(n, _ROWS_AT_ONCE)
+            needed = NormalEquations.n_bytes(
+                self._plan, here, rows.n_targets, rows.dtype.itemsize
+            )
+            needed += 8 * D**2 + (16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0)
+            what = f"the {D} x {D} posterior of n_components={D}"
+            advice = "Use fewer components"
+        check_memory(needed, self._limit, what, advice)
+
+    def _set_units(self, survey: Survey) -> None:
+        """Settle what targets are shifted and divided by."""
+        k = len(survey.target_mean)
+        self._target_mean, self._target_scale = np.zeros(k), np.ones(k)
+        if self.normalize_y:
+            self._target_mean = survey.target_mean
+            deviation = np.sqrt(survey.target_squares / survey.weight_sum)
+            self._target_scale = np.where(deviation > 0, deviation, 1.0)
+
+    def _scaled(self, Y: np.ndarray) -> np.ndarray:
+        return (Y - self._target_mean) / self._target_scale
+
+    def _learn(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
+        """Set the kernel, its plan and the noise, learned unless told not to."""
+        sample = learning_rows(rows, self.plan_, stream.child("sample"))
+        self._sample = ArrayRows(sample.X, self._scaled(sample.Y), sample.weight)
+        self.n_rows_learned_ = sample.n_rows
+        evidence = self._evidence()
+        hyper = evidence.hyper
+        self.hyperparameters_ = [*hyper.names, "noise"]
+        theta = np.append(hyper.theta, math.log(self.noise))
+        if self.optimizer is not None:
+            theta = maximise(
+                evidence,
+                theta,
+                bounds(self.hyperparameters_, theta, self._mean_square()),
+                int(self.n_restarts_optimizer),
+                stream.child("restarts"),
+            )
+            self.kernel_ = hyper.at(theta[:-1]).kernel
+            if self.plan_ is not None:
+                self.plan_ = with_kernel(self.plan_, self.kernel_)
+        self.theta_ = theta
+        self.noise_ = math.exp(theta[-1])
+
+    def _mean_square(self) -> float:
+        squares = np.mean(self._sample.Y**2, axis=1)
+        return float(np.average(squares, weights=self._sample.weight))
+
+    def _evidence(self) -> Evidence:
+        return Evidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
+
+    def _fit_rows(self) -> None:
+        """Fit the exact kernel."""
+        rows = self._sample
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        K = self.kernel_._gram(rows.X, None)
+        self._posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
+        self.X_fit_ = rows.X
+        self.dual_coef_ = self._shaped(self._posterior.dual)
+
+    def _fit_features(self, rows: ArrayRows | StreamedRows, survey: Survey) -> None:
+        """Fit features to sums over all rows."""
+        statistics = NormalEquations.empty(
+            self._plan.n_components, rows.n_targets, survey.weight_unit
+        )
+        squares = 0.0
+        for part in rows.blocks(_ROWS_AT_ONCE):
+            Y = self._scaled(part.Y)
+            statistics.add(self._plan, part.X, Y, part.weight)
+            weight = np.ones(len(Y)) if part.weight is None else part.weight
+            squares += float(weight @ np.sum(Y**2, axis=1))
+        self._posterior = FeaturePosterior.of(statistics, squares, self.noise_)
+        self.coef_ = self._shaped(self._posterior.mean).T
+
+    def _shaped(self, weights: np.ndarray) -> np.ndarray:
+        return weights if self._n_outputs is not None else weights[:, 0]
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log marginal likelihood of all rows at `theta_`."""
+        check_is_fitted(self)
+        return self._posterior.evidence
+
+    @property
+    def precision_factor_(self) -> np.ndarray:
+        """Cholesky factor of the precision of the weights of features."""
+        if isinstance(getattr(self, "_posterior", None), FeaturePosterior):
+            return self._posterior.factor
+        raise AttributeError("only fits on features have a precision_factor_.")
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False
+    ) -> Any:
+        """Return log p(y | θ), and its gradient in θ if asked for.
+
+        Parameters
+        ----------
+        theta : array, optional
+            Natural logarithms of what `hyperparameters_` names. None: `theta_`, and
+            the value is that of all rows unless a gradient is asked for.
+        eval_gradient : bool
+
+        Returns
+        -------
+        float, or (float, ndarray)
+            Of the rows that hyperparameters are learned from (`n_rows_learned_`).
+            With ``normalize_y`` of the normalised targets.
+        """
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        if theta.shape != self.theta_.shape or not np.all(np.isfinite(theta)):
+            raise ValueError(
+                f"theta must hold {len(self.theta_)} finite logarithms, of "
+                f"{self.hyperparameters_}, got {theta!r}."
+            )
+        value, gradient = self._evidence()(theta, eval_gradient)
+        return (value, gradient) if eval_gradient else value
+
+    # -- prediction -----------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        include_noise: bool = False,
+    ) -> Any:
+        """Return the posterior mean, and its deviation or covariance if asked for.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe or RowBlocks of n rows
+        return_std : bool
+            Also return standard deviations, of the shape of the mean.
+        return_cov : bool
+            Also return the covariance of all rows, (n, n), or (n, n, n_targets).
+        include_noise : bool
+            Whether they are those of new targets y (σ² is added) or of f.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,) or (n, n_targets)
+        std or cov : ndarray
+        """
+        if return_std and return_cov:
+            raise ValueError("ask for return_std or for return_cov, not for both.")
+        if not return_std and not return_cov:
+            return self._values(X)
+        check_is_fitted(self)
+        if isinstance(X, RowBlocks):
+            if return_cov:
+                raise ValueError("return_cov needs all rows at once, not RowBlocks.")
+            parts = [
+                self.predict(block_rows(X, block), True, include_noise=include_noise)
+                for block in X
+            ]
+            if not parts:
+                raise ValueError("the stream has no rows to predict.")
+            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        X = validate_rows(self, X, reset=False)
+        noise = self.noise_ if include_noise else 0.0
+        if return_cov:
+            covariance = self._covariance(X)
+            covariance[np.diag_indices_from(covariance)] += noise
+            return self._values_of(X), self._with_units(covariance, 2)
+        deviation = np.sqrt(self._variance(X) + noise)
+        return self._values_of(X), self._with_units(deviation, 1)
+
+    def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
+        """Return deviations (power 1) or covariances (2) in the units of targets."""
+        scaled = np.multiply.outer(spread, self._target_scale**power)
+        return scaled if self._n_outputs is not None else scaled[..., 0]
+
+    def _values_of(self, X: Rows) -> np.ndarray:
+        scale, mean = self._target_scale, self._target_mean
+        if self._n_outputs is None:
+            scale, mean = scale[0], mean[0]
+        return super()._values_of(X) * scale + mean
+
+    def _variance(self, X: Rows) -> np.ndarray:
+        """Return Var f at every row, for targets in their units of the fit."""
+        out = np.empty(X.shape[0])
+        width = self._posterior.factor.shape[0]
+        for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
+            part = X[rows]
+            half = self._half(part)
+            out[rows] = np.einsum("ij,ij->j", half, half)
+            if self.plan_ is None:
+                out[rows] = self.kernel_._diag(part) - out[rows]
+        return np.maximum(out, 0.0, out=out)
+
+    def _covariance(self, X: Rows) -> np.ndarray:
+        half = self._half(X)
+        if self.plan_ is not None:
+            return half.T @ half
+        return self.kernel_._gram(X.astype(np.float64), None) - half.T @ half
+
+    def _half(self, X: Rows) -> np.ndarray:
+        if self.plan_ is not None:
+            return self._posterior.half(evaluate(self.plan_, X))
+        K = self.kernel_._gram(X.astype(np.float64), self.X_fit_)
+        return self._posterior.half(K)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Return draws of f at rows `X` from the posterior.
+
+        On features they are draws of weights, at the cost of a prediction; for the
+        exact kernel they take the covariance of all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of n rows
+        n_samples : int
+        random_state : int, generator or None
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
+        """
+        check_count("n_samples", n_samples)
+        check_is_fitted(self)
+        X = validate_rows(self, X, reset=False)
+        k = len(self._target_mean)
+        generator = root_stream(random_state).child("sample_y").generator()
+        if isinstance(self._posterior, FeaturePosterior):
+            size = (len(self._posterior.factor), k * n_samples)
+            weights = scipy.linalg.solve_triangular(
+                self._posterior.factor,
+                generator.normal(size=size),
+                lower=True,
+                trans="T",
+                check_finite=False,
+            )
+            draws = predict_by_features(self._plan, weights, X)
+        else:
+            values, vectors = scipy.linalg.eigh(self._covariance(X))
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
+            draws = root @ generator.normal(size=(X.shape[0], k * n_samples))
+        draws = draws.reshape(X.shape[0], k, n_samples)
+        draws *= self._target_scale[:, None]
+        mean = self._values_of(X).reshape(X.shape[0], k, 1)
+        draws += mean
+        return draws if self._n_outputs is not None else draws[:, 0]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_posterior")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
