@@ -14,6 +14,7 @@ _PUBLIC: dict[str, str] = {
         (
             "Categorical",
             "Cauchy",
+            "Compositional",
             "Gaussian",
             "Kernel",
             "Laplacian",
@@ -38,6 +39,7 @@ _PUBLIC: dict[str, str] = {
             "KernelRidgeClassifierCV",
             "KernelRidgeRegressor",
             "KernelRidgeRegressorCV",
+            "KernelSVC",
         ),
         ".models",
     ),

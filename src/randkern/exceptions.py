@@ -11,6 +11,7 @@ __all__ = [
     "MemoryLimitError",
     "ModelFileError",
     "ModelVersionWarning",
+    "NotSeparableError",
     "UnresolvedKernelError",
 ]
 
@@ -45,3 +46,20 @@ class ModelVersionWarning(UserWarning):
 
 class CheckpointError(ValueError):
     """A checkpoint is damaged, belongs to another fit, or cannot be written."""
+
+
+class NotSeparableError(ValueError):
+    """No hyperplane through the origin of the features separates two classes.
+
+    Attributes
+    ----------
+    certificate : ndarray of shape (n,) or None
+        Non-negative numbers a of sum 1 with Σ a_i y_i φ(x_i) = 0 (to rounding), y_i
+        = ±1: no w can have y_i w·φ(x_i) > 0 for every i, since the sum of these with
+        the numbers a is 0.
+    residual : float or None
+        ‖Σ a_i y_i φ(x_i)‖, relative to the longest φ(x_i).
+    """
+
+    certificate = None
+    residual: float | None = None

@@ -3,6 +3,7 @@
 from randkern.models.gaussian_process import GaussianProcessRegressor
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
+from randkern.models.svc import KernelSVC
 
 __all__ = [
     "GaussianProcessRegressor",
@@ -10,4 +11,5 @@ __all__ = [
     "KernelRidgeClassifierCV",
     "KernelRidgeRegressor",
     "KernelRidgeRegressorCV",
+    "KernelSVC",
 ]

@@ -1,0 +1,169 @@
+"""Hard margins: the quadratic programme on the rows that matter.
+
+    min ½‖w‖²  subject to  y_i w·z_i ≥ 1,
+
+by its dual min ½aᵀQa − 1ᵀa, a ≥ 0, Q_ij = y_i y_j z_i·z_j, on a growing set of rows:
+those that violate the constraints are added until none is left. The dual is unbounded
+along a ray a with Qa = 0 exactly where the rows cannot be separated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._extras import import_extra
+from randkern._random import Stream
+from randkern.backend import thin
+from randkern.exceptions import NotSeparableError
+from randkern.models._margins import FeatureRows
+
+__all__ = ["HardMargin", "separate"]
+
+_FIRST_ROWS = 200
+_ADDED_ROWS = 100
+# Dual variables below this share of the largest belong to rows that do not matter.
+_NEGLIGIBLE = 1e-9
+# Constraints may be violated by this much.
+_VIOLATION = 1e-7
+# What is left of a ray of the dual, relative to the longest row.
+_RAY = 1e-6
+
+
+@dataclass(frozen=True)
+class HardMargin:
+    """The widest margin between two classes.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (width,)
+    alpha : ndarray of shape (n,)
+        Dual variables.
+    gap : float
+        ½‖w‖² less the value of the dual, relative to it.
+    """
+
+    weights: np.ndarray
+    alpha: np.ndarray
+    gap: float
+
+
+def separate(
+    features: FeatureRows,
+    signs: np.ndarray,
+    usable: np.ndarray,
+    stream: Stream,
+    name: str,
+) -> HardMargin:
+    """Return the widest margin between rows of sign 1 and of sign −1.
+
+    Parameters
+    ----------
+    features : FeatureRows
+    signs : ndarray of shape (n,)
+    usable : ndarray of bool, shape (n,)
+        Which rows take part.
+    stream : Stream
+        Of the first rows.
+    name : str
+        What is separated, to begin an error.
+
+    Raises
+    ------
+    randkern.exceptions.NotSeparableError
+        With a certificate.
+    """
+    generator = stream.generator()
+    rows = np.flatnonzero(usable)
+    if len(rows) > _FIRST_ROWS:
+        rows = np.sort(generator.choice(rows, _FIRST_ROWS, replace=False))
+    violation = np.inf
+    while True:
+        Z = features.take(rows).astype(np.float64) * signs[rows, None]
+        a = _solve(Z, rows, len(signs), name)
+        a[a < _NEGLIGIBLE * a.max()] = 0.0
+        weights = a @ Z
+        missing = 1 - signs * _scores(features, weights)
+        missing[~usable] = -np.inf
+        violation = float(missing.max())
+        worst = np.argsort(-missing, kind="stable")[:_ADDED_ROWS]
+        added = np.setdiff1d(worst[missing[worst] > _VIOLATION], rows)
+        if len(added) == 0:
+            break
+        # The optimum moves on with every violated row, so that dropping those without
+        # weight cannot lead in circles; if they are needed later, they come back.
+        rows = np.sort(np.concatenate([rows[a > 0], added]))
+    alpha = np.zeros(len(signs))
+    # Constraints hold exactly once w is as much longer.
+    weights = weights / (1 - max(violation, 0.0))
+    alpha[rows] = a
+    primal = 0.5 * float(weights @ weights)
+    combined = a @ Z
+    dual = float(a.sum()) - 0.5 * float(combined @ combined)
+    return HardMargin(weights, alpha, (primal - dual) / primal)
+
+
+def _scores(features: FeatureRows, weights: np.ndarray) -> np.ndarray:
+    """Return w·z for every row."""
+    out = np.empty(features.n_rows)
+    size = float(np.abs(weights).max(initial=0.0)) or 1.0
+    right = np.ascontiguousarray(weights[None] / size, features.dtype)
+    for part, Z in features.blocks():
+        out[part] = size * thin.multiply(Z, right)[:, 0]
+    return out
+
+
+def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
+    """Return the dual variables of rows Z, which are multiplied by their signs."""
+    clarabel: Any = import_extra("clarabel", "the hard margin (C=inf)", "svm")
+    longest = float(np.sqrt(np.max(np.einsum("ij,ij->i", Z, Z), initial=0.0)))
+    if longest == 0:
+        raise _error(np.full(len(rows), 1 / len(rows)), Z, 1.0, rows, n, name)
+    Z = Z / longest
+    m = len(Z)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = 1e-10
+    settings.tol_feas = 1e-10
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix(np.triu(Z @ Z.T)),
+        -np.ones(m),
+        sp.csc_matrix(-sp.eye_array(m)),
+        np.zeros(m),
+        [clarabel.NonnegativeConeT(m)],
+        settings,
+    )
+    solution = solver.solve()
+    status = str(solution.status)
+    a = np.maximum(np.array(solution.x), 0.0)
+    total = float(a.sum())
+    if total > 0:
+        ray = a / total
+        if np.linalg.norm(ray @ Z) <= _RAY:
+            raise _error(ray, Z, longest, rows, n, name)
+    if "Solved" not in status:
+        raise RuntimeError(
+            f"{name}: the quadratic programme ended without a solution ({status}): "
+            "the margin is too narrow to be told from none; use a finite C."
+        )
+    return a / longest**2
+
+
+def _error(
+    ray: np.ndarray, Z: np.ndarray, unit: float, rows: np.ndarray, n: int, name: str
+) -> NotSeparableError:
+    residual = float(np.linalg.norm(ray @ Z))
+    error = NotSeparableError(
+        f"{name}: the rows cannot be separated in the space of features. Non-negative "
+        f"numbers of sum 1 (`certificate` of this error, {np.count_nonzero(ray > 1e-9)}"
+        f" of them above 1e-9) make Σ a_i y_i φ(x_i) vanish to {residual:.1g} of the "
+        "longest φ(x_i). Use a finite C, more components, or a shorter lengthscale."
+    )
+    certificate = np.zeros(n)
+    certificate[rows] = ray
+    error.certificate = certificate
+    error.residual = residual
+    return error

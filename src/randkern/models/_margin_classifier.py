@@ -1,0 +1,64 @@
+"""What margin classifiers share: features kept or made again, labels, decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+
+from randkern.models._feature_model import FeatureModel
+from randkern.models._margins import FactorFeatures, PlanFeatures
+from randkern.models._rows import ArrayRows, StreamedRows
+from randkern.models._systems import check_memory
+from randkern.models._targets import ClassLabels
+
+__all__ = ["MarginClassifier", "all_targets"]
+
+
+class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
+    """A classifier whose decisions are the signs or the largest of its values."""
+
+    def _features(
+        self, rows: ArrayRows | StreamedRows, kept_bytes: int
+    ) -> PlanFeatures | FactorFeatures:
+        """Return the features of the rows: random ones, or a factor of the Gram."""
+        if self.plan_ is not None:
+            return PlanFeatures(self.plan_, rows, kept_bytes)
+        n = rows.n_rows
+        check_memory(
+            8 * 3 * n**2,
+            self._limit,
+            f"the exact {n} x {n} Gram matrix (n_components=None) and its factor",
+            "Use random features (for instance n_components=10_000)",
+        )
+        assert isinstance(rows, ArrayRows)
+        return FactorFeatures(self.kernel_._gram(rows.X.astype(np.float64), None))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return fitted values, (n,) for two classes, else (n, n_classes)."""
+        return self._values(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the labels of the largest values, shape (n,)."""
+        values = self.decision_function(X)
+        if values.ndim == 1:
+            return self.classes_[(values > 0).astype(int)]
+        return self.classes_[values.argmax(axis=1)]
+
+    def _shaped(self, weights: np.ndarray) -> np.ndarray:
+        return weights if self._n_outputs is not None else weights[:, 0]
+
+
+def all_targets(
+    rows: ArrayRows | StreamedRows,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets and weights of all rows, which fit in memory without X."""
+    if isinstance(rows, ArrayRows):
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        return rows.Y, weight
+    Y, weight = [], []
+    for block in rows.blocks(rows.n_rows):
+        Y.append(block.Y)
+        weight.append(np.ones(len(block.Y)) if block.weight is None else block.weight)
+    return np.vstack(Y), np.concatenate(weight)

@@ -1,0 +1,329 @@
+"""Soft margins: support vector machines on features that need not be kept.
+
+For each column y of signs
+
+    P(w) = ½‖w‖² + Σ_i U_i max(0, 1 − y_i w·z_i),
+    D(α) = Σ_i α_i − ½‖w‖²,  w = Σ_i α_i y_i z_i,  0 ≤ α_i ≤ U_i,
+
+and D ≤ P with equality at the solution: the difference is what tells when to stop.
+Where the features of all rows do not fit in memory, coordinate descent works on rows
+that break the conditions of optimality, whose features do; a pass over all rows, whose
+features are made again, finds the next ones (a decomposition as that of Osuna, Freund
+and Girosi 1997, with working sets as large as memory takes).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg.lapack import dpstrf
+from sklearn.exceptions import ConvergenceWarning
+
+from randkern._random import Stream
+from randkern.backend import thin
+from randkern.backend.descent import descend
+from randkern.blocks import row_blocks, rows_within
+from randkern.models._rows import TrainingRows
+from randkern.plan import Plan, evaluate
+
+__all__ = [
+    "FactorFeatures",
+    "FeatureRows",
+    "MarginSolution",
+    "PlanFeatures",
+    "maximise_margin",
+]
+
+_BLOCK_BYTES = 32 * 2**20
+_ROWS_AT_ONCE = 2**15
+# The difference of gradients that coordinate descent stops at; then a share of the
+# largest that is left.
+_FIRST_TOLERANCE = 0.1
+_SHARE = 0.2
+# Rows of a working set that is not all rows: those of the first one.
+_FIRST_ROWS = 8192
+# Coordinate descent on a working set stops after so many passes; on a part of one,
+# which the others make obsolete, earlier.
+_MOST_EPOCHS = 300
+_EPOCHS_A_PART = 50
+# Rounding errors of a score, in units of the precision and of |w||z|.
+_ROUNDING = 4.0
+
+
+class FeatureRows(Protocol):
+    """Rows of features, of a width that is filled up with zeros."""
+
+    n_rows: int
+    width: int
+    dtype: np.dtype
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield all rows in order; an array may be used again for the next block."""
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Return some rows, whose numbers ascend."""
+
+    @property
+    def kept(self) -> np.ndarray | None:
+        """All rows, where they are in memory."""
+
+
+class PlanFeatures:
+    """Random features of training rows, kept if `kept_bytes` hold them."""
+
+    def __init__(self, plan: Plan, rows: TrainingRows, kept_bytes: int):
+        self.plan = plan
+        self.rows = rows
+        self.n_rows = rows.n_rows
+        self.dtype = rows.dtype
+        self.width = thin.padded(plan.n_components)
+        self.kept: np.ndarray | None = None
+        self._row_bytes = self.width * self.dtype.itemsize
+        if self.n_rows * self._row_bytes <= kept_bytes:
+            made = np.zeros((self.n_rows, self.width), self.dtype)
+            for part, Z in self._fresh():
+                made[part] = Z
+            self.kept = made
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        if self.kept is None:
+            yield from self._fresh()
+            return
+        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
+            yield part, self.kept[part]
+
+    def _fresh(self) -> Iterator[tuple[slice, np.ndarray]]:
+        most = min(self.n_rows, rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64))
+        buffer = np.zeros((most, self.width), self.dtype)
+        for block in self.rows.blocks(most):
+            Z = buffer[: len(block.Y)]
+            evaluate(self.plan, block.X, out=Z[:, : self.plan.n_components])
+            yield block.rows, Z
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        if self.kept is not None:
+            return self.kept[numbers]
+        Z = np.zeros((len(numbers), self.width), self.dtype)
+        if len(numbers):
+            X = self.rows.take(numbers).X
+            most = rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64)
+            for part in row_blocks(len(numbers), most):
+                evaluate(self.plan, X[part], out=Z[part, : self.plan.n_components])
+        return Z
+
+
+class FactorFeatures:
+    """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
+
+    F is that of a Cholesky factorisation with pivoting, of as many columns as K has
+    rank: equal rows stay equal.
+    """
+
+    def __init__(self, gram: np.ndarray):
+        n = len(gram)
+        # Of the transpose, which is Fortran-ordered, so that nothing is copied.
+        factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
+        if info < 0:
+            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+        pivots = pivots - 1
+        self.n_rows, self.dtype = n, np.dtype(np.float64)
+        self.width = thin.padded(rank)
+        self.pivots = pivots[:rank]
+        self.triangle = np.tril(factor[:rank, :rank])
+        self.kept = np.zeros((n, self.width))
+        self.kept[pivots, :rank] = np.tril(factor[:, :rank])
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
+            yield part, self.kept[part]
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        return self.kept[numbers]
+
+
+@dataclass(frozen=True)
+class MarginSolution:
+    """Where a fit of margins has ended.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (k, width)
+    alpha : ndarray of shape (n, k)
+        The dual variables, between 0 and their bounds.
+    objective : ndarray of shape (k,)
+        P(w).
+    gap : ndarray of shape (k,)
+        P − D, relative to P.
+    n_rounds : int
+        Passes over all rows.
+    """
+
+    weights: np.ndarray
+    alpha: np.ndarray
+    objective: np.ndarray
+    gap: np.ndarray
+    n_rounds: int
+
+
+def maximise_margin(
+    features: FeatureRows,
+    signs: np.ndarray,
+    upper: np.ndarray,
+    *,
+    tol: float,
+    max_iter: int,
+    kept_bytes: int,
+    stream: Stream,
+) -> MarginSolution:
+    """Solve one support vector machine a column of signs.
+
+    Parameters
+    ----------
+    features : FeatureRows
+    signs : ndarray of shape (n, k)
+    upper : ndarray of shape (n,)
+        Bounds U ≥ 0 of the dual variables.
+    tol : float
+        The relative gap to stop at.
+    max_iter : int
+        Passes over all rows, at most.
+    kept_bytes : int
+        Memory for the features of a working set.
+    stream : Stream
+        Of the orders of rows.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        If `max_iter` passes do not reach `tol`.
+    """
+    return _Decomposition(features, signs, upper, kept_bytes, stream).run(tol, max_iter)
+
+
+class _Decomposition:
+    def __init__(
+        self,
+        features: FeatureRows,
+        signs: np.ndarray,
+        upper: np.ndarray,
+        kept_bytes: int,
+        stream: Stream,
+    ):
+        n, k = signs.shape
+        self.features, self.signs, self.upper = features, signs, upper
+        self.generator = stream.generator()
+        self.capacity = n
+        if features.kept is None:
+            row = features.width * features.dtype.itemsize + 24 * k
+            self.capacity = max(64, kept_bytes // row)
+        self.alpha = np.zeros((n, k))
+        self.weights = np.zeros((k, features.width))
+        self.scores = np.zeros((n, k))
+        self.tolerance = _FIRST_TOLERANCE
+        self.longest = 0.0
+
+    def run(self, tol: float, max_iter: int) -> MarginSolution:
+        working = self._first()
+        n_rounds = 0
+        for n_rounds in range(1, max_iter + 1):  # noqa: B007
+            self._improve(working)
+            self._update()
+            objective, gap = self._gap()
+            if np.all(gap <= tol + self._rounding() / objective):
+                break
+            working = self._next()
+        else:
+            warnings.warn(
+                f"the duality gap is {gap.max():.2g} of the objective after "
+                f"max_iter={max_iter} passes, above tol={tol:g}: raise max_iter or "
+                "tol, or lower C.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        return MarginSolution(self.weights, self.alpha, objective, gap, n_rounds)
+
+    def _first(self) -> np.ndarray:
+        usable = np.flatnonzero(self.upper)
+        most = min(self.capacity, _FIRST_ROWS)
+        if self.features.kept is not None or len(usable) <= most:
+            return usable
+        return np.sort(self.generator.choice(usable, most, replace=False))
+
+    def _next(self) -> np.ndarray:
+        """Return the rows to work on, and set how far."""
+        # Projected gradients: what coordinate descent drives to 0.
+        wrong = self.signs * self.scores - 1
+        np.minimum(wrong, 0.0, out=wrong, where=self.alpha == 0)
+        full = (self.alpha == self.upper[:, None]) & (self.alpha > 0)
+        np.maximum(wrong, 0.0, out=wrong, where=full)
+        wrong[self.upper == 0] = 0.0
+        np.abs(wrong, out=wrong)
+        self.tolerance = min(self.tolerance, _SHARE * float(wrong.max()))
+        if self.features.kept is not None:
+            return np.flatnonzero(self.upper)
+        free = (self.alpha > 0) & ~full
+        return np.flatnonzero((free | (wrong > 0.5 * self.tolerance)).any(axis=1))
+
+    def _improve(self, working: np.ndarray) -> None:
+        """Descend along the working rows, in parts whose features fit in memory."""
+        order = self.generator.permutation(len(working))
+        n_parts = max(1, -(-len(working) // self.capacity))
+        # What other rows contribute stays in w.
+        weights = self.weights.astype(self.features.dtype)
+        for part in np.array_split(order, n_parts):
+            rows = np.sort(working[part])
+            kept = self.features.kept
+            places = np.arange(len(rows)) if kept is None else rows
+            alpha = np.ascontiguousarray(self.alpha[rows].T)
+            descend(
+                self.features.take(rows) if kept is None else kept,
+                places.astype(np.int64),
+                np.ascontiguousarray(self.signs[rows].T),
+                self.upper[rows],
+                alpha,
+                weights,
+                self.tolerance,
+                _MOST_EPOCHS if n_parts == 1 else _EPOCHS_A_PART,
+                int(self.generator.integers(2**31)),
+            )
+            self.alpha[rows] = alpha.T
+
+    def _update(self) -> None:
+        """Sum the weights up in float64, then the scores of all rows by them."""
+        k = self.signs.shape[1]
+        self.weights = np.zeros((k, self.features.width))
+        dtype = self.features.dtype
+        support = np.flatnonzero(self.alpha.any(axis=1))
+        factors = self.alpha * self.signs
+        for rows in row_blocks(len(support), min(self.capacity, _ROWS_AT_ONCE)):
+            here = support[rows]
+            Z = self.features.take(here)
+            size = float(np.abs(factors[here]).max(initial=0.0)) or 1.0
+            part = np.zeros_like(self.weights)
+            right = np.ascontiguousarray(factors[here] / size, dtype)
+            thin.add_transposed(Z, right, part)
+            self.weights += size * part
+        size = float(np.abs(self.weights).max(initial=0.0)) or 1.0
+        right = np.ascontiguousarray(self.weights / size, dtype)
+        for part, Z in self.features.blocks():
+            self.scores[part] = size * thin.multiply(Z, right)
+            longest = np.einsum("ij,ij->i", Z, Z).max(initial=0.0)
+            self.longest = max(self.longest, float(np.sqrt(longest)))
+
+    def _rounding(self) -> np.ndarray:
+        """Return what the gap may be for rounding errors of the scores alone."""
+        precision = float(np.finfo(self.features.dtype).eps)
+        error = _ROUNDING * precision * self.longest
+        support = self.upper @ (self.alpha > 0)
+        return error * np.linalg.norm(self.weights, axis=1) * support
+
+    def _gap(self) -> tuple[np.ndarray, np.ndarray]:
+        penalty = 0.5 * np.einsum("ij,ij->i", self.weights, self.weights)
+        losses = np.maximum(1 - self.signs * self.scores, 0.0)
+        objective = penalty + self.upper @ losses
+        gap: Any = objective - (self.alpha.sum(axis=0) - penalty)
+        return objective, gap / np.where(objective > 0, objective, 1.0)
