@@ -37,10 +37,11 @@ class Factor:
     """One random projection of a draw, and what is made of it.
 
     ``phase`` adds ω·x to the phase; ``modulus`` multiplies the amplitude by
-    |u·x|^power; ``signed`` multiplies it by ω·x.
+    |u·x|^power; ``signed`` multiplies it by ω·x; ``polar`` does both, by the modulus
+    and the phase that its projection gives.
     """
 
-    role: Literal["phase", "modulus", "signed"]
+    role: Literal["phase", "modulus", "signed", "polar"]
     projection: Projection
     inputs: InputMap
     power: float = 1.0
@@ -95,14 +96,15 @@ class Group:
 
     `output` is ``pair`` (two columns a draw; an odd width ends in one column
     of offset form), ``offset``, ``amplitude``, ``centered`` (the amplitude
-    less its mean over draws) or ``mean`` (one column: that mean).
+    less its mean over draws), ``mean`` (one column: that mean) or ``weighted`` (columns
+    that the one factor's projection weighs itself).
     """
 
     factors: tuple[Factor, ...]
     start: int
     stop: int
     weight: float
-    output: Literal["pair", "offset", "amplitude", "centered", "mean"]
+    output: Literal["pair", "offset", "amplitude", "centered", "mean", "weighted"]
     offsets: Stream | None = None
 
     @property
@@ -188,10 +190,20 @@ def _evaluate_group(
     """Write columns `low` to `high` of one group."""
     if group.output == "mean":
         out[:] = group.weight * _mean_amplitude(group, X)[:, None]
+    elif group.output == "weighted":
+        (factor,) = group.factors
+        projection: Any = factor.projection
+        for rows in row_blocks(X.shape[0], TILE_ROWS):
+            inputs = factor.inputs.apply(X[rows])
+            projection.weighted(inputs, low, high, group.weight, out[rows])
     elif group.output == "pair":
         _evaluate_pairs(group, X, low, high, out)
     else:
         _evaluate_draws(group, X, low, high, out)
+
+
+def _is_one_phase(group: Group) -> bool:
+    return len(group.factors) == 1 and group.factors[0].role == "phase"
 
 
 def _evaluate_pairs(
@@ -212,7 +224,7 @@ def _evaluate_pairs(
         out[:] = copy[:, low - whole[0] : high - whole[0]]
         return
     start, stop = low // 2, high // 2
-    if len(group.factors) == 1:
+    if _is_one_phase(group):
         (factor,) = group.factors
         factor.projection.pairs(X, factor.inputs, start, stop, group.weight, out)
         return
@@ -226,7 +238,7 @@ def _evaluate_offset(
 ) -> None:
     """Write draws of the form weight·A(x)·cos(p(x) + b)."""
     offsets = group.draw_offsets(start, stop, out.dtype)
-    if len(group.factors) == 1:
+    if _is_one_phase(group):
         (factor,) = group.factors
         factor.projection.cosines(
             X, factor.inputs, start, stop, offsets, group.weight, out
@@ -283,6 +295,9 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                 term = factor.projection.project(
                     block, start + draws.start, start + draws.stop
                 )
+                if factor.role == "polar":
+                    term, angle = term
+                    phase = angle if phase is None else phase + angle
                 if factor.role == "phase":
                     term = np.asarray(term, dtype=X.dtype)
                     phase = term if phase is None else phase + term

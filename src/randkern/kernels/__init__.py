@@ -2,6 +2,7 @@
 
 from randkern.kernels._base import Kernel
 from randkern.kernels.algebra import Product, Scaled, Sum
+from randkern.kernels.compositional import Compositional
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.optical import Optical
 from randkern.kernels.stationary import (
@@ -15,6 +16,7 @@ from randkern.kernels.stationary import (
 __all__ = [
     "Categorical",
     "Cauchy",
+    "Compositional",
     "Gaussian",
     "Kernel",
     "Laplacian",

@@ -181,8 +181,8 @@ class Kernel(BaseEstimator):
         """Raise unless every leaf has numbers that fit `n_features` columns."""
         for leaf in self.leaves():
             leaf._check_leaf(n_features)
-            if encoder is not None and not leaf.reads_categories:
-                encoder.check_numbers(leaf._selected(n_features), leaf)
+            if encoder is not None:
+                encoder.check_numbers(leaf._number_columns(n_features), leaf)
 
     def _bind(self, names: list[str] | None) -> Kernel:
         """Return a kernel whose columns are numbers, given the names."""
@@ -239,7 +239,7 @@ class Leaf(Kernel):
     """A kernel that is not made of others, on some columns of the input."""
 
     #: What one random projection contributes to a draw (see `randkern.plan`).
-    role: ClassVar[Literal["phase", "modulus", "signed"]]
+    role: Literal["phase", "modulus", "signed", "polar"]
     #: Whether codes of categories are as good as numbers.
     reads_categories: ClassVar[bool] = False
     columns: Any
@@ -331,6 +331,10 @@ class Leaf(Kernel):
                 f"input has {n_features} columns."
             )
         return tuple(int(column) % n_features for column in columns)
+
+    def _number_columns(self, n_features: int) -> tuple[int, ...]:
+        """Return those of them for which codes of categories are no numbers."""
+        return () if self.reads_categories else self._selected(n_features)
 
     def _select(self, X: Rows) -> Rows:
         if self.columns is None:

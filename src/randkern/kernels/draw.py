@@ -12,6 +12,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, TableEncoder
 from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
+from randkern.kernels.compositional import Compositional
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.stationary import Gaussian
 from randkern.plan import Factor, Group, Plan
@@ -133,6 +134,17 @@ def _exact_width(term: Term, n_features: int) -> int | None:
     return None
 
 
+def _weighs_itself(term: Term, width: int, fourier: Fourier) -> bool:
+    """Tell whether the features of a term are columns with weights of their own."""
+    leaf = term.leaves[0]
+    return (
+        len(term.leaves) == 1
+        and isinstance(leaf, Compositional)
+        and fourier == "pair"
+        and leaf.weighs_columns(width)
+    )
+
+
 def draw_plan(
     kernel: Kernel,
     n_components: int,
@@ -194,9 +206,12 @@ class _TermBuilder:
         exact = _exact_width(self.term, self.n_features)
         if exact is not None:
             return [self._linear(start, stop, exact)]
+        weighted = self._weighted(start, stop)
+        if weighted is not None:
+            return [weighted]
         offsets = self.stream.child("offsets")
         scale = self.term.weight
-        if any(leaf.role == "phase" for leaf in self.term.leaves):
+        if any(leaf.role in ("phase", "polar") for leaf in self.term.leaves):
             n_draws = (width + 1) // 2 if self.fourier == "pair" else width
             factors = self._factors(n_draws)
             weight = math.sqrt(2 * scale / width)
@@ -225,6 +240,8 @@ class _TermBuilder:
         projection: Any
         if isinstance(leaf, Categorical):
             projection = Roots(stream, n_draws, inputs.width, law, sizes=leaf.sizes())
+        elif isinstance(leaf, Compositional):
+            projection = leaf.projection(stream, n_draws)
         else:
             if self.projection == "qmc":
                 stream = self.stream.child("sequence")
@@ -239,6 +256,17 @@ class _TermBuilder:
             )
         power = float(getattr(leaf, "degree", 1.0))
         return Factor(leaf.role, projection, inputs, power)
+
+    def _weighted(self, start: int, stop: int) -> Group | None:
+        """Return columns that weigh themselves, if the term is one kernel of such."""
+        leaf = self.term.leaves[0]
+        if not _weighs_itself(self.term, stop - start, self.fourier):
+            return None
+        assert isinstance(leaf, Compositional)
+        stream = self.stream.child("factor", 0)
+        projection = leaf.weighted_columns(stream, stop - start)
+        factor = Factor(leaf.role, projection, leaf.inputs(self.n_features))
+        return Group((factor,), start, stop, math.sqrt(self.term.weight), "weighted")
 
     def _linear(self, start: int, stop: int, exact: int) -> Group:
         """Return exact features, or an orthogonal projection to fewer columns."""
@@ -294,18 +322,53 @@ class TermVariance:
             amplitude = amplitude * leaf.squared_amplitude(X, Y)
             double = double * leaf.doubled_phase(X, Y)
             square = square * leaf._gram(X, Y) ** 2
-        if not any(leaf.role == "phase" for leaf in term.leaves):
-            return cls((amplitude - square,), lambda width: (1 / width,))
-        pair = amplitude * (1 + double) - 2 * square  # of two columns, times D
-        offset = amplitude * (1 + double / 2) - square
+        if not any(leaf.role in ("phase", "polar") for leaf in term.leaves):
+            plain = cls((amplitude - square,), lambda width: (1 / width,))
+            return plain._weighted(term, X, Y, (amplitude,), fourier)
+        pair = amplitude * (1 + double)  # of two columns, times D
+        offset = amplitude * (1 + double / 2)
         if fourier == "offset":
-            return cls((offset,), lambda width: (1 / width,))
+            return cls((offset - square,), lambda width: (1 / width,))
 
         def factors(width: int) -> tuple[float, ...]:
             odd = width % 2
             return (width - odd) / width**2, odd / width**2
 
-        return cls((pair, offset), factors)
+        plain = cls((pair - 2 * square, offset - square), factors)
+        return plain._weighted(term, X, Y, (pair / 2, offset), fourier)
+
+    def _weighted(
+        self, term: Term, X: Rows, Y: Rows, moments: tuple[Any, ...], fourier: Fourier
+    ) -> TermVariance:
+        """Return the same but for columns that weigh themselves; else itself.
+
+        With the constant feature's probability P apart, a draw that is not constant has
+        the mean (K − P)/(1 − P) and the second moment (S − cP)/(1 − P), where c = 1 is
+        that of the constant (3/2 in offset form), and weighs 1 − P. Merging equal draws
+        lowers the variance further.
+        """
+        leaf = term.leaves[0]
+        if not isinstance(leaf, Compositional) or len(term.leaves) > 1:
+            return self
+        share = leaf.analytic_share() * term.weight
+        value = term.weight * leaf._gram(X, Y)
+        apart = tuple(
+            (term.weight - share) * (moment / term.weight - c * leaf.analytic_share())
+            - (value - share) ** 2
+            for moment, c in zip(moments, (1.0, 1.5), strict=False)
+        )
+
+        def factors(width: int) -> tuple[float, ...]:
+            none = (0.0,) * len(moments)
+            if not _weighs_itself(term, width, fourier):
+                return *self.factors(width), *none
+            left = width - leaf.constant_columns()
+            if len(moments) == 1:
+                return *none, 1 / left
+            pairs, odd = divmod(left, 2)
+            return *none, pairs / (pairs + odd) ** 2, odd / (pairs + odd) ** 2
+
+        return TermVariance((*self.matrices, *apart), factors)
 
     @classmethod
     def _linear(cls, term: Term, X: Rows, Y: Rows, d: int) -> TermVariance:

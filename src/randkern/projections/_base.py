@@ -54,10 +54,13 @@ class Law:
     ``normal``, ``complex_normal`` (real and imaginary parts N(0, 1/2)) and
     ``sphere`` (uniform on the sphere of radius √d) are invariant under
     rotations; ``cauchy`` and ``laplace`` are products over the coordinates;
-    ``roots`` draws a column and a root of unity (see :class:`Roots`).
+    ``roots`` draws a column and a root of unity (see :class:`Roots`), ``paths`` the
+    paths of a skeleton.
     """
 
-    entries: Literal["normal", "complex_normal", "sphere", "cauchy", "laplace", "roots"]
+    entries: Literal[
+        *("normal", "complex_normal", "sphere", "cauchy", "laplace", "roots", "paths")
+    ]
     mixing: Mixing | None = None
 
     @property

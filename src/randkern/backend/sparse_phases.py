@@ -1,0 +1,263 @@
+"""Features whose phases are sparse sums of the columns of a row.
+
+Entry i of a map has the value
+
+    ψᵢ(x) = Πₖ (aₖ·x + i bₖ·x)^{eₖ} · exp(i Σⱼ cᵢⱼ xⱼ)
+
+with sparse c, a and b; most maps have no factors but the phase. Rows are packed 64 at a
+time with their columns outermost, so that every step of every entry is one run of
+vector instructions over rows, whatever the columns it reads. Columns that no entry
+reads are not touched.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from randkern.backend.rows import check_out, input_rows, output_rows
+from randkern.backend.threads import run_over_ranges
+from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
+
+__all__ = ["SparseEntries", "sparse_features", "sparse_phases"]
+
+_ROWS = 64  # packed side by side
+_TILE = 32  # entries between two writes to the output
+
+
+class SparseEntries(NamedTuple):
+    """Entries of a sparse map; their arrays are those of a CSR matrix.
+
+    The phase of entry i is the sum of ``coefs[p] * x[slots[p]]`` over p from
+    ``starts[i]`` to ``starts[i + 1] - 1``, plus ``shifts[i]``. Its factors are those
+    from ``factor_starts[i]`` on, with exponents ``powers``; the real part of factor k
+    is the sum of ``real_coefs * x[real_slots]`` from ``real_starts[k]`` on, its
+    imaginary part ``imag_coefs[k] * x[imag_slots[k]]``, none if that slot is -1.
+    """
+
+    starts: np.ndarray
+    slots: np.ndarray
+    coefs: np.ndarray
+    weights: np.ndarray
+    shifts: np.ndarray
+    columns: np.ndarray  # where the one or two columns of every entry begin
+    factor_starts: np.ndarray
+    powers: np.ndarray
+    real_starts: np.ndarray
+    real_slots: np.ndarray
+    real_coefs: np.ndarray
+    imag_slots: np.ndarray
+    imag_coefs: np.ndarray
+
+    def compact(self) -> "tuple[SparseEntries, np.ndarray]":
+        """Return the entries over the slots that they read, and which these are."""
+        imaginary = self.imag_slots >= 0
+        read = self.slots, self.real_slots, self.imag_slots[imaginary]
+        used, position = np.unique(np.concatenate(read), return_inverse=True)
+        slots, real_slots, imag_read = np.split(
+            position.astype(np.int64), np.cumsum([len(part) for part in read])[:-1]
+        )
+        imag_slots = self.imag_slots.copy()
+        imag_slots[imaginary] = imag_read
+        parts = {"slots": slots, "real_slots": real_slots, "imag_slots": imag_slots}
+        return self._replace(**parts), used.astype(np.int64)
+
+    def astype(self, dtype: np.dtype) -> "SparseEntries":
+        """Return entries whose numbers are of `dtype`."""
+        return self._replace(
+            **{
+                name: np.ascontiguousarray(getattr(self, name), dtype=dtype)
+                for name in ("coefs", "weights", "shifts", "real_coefs", "imag_coefs")
+            }
+        )
+
+
+_compiled = njit(nogil=True, cache=True)
+_contracted = njit(nogil=True, cache=True, fastmath={"contract"})
+
+
+@_compiled
+def _pack(x, stride, reads, start, n_rows, packed):
+    for first in range(0, len(reads), 16):
+        stop = min(first + 16, len(reads))
+        for r in range(n_rows):
+            row = (start + r) * stride
+            for j in range(first, stop):
+                packed[j * _ROWS + r] = x[row + reads[j]]
+
+
+@_contracted
+def _phase(entries, i, packed, phase):
+    shift = entries.shifts[i]
+    for r in range(_ROWS):
+        phase[r] = shift
+    for p in range(entries.starts[i], entries.starts[i + 1]):
+        begin = entries.slots[p] * _ROWS
+        column = packed[begin : begin + _ROWS]
+        coef = entries.coefs[p]
+        for r in range(_ROWS):
+            phase[r] += coef * column[r]
+
+
+@_compiled
+def _trig(phase, weight, cosine, sine):
+    if is_fast(phase):
+        for r in range(_ROWS):
+            c, s = cos_sin(phase[r])
+            cosine[r] = weight * c
+            sine[r] = weight * s
+    else:
+        for r in range(_ROWS):
+            c, s = cos_sin_wide(phase[r])
+            cosine[r] = weight * c
+            sine[r] = weight * s
+
+
+@_contracted
+def _times_factors(entries, i, packed, real, imag, cosine, sine):
+    """Multiply cosine + i·sine by the factors of an entry."""
+    for k in range(entries.factor_starts[i], entries.factor_starts[i + 1]):
+        for r in range(_ROWS):
+            real[r] = 0
+        for p in range(entries.real_starts[k], entries.real_starts[k + 1]):
+            begin = entries.real_slots[p] * _ROWS
+            column = packed[begin : begin + _ROWS]
+            coef = entries.real_coefs[p]
+            for r in range(_ROWS):
+                real[r] += coef * column[r]
+        if entries.imag_slots[k] < 0:
+            for _ in range(entries.powers[k]):
+                for r in range(_ROWS):
+                    cosine[r] *= real[r]
+                    sine[r] *= real[r]
+            continue
+        begin = entries.imag_slots[k] * _ROWS
+        column = packed[begin : begin + _ROWS]
+        coef = entries.imag_coefs[k]
+        for r in range(_ROWS):
+            imag[r] = coef * column[r]
+        for _ in range(entries.powers[k]):
+            for r in range(_ROWS):
+                c = cosine[r] * real[r] - sine[r] * imag[r]
+                sine[r] = cosine[r] * imag[r] + sine[r] * real[r]
+                cosine[r] = c
+
+
+@_compiled
+def _store(tile, n_columns, n_rows, out, position, stride):
+    """Write a tile of columns by rows to rows by columns."""
+    for r in range(n_rows):
+        row = out[position + r * stride : position + r * stride + n_columns]
+        for c in range(n_columns):
+            row[c] = tile[c * _ROWS + r]
+
+
+@_compiled
+def _features(x, x_stride, reads, entries, first, last, out, out_stride, rows, n):
+    packed = np.zeros(len(reads) * _ROWS, x.dtype)
+    tile = np.empty((2 * _TILE) * _ROWS, x.dtype)
+    phase, spare = np.empty(_ROWS, x.dtype), np.empty(_ROWS, x.dtype)
+    real, imag = np.empty(_ROWS, x.dtype), np.empty(_ROWS, x.dtype)
+    has_factors = len(entries.powers) > 0
+    origin = entries.columns[first]
+    for start in range(rows[0], rows[1], _ROWS):
+        n_rows = min(_ROWS, n - start)
+        _pack(x, x_stride, reads, start, n_rows, packed)
+        for begin in range(first, last, _TILE):
+            end = min(begin + _TILE, last)
+            left = entries.columns[begin]
+            for i in range(begin, end):
+                at = (entries.columns[i] - left) * _ROWS
+                cosine = tile[at : at + _ROWS]
+                sine = spare
+                if entries.columns[i + 1] - entries.columns[i] == 2:
+                    sine = tile[at + _ROWS : at + 2 * _ROWS]
+                _phase(entries, i, packed, phase)
+                _trig(phase, entries.weights[i], cosine, sine)
+                if has_factors:
+                    _times_factors(entries, i, packed, real, imag, cosine, sine)
+            n_columns = entries.columns[end] - left
+            position = start * out_stride + left - origin
+            _store(tile, n_columns, n_rows, out, position, out_stride)
+
+
+@_compiled
+def _phases(x, x_stride, reads, entries, first, last, out, out_stride, rows, n):
+    packed = np.zeros(len(reads) * _ROWS, x.dtype)
+    tile = np.empty(_TILE * _ROWS, x.dtype)
+    for start in range(rows[0], rows[1], _ROWS):
+        n_rows = min(_ROWS, n - start)
+        _pack(x, x_stride, reads, start, n_rows, packed)
+        for begin in range(first, last, _TILE):
+            end = min(begin + _TILE, last)
+            for i in range(begin, end):
+                at = (i - begin) * _ROWS
+                _phase(entries, i, packed, tile[at : at + _ROWS])
+            position = start * out_stride + begin - first
+            _store(tile, end - begin, n_rows, out, position, out_stride)
+
+
+def _run(function, X, reads, entries, first, last, out):
+    if out.size == 0:
+        return
+    n = X.shape[0]
+    flat, stride = input_rows(X, out.dtype)
+    outs = output_rows(out)
+
+    def task(start: int, stop: int) -> None:
+        rows = start, stop
+        function(flat, stride, reads, entries, first, last, *outs, rows, n)
+
+    n_terms = entries.starts[last] - entries.starts[first] + out.shape[1]
+    run_over_ranges(task, n, 0.5 * n * (n_terms + len(reads)), _ROWS)
+
+
+def sparse_features(
+    X: np.ndarray,
+    reads: np.ndarray,
+    entries: SparseEntries,
+    first: int,
+    last: int,
+    out: np.ndarray,
+) -> None:
+    """Write the columns of entries `first` to `last` for every row.
+
+    An entry of two columns writes its real and imaginary part times its weight, one of
+    one column its real part.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    reads : ndarray of int64, shape (n_slots,)
+        The column of X that every slot reads.
+    entries : SparseEntries
+        With numbers of the dtype of `out`.
+    first, last : int
+    out : ndarray of float32 or float64, shape (n, number of columns)
+
+    Examples
+    --------
+    See :mod:`randkern.skeletons.paths`, which makes the entries.
+    """
+    check_out(out, (len(X), int(entries.columns[last] - entries.columns[first])))
+    _run(_features, X, reads, entries, first, last, out)
+
+
+def sparse_phases(
+    X: np.ndarray,
+    reads: np.ndarray,
+    entries: SparseEntries,
+    first: int,
+    last: int,
+    out: np.ndarray,
+) -> None:
+    """Write the phases of entries `first` to `last` for every row, (n, last - first).
+
+    Parameters
+    ----------
+    X, reads, entries, first, last
+        As for :func:`sparse_features`.
+    out : ndarray of float32 or float64, shape (n, last - first)
+    """
+    check_out(out, (len(X), last - first))
+    _run(_phases, X, reads, entries, first, last, out)

@@ -1,0 +1,69 @@
+"""Computation skeletons: the graphs of compositional kernels.
+
+Base spaces say where inputs live, dual activations compose kernels, and a
+:class:`Skeleton` joins them in a graph; ``randkern.Compositional(skeleton)`` is its
+kernel, with random features.
+"""
+
+from randkern.skeletons.activations import (
+    Activation,
+    Cosine,
+    Erf,
+    Exponential,
+    Hermite2,
+    Identity,
+    Optical,
+    PowerSeries,
+    ReLU,
+    Sine,
+    Step,
+)
+from randkern.skeletons.bases import (
+    Base,
+    binary,
+    categorical,
+    circle,
+    gaussian,
+    linear,
+    sphere,
+)
+from randkern.skeletons.builders import (
+    Conv,
+    Dense,
+    Pool,
+    convolutional,
+    fully_connected,
+)
+from randkern.skeletons.degrees import DegreeLaw
+from randkern.skeletons.graph import Input, Skeleton
+from randkern.skeletons.hermite import from_function
+
+__all__ = [
+    "Activation",
+    "Base",
+    "Conv",
+    "Cosine",
+    "DegreeLaw",
+    "Dense",
+    "Erf",
+    "Exponential",
+    "Hermite2",
+    "Identity",
+    "Input",
+    "Optical",
+    "Pool",
+    "PowerSeries",
+    "ReLU",
+    "Sine",
+    "Skeleton",
+    "Step",
+    "binary",
+    "categorical",
+    "circle",
+    "convolutional",
+    "from_function",
+    "fully_connected",
+    "gaussian",
+    "linear",
+    "sphere",
+]

@@ -1,0 +1,464 @@
+"""Dual activations: power series that compose kernels.
+
+The dual of an activation σ with E[σ(U)²] = 1 is σ̂(ρ) = E[σ(U)σ(V)] for standard
+normal U, V of correlation ρ. It is a power series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, so
+that it maps kernels to kernels, and its coefficients are the law of the number of
+factors of a random feature.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from randkern._validation import check_positive
+from randkern.backend import duals
+from randkern.skeletons.degrees import MAX_DEGREE, DegreeLaw
+
+__all__ = [
+    "Activation",
+    "Cosine",
+    "Erf",
+    "Exponential",
+    "Hermite2",
+    "Identity",
+    "Optical",
+    "PowerSeries",
+    "ReLU",
+    "Sine",
+    "Step",
+    "activation_of",
+]
+
+
+class Activation(ABC):
+    """A dual activation σ̂(ρ) = Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1.
+
+    A new one defines the three methods; a skeleton that uses it checks that the
+    series sums to 1 and is that of the closed form.
+    """
+
+    @abstractmethod
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        """Return σ̂(ρ) in closed form, a new array, for |ρ| ≤ 1."""
+
+    @abstractmethod
+    def derivative_at_one(self) -> float:
+        """Return σ̂'(1) = Σ l·aₗ, the mean degree; infinite for some."""
+
+    @abstractmethod
+    def coefficients(self, n: int) -> np.ndarray:
+        """Return a₀, ..., aₙ₋₁."""
+
+    def degree_law(self, max_degree: int = MAX_DEGREE) -> DegreeLaw:
+        """Return the law of the degree, without the degrees above `max_degree`."""
+        return DegreeLaw.of(self.coefficients(max_degree + 1))
+
+    def truncated(self, max_degree: int = MAX_DEGREE) -> PowerSeries:
+        """Return the series whose degrees are those that features draw."""
+        return PowerSeries(tuple(self.degree_law(max_degree).probabilities.tolist()))
+
+
+def _at_degrees(n: int, degrees: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return n coefficients that are 0 but at `degrees`."""
+    out = np.zeros(n)
+    here = degrees < n
+    out[degrees[here]] = values[here]
+    return out
+
+
+def _ratios(first: float, ratios: np.ndarray) -> np.ndarray:
+    """Return the sequence that starts at `first` and grows by `ratios`."""
+    return first * np.concatenate([[1.0], np.cumprod(ratios)])
+
+
+@dataclass(frozen=True)
+class Identity(Activation):
+    """The identity, σ̂(ρ) = ρ: a node that averages its inputs.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Identity().coefficients(3)
+    array([0., 1., 0.])
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return np.array(rho, copy=True)
+
+    def derivative_at_one(self) -> float:
+        return 1.0
+
+    def coefficients(self, n: int) -> np.ndarray:
+        return _at_degrees(n, np.array([1]), np.array([1.0]))
+
+
+@dataclass(frozen=True)
+class Hermite2(Activation):
+    """The second Hermite polynomial (x² − 1)/√2, σ̂(ρ) = ρ².
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Hermite2().derivative_at_one()
+    2.0
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return np.square(rho)
+
+    def derivative_at_one(self) -> float:
+        return 2.0
+
+    def coefficients(self, n: int) -> np.ndarray:
+        return _at_degrees(n, np.array([2]), np.array([1.0]))
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """√2·max(x, 0), the arc-cosine kernel of order 1.
+
+    σ̂(ρ) = (√(1 − ρ²) + (π − arccos ρ)ρ)/π, with a₀ = 1/π, a₁ = 1/2, a₂ = 1/(2π),
+    a₂ₖ₊₂/a₂ₖ = (2k − 1)²/((2k + 2)(2k + 1)). The degree has mean 1 and infinite
+    variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern import skeletons
+    >>> skeletons.ReLU().dual(np.array([-1.0, 0.0, 1.0]))
+    array([0., 0.318, 1.])
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return duals.relu(rho)
+
+    def derivative_at_one(self) -> float:
+        return 1.0
+
+    def coefficients(self, n: int) -> np.ndarray:
+        k = np.arange((n + 1) // 2 + 1, dtype=float)
+        even = _ratios(1 / math.pi, (2 * k - 1) ** 2 / ((2 * k + 2) * (2 * k + 1)))
+        out = _at_degrees(n, 2 * np.arange(len(even)), even)
+        if n > 1:
+            out[1] = 0.5
+        return out
+
+
+@dataclass(frozen=True)
+class Step(Activation):
+    """√2·1[x > 0], the arc-cosine kernel of order 0.
+
+    σ̂(ρ) = 1 − arccos(ρ)/π, with a₀ = 1/2 and a₂ₖ₊₁ = C(2k, k)/(π 4ᵏ(2k + 1)). The
+    mean degree is infinite: features draw degrees up to 10,000, with mean 25, and
+    omit a probability of 0.0025.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> law = skeletons.Step().degree_law()
+    >>> round(law.omitted, 4), round(law.mean, 1)
+    (0.0025, 25.5)
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return 1.0 - np.arccos(np.clip(rho, -1.0, 1.0)) / math.pi
+
+    def derivative_at_one(self) -> float:
+        return math.inf
+
+    def coefficients(self, n: int) -> np.ndarray:
+        k = np.arange(n // 2 + 1, dtype=float)
+        central = _ratios(1.0, (2 * k + 1) / (2 * k + 2))[:-1]  # C(2k, k)/4ᵏ
+        odd = central / (math.pi * (2 * k + 1))
+        out = _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
+        out[:1] = 0.5
+        return out
+
+
+def _poisson(mean: float, n: int) -> np.ndarray:
+    """Return mean^l/l! for l < n, divided by e^mean."""
+    degrees = np.arange(n)
+    return np.exp(special.xlogy(degrees, mean) - special.gammaln(degrees + 1) - mean)
+
+
+@dataclass(frozen=True)
+class _Scaled(Activation):
+    """An activation of a·x."""
+
+    a: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("a", self.a)
+
+
+@dataclass(frozen=True)
+class Exponential(_Scaled):
+    """exp(a·x − a²), σ̂(ρ) = exp(a²(ρ − 1)): degrees are Poisson of mean a².
+
+    Over d inner products of unit vectors this is the Gaussian kernel of the vectors
+    side by side, of lengthscale √d/a.
+
+    Parameters
+    ----------
+    a : float
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Exponential(2.0).derivative_at_one()
+    4.0
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return np.exp(self.a**2 * (rho - 1.0))
+
+    def derivative_at_one(self) -> float:
+        return self.a**2
+
+    def coefficients(self, n: int) -> np.ndarray:
+        return _poisson(self.a**2, n)
+
+
+@dataclass(frozen=True)
+class Sine(_Scaled):
+    """sin(a·x), normalised: σ̂(ρ) = sinh(a²ρ)/sinh(a²), odd degrees.
+
+    Parameters
+    ----------
+    a : float
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Sine(1.0).coefficients(4)
+    array([0., 0.851, 0., 0.142])
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        # sinh(a²ρ)/sinh(a²) without overflow for large a.
+        top = np.exp(self.a**2 * (rho - 1)) - np.exp(-(self.a**2) * (rho + 1))
+        return top / -math.expm1(-2 * self.a**2)
+
+    def derivative_at_one(self) -> float:
+        return self.a**2 / math.tanh(self.a**2)
+
+    def coefficients(self, n: int) -> np.ndarray:
+        out = _poisson(self.a**2, n) * 2 / -math.expm1(-2 * self.a**2)
+        out[::2] = 0.0
+        return out
+
+
+@dataclass(frozen=True)
+class Cosine(_Scaled):
+    """cos(a·x), normalised: σ̂(ρ) = cosh(a²ρ)/cosh(a²), even degrees.
+
+    Parameters
+    ----------
+    a : float
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Cosine(1.0).coefficients(3)
+    array([0.648, 0., 0.324])
+    """
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        top = np.exp(self.a**2 * (rho - 1)) + np.exp(-(self.a**2) * (rho + 1))
+        return top / (1 + math.exp(-2 * self.a**2))
+
+    def derivative_at_one(self) -> float:
+        return self.a**2 * math.tanh(self.a**2)
+
+    def coefficients(self, n: int) -> np.ndarray:
+        out = _poisson(self.a**2, n) * 2 / (1 + math.exp(-2 * self.a**2))
+        out[1::2] = 0.0
+        return out
+
+
+@dataclass(frozen=True)
+class Erf(_Scaled):
+    """erf(a·x), normalised: σ̂(ρ) = arcsin(cρ)/arcsin c, c = 2a²/(1 + 2a²).
+
+    The coefficient of degree 2k + 1 is C(2k, k)c²ᵏ⁺¹/(4ᵏ(2k + 1) arcsin c).
+
+    Parameters
+    ----------
+    a : float
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> round(skeletons.Erf(1.0).derivative_at_one(), 4)
+    1.2257
+    """
+
+    @property
+    def c(self) -> float:
+        """2a²/(1 + 2a²), in (0, 1)."""
+        return 2 * self.a**2 / (1 + 2 * self.a**2)
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return np.arcsin(np.clip(self.c * rho, -1.0, 1.0)) / math.asin(self.c)
+
+    def derivative_at_one(self) -> float:
+        # 1 − c² = (1 + 4a²)/(1 + 2a²)² without cancellation.
+        root = math.sqrt(1 + 4 * self.a**2) / (1 + 2 * self.a**2)
+        return self.c / (root * math.asin(self.c))
+
+    def coefficients(self, n: int) -> np.ndarray:
+        k = np.arange(n // 2 + 1, dtype=float)
+        ratios = self.c**2 * (2 * k + 1) / (2 * k + 2)
+        powers = _ratios(self.c, ratios)[:-1]  # C(2k, k) c²ᵏ⁺¹/4ᵏ
+        odd = powers / ((2 * k + 1) * math.asin(self.c))
+        return _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
+
+
+@dataclass(frozen=True)
+class Optical(Activation):
+    """The dual of |u·x|^m, u complex normal: σ̂ = K_m/K_m(1), even degrees.
+
+    a₂ⱼ = C(m/2, j)²/C(m, m/2), so that σ̂(ρ) = ₂F₁(−m/2, −m/2; 1; ρ²)/C(m, m/2).
+
+    Parameters
+    ----------
+    degree : float
+        m > 0.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Optical(2).coefficients(4)
+    array([0.5, 0., 0.5, 0.])
+    """
+
+    degree: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_positive("degree", self.degree)
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        half = self.degree / 2
+        square = np.minimum(np.square(rho), 1.0)
+        return special.hyp2f1(-half, -half, 1.0, square) / self._value_at_one()
+
+    def derivative_at_one(self) -> float:
+        return self.degree / 2
+
+    def coefficients(self, n: int) -> np.ndarray:
+        j = np.arange((n + 1) // 2 + 1, dtype=float)
+        ratios = ((self.degree / 2 - j) / (j + 1)) ** 2
+        even = _ratios(1 / self._value_at_one(), ratios)
+        return _at_degrees(n, 2 * np.arange(len(even)), even)
+
+    def _value_at_one(self) -> float:
+        """Return C(m, m/2)."""
+        m = float(self.degree)
+        return math.exp(math.lgamma(m + 1) - 2 * math.lgamma(m / 2 + 1))
+
+
+@dataclass(frozen=True, repr=False)
+class PowerSeries(Activation):
+    """Any series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, given by its coefficients.
+
+    Parameters
+    ----------
+    values : sequence of float
+        a₀, a₁, ..., not negative and of sum 1 to 1e-6 (they are divided by their
+        sum).
+    name : str, optional
+        How it is shown.
+
+    Raises
+    ------
+    ValueError
+        On coefficients that are negative, not finite, or of another sum.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.PowerSeries([0.5, 0.0, 0.5]).derivative_at_one()
+    1.0
+    """
+
+    values: Sequence[float]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, dtype=float)
+        if values.ndim != 1 or values.size == 0 or not np.all(np.isfinite(values)):
+            raise ValueError(
+                "a power series needs a list of finite coefficients a_0, a_1, ..., "
+                f"got {self.values!r}."
+            )
+        if np.any(values < 0):
+            raise ValueError(
+                f"coefficient {int(values.argmin())} of the power series is "
+                f"{values.min():g}; a dual activation has none below 0."
+            )
+        if abs(values.sum() - 1) > 1e-6:
+            raise ValueError(
+                f"the coefficients of the power series sum to {values.sum():.6g}, but "
+                "a dual activation is 1 at 1; divide them by their sum."
+            )
+        object.__setattr__(self, "values", tuple((values / values.sum()).tolist()))
+
+    def __repr__(self) -> str:
+        shown = list(self.values) if len(self.values) <= 8 else "..."
+        name = f", name={self.name!r}" if self.name else ""
+        return f"PowerSeries({shown}{name})"
+
+    def dual(self, rho: np.ndarray) -> np.ndarray:
+        return duals.power_series(np.asarray(self.values), rho)
+
+    def derivative_at_one(self) -> float:
+        return float(np.arange(len(self.values)) @ np.asarray(self.values))
+
+    def coefficients(self, n: int) -> np.ndarray:
+        out = np.zeros(n)
+        out[: len(self.values)] = self.values[:n]
+        return out
+
+
+_BY_NAME: dict[str, type[Activation]] = {
+    "cosine": Cosine,
+    "erf": Erf,
+    "exponential": Exponential,
+    "hermite2": Hermite2,
+    "identity": Identity,
+    "optical": Optical,
+    "relu": ReLU,
+    "sine": Sine,
+    "step": Step,
+}
+
+
+def activation_of(value: Any) -> Activation:
+    """Return the activation that a name stands for, or `value` if it is one.
+
+    Raises
+    ------
+    ValueError
+        On other names and other objects.
+
+    Examples
+    --------
+    >>> from randkern.skeletons.activations import activation_of
+    >>> activation_of("relu")
+    ReLU()
+    """
+    if isinstance(value, Activation):
+        return value
+    if isinstance(value, str) and value in _BY_NAME:
+        return _BY_NAME[value]()
+    raise ValueError(
+        f"an activation must be one of {sorted(_BY_NAME)} or an Activation such as "
+        f"Exponential(2.0) or PowerSeries([0.5, 0.5]), got {value!r}."
+    )

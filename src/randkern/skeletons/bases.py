@@ -1,0 +1,453 @@
+"""Base spaces: where the inputs of a skeleton live.
+
+Each has a normalised kernel k, a random feature ψ with E[ψ(x)·conj ψ(y)] = k(x, y), and
+a bound of |ψ| (Daniely, Frostig, Gupta and Singer 2017, section 4). A product of base
+features is spelled in *symbols*, a few integers: on the circle e^{iωt}, ω = ±1, is the
+symbol of its column with the exponent ω.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from randkern._validation import check_choice, check_count, check_positive
+
+__all__ = [
+    "Base",
+    "Binary",
+    "Categories",
+    "Circle",
+    "GaussianSpace",
+    "LinearSpace",
+    "Sphere",
+    "base_of",
+    "binary",
+    "categorical",
+    "circle",
+    "gaussian",
+    "linear",
+    "sphere",
+]
+
+Merging = Literal["add", "cycle", "count", "separate"]
+Exponents = Literal["one", "sign", "cycle"]
+
+
+class Base(ABC):
+    """A base space: how one or several columns of a row become an input.
+
+    Attributes
+    ----------
+    width : int
+        Number of columns that an input reads.
+    exponents : {"one", "sign", "cycle"}
+        What a draw raises a symbol to: 1, ±1, or 1, ..., `modulus` at random.
+    merging : {"add", "cycle", "count", "separate"}
+        What becomes of the exponents of equal symbols of one draw: they add, as
+        integers, modulo `modulus`, or as counts; or the symbols stay apart.
+    unit : bool
+        Whether |ψ| = 1: then a product of features is a sum of phases.
+    is_real : bool
+        Whether ψ is real.
+    discrete : bool
+        Whether there are finitely many ψ.
+    bound : float
+        The least C with |ψ| ≤ C.
+    """
+
+    exponents: ClassVar[Exponents] = "one"
+    unit: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def merging(self) -> Merging: ...
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @property
+    def n_symbols(self) -> int:
+        return 1
+
+    @property
+    def modulus(self) -> int:
+        return 0
+
+    @property
+    def is_real(self) -> bool:
+        return False
+
+    @property
+    def discrete(self) -> bool:
+        return True
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    @abstractmethod
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return k of points that broadcast; their coordinates are the last axis."""
+
+    @abstractmethod
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of such points."""
+
+    def embed(self, x: np.ndarray) -> np.ndarray | None:
+        """Return vectors whose dot product is the kernel; None if there are none."""
+        return None
+
+    def check(self, x: np.ndarray) -> None:
+        """Raise unless every point lies in the space."""
+        return None
+
+    def _refuse(self, x: np.ndarray, wrong: np.ndarray, expected: str) -> None:
+        if np.any(wrong):
+            points = x[np.asarray(wrong).reshape(x.shape[:-1])]
+            raise ValueError(
+                f"an input on {self!r} must be {expected}, got {points[0].tolist()}."
+            )
+
+
+@dataclass(frozen=True)
+class Circle(Base):
+    """The unit circle by its angle t in radians: cos(t − t'), ψ = e^{±it}."""
+
+    @property
+    def merging(self) -> Merging:
+        return "add"
+
+    exponents: ClassVar[Exponents] = "sign"
+
+    def __repr__(self) -> str:
+        return "circle"
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.cos(x - y)[..., 0]
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        return np.cos(2 * (x - y))[..., 0], 1.0
+
+    def embed(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.cos(x), np.sin(x)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Binary(Base):
+    """The numbers ±1: x·y, ψ(x) = x."""
+
+    @property
+    def merging(self) -> Merging:
+        return "cycle"
+
+    def __repr__(self) -> str:
+        return "binary"
+
+    @property
+    def modulus(self) -> int:
+        return 2
+
+    @property
+    def is_real(self) -> bool:
+        return True
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x * y)[..., 0]
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        return 1.0, 1.0
+
+    def embed(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+    def check(self, x: np.ndarray) -> None:
+        self._refuse(x, np.abs(x) != 1, "1 or -1")
+
+
+@dataclass(frozen=True)
+class Categories(Base):
+    """One of n categories: 1[x = y], ψ = e^{2πiωx/n} with ω uniform on 1, ..., n.
+
+    Codes are 0, ..., n − 1 or 1, ..., n (n counts as 0).
+    """
+
+    n: int
+
+    @property
+    def merging(self) -> Merging:
+        return "cycle"
+
+    exponents: ClassVar[Exponents] = "cycle"
+
+    def __post_init__(self) -> None:
+        if check_count("n", self.n) < 2:
+            raise ValueError(
+                f"categorical(n) needs at least 2 categories, got {self.n}."
+            )
+
+    def __repr__(self) -> str:
+        return f"categorical({self.n})"
+
+    @property
+    def modulus(self) -> int:
+        return self.n
+
+    @property
+    def is_real(self) -> bool:
+        return self.n == 2
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return ((x - y) % self.n == 0)[..., 0].astype(x.dtype)
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        # E[e^{2πiω·2(x − y)/n}] is 1 where n divides 2(x − y), else 0.
+        return (2 * (x - y) % self.n == 0)[..., 0].astype(float), 1.0
+
+    def check(self, x: np.ndarray) -> None:
+        wrong = (x != np.round(x)) | (x < 0) | (x > self.n)
+        self._refuse(x, wrong, f"a code from 0 to {self.n}")
+
+
+@dataclass(frozen=True)
+class GaussianSpace(Base):
+    """R^n with exp(−a²‖x − y‖²/2): ψ = e^{ia w·x}, w standard normal."""
+
+    scale: float = 1.0
+    n: int = 1
+
+    @property
+    def merging(self) -> Merging:
+        return "count"
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_count("n", self.n)
+
+    def __repr__(self) -> str:
+        return f"gaussian({self.scale}{'' if self.n == 1 else f', n={self.n}'})"
+
+    @property
+    def width(self) -> int:
+        return self.n
+
+    @property
+    def discrete(self) -> bool:
+        return False
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self._decay(x, y, 0.5)
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        return self._decay(x, y, 2.0), 1.0
+
+    def _decay(self, x: np.ndarray, y: np.ndarray, factor: float) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            difference = self.scale * (x - y)
+            return np.exp(-factor * np.sum(difference * difference, axis=-1))
+
+
+@dataclass(frozen=True)
+class Sphere(Base):
+    """Unit vectors of R^n, n ≥ 2: x·y, by one of three features.
+
+    ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), and
+    nothing does better for n > 2. ``"coordinate"``: √n·x_j; ``"direction"``: √n·w·x, w
+    uniform on the sphere; both are bounded by √n.
+    """
+
+    n: int
+    scheme: str = "pair"
+
+    unit: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if check_count("n", self.n) < 2:
+            raise ValueError(f"sphere(n) needs n of at least 2, got {self.n}.")
+        check_choice("scheme", self.scheme, ("pair", "coordinate", "direction"))
+
+    @property
+    def merging(self) -> Merging:
+        return "separate" if self.scheme == "direction" else "count"
+
+    def __repr__(self) -> str:
+        scheme = "" if self.scheme == "pair" else f", scheme={self.scheme!r}"
+        return f"sphere({self.n}{scheme})"
+
+    @property
+    def width(self) -> int:
+        return self.n
+
+    @property
+    def n_symbols(self) -> int:
+        return {"pair": 2 * self.n, "coordinate": self.n, "direction": 1}[self.scheme]
+
+    @property
+    def is_real(self) -> bool:
+        return self.scheme != "pair"
+
+    @property
+    def discrete(self) -> bool:
+        return self.scheme != "direction"
+
+    @property
+    def bound(self) -> float:
+        return math.sqrt(self.n / 2 if self.scheme == "pair" else self.n)
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.sum(x * y, axis=-1)
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        if self.scheme == "direction":
+            value = self.n / (self.n + 2) * (1 + 2 * self.kernel(x, y) ** 2)
+            return value, value
+        if self.scheme == "coordinate":
+            value = self.n * np.sum((x * y) ** 2, axis=-1)
+            return value, value
+        x_next, y_next = np.roll(x, -1, axis=-1), np.roll(y, -1, axis=-1)
+        p = x * y + x_next * y_next
+        q = x_next * y - x * y_next
+        mean, size = np.mean(p**2 - q**2, axis=-1), np.mean(p**2 + q**2, axis=-1)
+        return self.n**2 / 4 * mean, self.n**2 / 4 * size
+
+    def embed(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+    def check(self, x: np.ndarray) -> None:
+        tolerance = 1e-4 if x.dtype == np.float32 else 1e-6
+        with np.errstate(over="ignore"):
+            norms = np.sum(np.square(x), axis=-1)
+        wrong = np.abs(norms - 1) > tolerance
+        self._refuse(
+            x, wrong, "a vector of norm 1 (see sklearn.preprocessing.Normalizer)"
+        )
+
+
+@dataclass(frozen=True)
+class LinearSpace(Base):
+    """The interval [−1, 1] with x·y, ψ(x) = x: not normalised, k(x, x) = x²."""
+
+    @property
+    def merging(self) -> Merging:
+        return "count"
+
+    unit: ClassVar[bool] = False
+    normalised: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        return "linear"
+
+    @property
+    def is_real(self) -> bool:
+        return True
+
+    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x * y)[..., 0]
+
+    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        value = ((x * y) ** 2)[..., 0]
+        return value, value
+
+    def embed(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+    def check(self, x: np.ndarray) -> None:
+        # Beyond 1 the duals have no value; allow for what scaling rounds.
+        self._refuse(x, np.abs(x) > 1 + 1e-6, "a number from -1 to 1")
+
+
+#: Values ±1: x·y.
+binary = Binary()
+#: Angles in radians: cos(t − t').
+circle = Circle()
+#: Numbers in [−1, 1]: x·y.
+linear = LinearSpace()
+
+
+def categorical(n: int) -> Categories:
+    """Return the space of `n` categories, 1[x = y].
+
+    Parameters
+    ----------
+    n : int
+        At least 2. Codes are 0, ..., n − 1 or 1, ..., n (n counts as 0).
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.categorical(3)
+    categorical(3)
+    """
+    return Categories(n)
+
+
+def gaussian(scale: float = 1.0, n: int = 1) -> GaussianSpace:
+    """Return R^n with the kernel exp(−scale²‖x − y‖²/2).
+
+    Parameters
+    ----------
+    scale : float
+        The inverse of a lengthscale.
+    n : int
+        Number of columns of an input.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.gaussian(0.5)
+    gaussian(0.5)
+    """
+    return GaussianSpace(scale, n)
+
+
+def sphere(n: int, scheme: str = "pair") -> Sphere:
+    """Return the unit sphere of R^n with x·y, an input of n columns.
+
+    Parameters
+    ----------
+    n : int
+        At least 2.
+    scheme : {"pair", "coordinate", "direction"}
+        The random feature: √(n/2)(x_j ± i x_{j+1}), √n·x_j, or √n·w·x. Their bounds
+        are √(n/2), √n and √n: products of several have a large variance.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.sphere(8).bound
+    2.0
+    """
+    return Sphere(n, scheme)
+
+
+_BY_NAME: dict[str, Base] = {
+    "binary": binary,
+    "circle": circle,
+    "gaussian": gaussian(),
+    "linear": linear,
+}
+
+
+def base_of(value: Any) -> Base:
+    """Return the base space that a name stands for, or `value` if it is one.
+
+    Examples
+    --------
+    >>> from randkern.skeletons.bases import base_of
+    >>> base_of("circle")
+    circle
+    """
+    if isinstance(value, Base):
+        return value
+    if isinstance(value, str) and value in _BY_NAME:
+        return _BY_NAME[value]
+    raise ValueError(
+        f"a base space must be one of {sorted(_BY_NAME)}, gaussian(scale), "
+        f"categorical(n) or sphere(n), got {value!r}."
+    )

@@ -1,0 +1,334 @@
+"""Common skeletons: layers of full and of local connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import check_count
+from randkern.skeletons.activations import Activation, Identity, activation_of
+from randkern.skeletons.bases import base_of
+from randkern.skeletons.graph import Graph, Skeleton
+
+__all__ = ["Conv", "Dense", "Pool", "convolutional", "fully_connected"]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution: a node for every position of a window.
+
+    A node averages the nodes under its window; those that padding adds have no input
+    and do not count.
+
+    Parameters
+    ----------
+    window : int or (int, int)
+        Height and width.
+    stride : int or (int, int)
+    padding : int, (int, int) or "same"
+        Positions that the window may reach beyond each border; ``"same"`` is half the
+        window, so that with stride 1 the size stays (odd windows).
+    activation : activation, optional
+        That of the builder by default.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Conv(5, stride=2)
+    Conv(window=5, stride=2, padding=0, activation=None)
+    """
+
+    window: Any
+    stride: Any = 1
+    padding: Any = 0
+    activation: Any = None
+
+    def __post_init__(self) -> None:
+        _pair("window", self.window)
+        _pair("stride", self.stride)
+        if not (isinstance(self.padding, str) and self.padding == "same"):
+            _pair("padding", self.padding, zero=True)
+        if self.activation is not None:
+            activation_of(self.activation)
+
+    def geometry(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """Return (height, width) of the window, the stride and the padding."""
+        window, stride = _pair("window", self.window), _pair("stride", self.stride)
+        if isinstance(self.padding, str):
+            return window, stride, (window[0] // 2, window[1] // 2)
+        return window, stride, _pair("padding", self.padding, zero=True)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Average pooling: a convolution whose activation is the identity.
+
+    Parameters
+    ----------
+    window : int or (int, int)
+    stride : int or (int, int), optional
+        The window by default.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Pool(2)
+    Pool(window=2, stride=None)
+    """
+
+    window: Any
+    stride: Any = None
+
+    def __post_init__(self) -> None:
+        self.convolution()
+
+    def convolution(self) -> Conv:
+        """Return the same as a convolution."""
+        stride = self.window if self.stride is None else self.stride
+        return Conv(self.window, stride, activation=Identity())
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A full connection: one node that averages all before it.
+
+    Parameters
+    ----------
+    activation : activation, optional
+        That of the builder by default.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Dense("erf")
+    Dense(activation='erf')
+    """
+
+    activation: Any = None
+
+    def __post_init__(self) -> None:
+        if self.activation is not None:
+            activation_of(self.activation)
+
+
+def _pair(name: str, value: Any, *, zero: bool = False) -> tuple[int, int]:
+    """Return a size as (height, width)."""
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    whole = all(
+        isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+        for part in parts
+    )
+    if len(parts) != 2 or not whole or min(parts) < (0 if zero else 1):
+        least = "non-negative" if zero else "positive"
+        raise ValueError(
+            f"{name} must be a {least} integer or a pair of them, got {value!r}."
+        )
+    return int(parts[0]), int(parts[1])
+
+
+class _Layers:
+    """A graph that grows layer by layer."""
+
+    def __init__(self, n_inputs: int):
+        self.n_inputs = n_inputs
+        self.n_nodes = n_inputs
+        self.activations: list[Activation] = []
+        self.kinds: list[np.ndarray] = []
+        self.degrees: list[np.ndarray] = []
+        self.sources: list[np.ndarray] = []
+
+    def add(
+        self, activation: Activation, sources: np.ndarray, degrees: np.ndarray
+    ) -> np.ndarray:
+        """Add nodes of one activation; return their numbers."""
+        if activation not in self.activations:
+            self.activations.append(activation)
+        kind = self.activations.index(activation)
+        self.kinds.append(np.full(len(degrees), kind))
+        self.sources.append(sources)
+        self.degrees.append(degrees)
+        self.n_nodes += len(degrees)
+        return np.arange(self.n_nodes - len(degrees), self.n_nodes)
+
+    def graph(self, base: Any) -> Graph:
+        """Return the graph over inputs that each read the next columns."""
+        return Graph(
+            (base,),
+            np.zeros(self.n_inputs, dtype=int),
+            np.arange(self.n_inputs * base.width),
+            tuple(self.activations),
+            np.concatenate([np.empty(0, int), *self.kinds]),
+            np.concatenate([[0], np.cumsum(np.concatenate(self.degrees))]),
+            np.concatenate(self.sources),
+        )
+
+
+def fully_connected(
+    n_inputs: int, depth: int = 1, activation: Any = "relu", base: Any = "circle"
+) -> Skeleton:
+    """Return the skeleton of a fully connected network.
+
+    All nodes of a layer have the same kernel, so that one stands for them: the first
+    averages the inputs, each of the others takes the one before it.
+
+    Parameters
+    ----------
+    n_inputs : int
+        Input i reads column i (of a base space of n columns, the i-th n columns).
+    depth : int
+        Number of layers.
+    activation : str, Activation, or sequence of `depth` of them
+    base : str or Base
+
+    Returns
+    -------
+    Skeleton
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeleton = skeletons.fully_connected(64, depth=2)
+    >>> skeleton.depth, skeleton.complexity()
+    (2, 1.0)
+    """
+    n_inputs, depth = check_count("n_inputs", n_inputs), check_count("depth", depth)
+    space = base_of(base)
+    several = isinstance(activation, (list, tuple))
+    if several and len(activation) != depth:
+        raise ValueError(
+            f"activation must be one, or one for each of the {depth} layers, got "
+            f"{len(activation)}."
+        )
+    layers = _Layers(n_inputs)
+    nodes = np.arange(n_inputs)
+    for each in activation if several else [activation] * depth:
+        nodes = layers.add(activation_of(each), nodes, np.array([len(nodes)]))
+    arguments = {
+        "n_inputs": n_inputs,
+        "depth": depth,
+        "activation": list(activation) if several else activation,
+        "base": base,
+    }
+    return Skeleton._of(
+        layers.graph(space), n_inputs * space.width, ("fully_connected", arguments)
+    )
+
+
+def convolutional(
+    image_shape: Sequence[int],
+    layers: Sequence[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
+    activation: Any = "relu",
+    base: Any = "circle",
+) -> Skeleton:
+    """Return the skeleton of a convolutional network.
+
+    Rows are images, flattened as (height, width, channel). On a base space of one
+    column every channel of a pixel is an input, and the nodes above average over the
+    channels as over the pixels of their window; a base space of as many columns as
+    there are channels takes a pixel as one input.
+
+    Parameters
+    ----------
+    image_shape : (height, width) or (height, width, channels)
+    layers : sequence of Conv, Pool and Dense
+        The last must leave one node. By default those of the paper for images of 24 by
+        24 pixels: two convolutions with windows of 5 by 5 and stride 2, and one full
+        connection.
+    activation : str or Activation
+        Of all layers that name none.
+    base : str or Base
+
+    Returns
+    -------
+    Skeleton
+
+    Raises
+    ------
+    ValueError
+        If a window does not fit, or several nodes are left at the end.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeleton = skeletons.convolutional((24, 24, 3))
+    >>> skeleton.n_features, skeleton.depth
+    (1728, 3)
+    """
+    shape = tuple(image_shape)
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            "image_shape must be (height, width) or (height, width, channels), got "
+            f"{image_shape!r}."
+        )
+    height, width, n_channels = (check_count("image_shape", n) for n in (*shape, 1)[:3])
+    space = base_of(base)
+    if space.width not in (1, n_channels):
+        raise ValueError(
+            f"an input on {space!r} reads {space.width} columns, but a pixel has "
+            f"{n_channels} channels; use a base space of 1 or {n_channels} columns."
+        )
+    each = n_channels // space.width
+    built = _Layers(height * width * each)
+    grid = np.arange(built.n_inputs).reshape(height, width, each)
+    for layer in layers:
+        grid = _add_layer(built, grid, layer, activation)
+    if grid.size != 1 or not built.degrees:
+        raise ValueError(
+            f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a skeleton "
+            "has one output; end them with Dense()."
+        )
+    arguments = {
+        "image_shape": tuple(int(n) for n in shape),
+        "layers": list(layers),
+        "activation": activation,
+        "base": base,
+    }
+    return Skeleton._of(
+        built.graph(space),
+        height * width * n_channels,
+        ("convolutional", arguments),
+    )
+
+
+def _add_layer(
+    built: _Layers, grid: np.ndarray, layer: Any, default: Any
+) -> np.ndarray:
+    """Add a layer over a grid of nodes (height, width, channels); return its grid."""
+    if isinstance(layer, Dense):
+        activation = activation_of(layer.activation or default)
+        nodes = built.add(activation, grid.ravel(), np.array([grid.size]))
+        return nodes.reshape(1, 1, 1)
+    conv = layer.convolution() if isinstance(layer, Pool) else layer
+    if not isinstance(conv, Conv):
+        raise ValueError(f"a layer must be a Conv, Pool or Dense, got {layer!r}.")
+    window, stride, padding = conv.geometry()
+    padded = np.full(
+        (
+            *(n + 2 * p for n, p in zip(grid.shape[:2], padding, strict=True)),
+            grid.shape[2],
+        ),
+        -1,
+    )
+    padded[
+        padding[0] : padding[0] + grid.shape[0], padding[1] : padding[1] + grid.shape[1]
+    ] = grid
+    if window[0] > padded.shape[0] or window[1] > padded.shape[1]:
+        raise ValueError(
+            f"the window {window} of {layer!r} does not fit into the {grid.shape[0]} by "
+            f"{grid.shape[1]} nodes below it; use a smaller window or padding."
+        )
+    if padding[0] >= window[0] or padding[1] >= window[1]:
+        raise ValueError(
+            f"the padding of {layer!r} must be smaller than its window, or a window "
+            "could lie outside the image."
+        )
+    view = np.lib.stride_tricks.sliding_window_view(padded, window, axis=(0, 1))
+    view = view[:: stride[0], :: stride[1]]  # (rows, columns, channels, *window)
+    patches = view.reshape(view.shape[0] * view.shape[1], -1)
+    inside = patches >= 0
+    activation = activation_of(conv.activation or default)
+    nodes = built.add(activation, patches[inside], inside.sum(axis=1))
+    return nodes.reshape(view.shape[0], view.shape[1], 1)

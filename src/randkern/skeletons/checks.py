@@ -1,0 +1,132 @@
+"""What a graph and its activations must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from randkern.skeletons.activations import Activation
+
+__all__ = ["check_activation", "ordered"]
+
+_TERMS = 2_001
+# Where the series and the closed form are compared; the series converges fast there.
+_POINTS = np.array([0.0, 0.3, 0.6, -0.5])
+
+
+def check_activation(activation: Activation) -> None:
+    """Raise unless the series of an activation is a law and that of its closed form."""
+    series = np.asarray(activation.coefficients(_TERMS), dtype=float)
+    shown = repr(activation)
+    if series.shape != (_TERMS,) or not np.all(np.isfinite(series)):
+        raise ValueError(f"coefficients(n) of {shown} must return n finite numbers.")
+    if series.min() < 0:
+        raise ValueError(
+            f"coefficient {int(series.argmin())} of {shown} is {series.min():g}; a dual "
+            "activation has none below 0."
+        )
+    at_one = float(activation.dual(np.ones(1))[0])
+    if abs(at_one - 1) > 1e-6 or series.sum() > 1 + 1e-6:
+        raise ValueError(
+            f"{shown} is not normalised: it is {at_one:.6g} at 1 and its coefficients "
+            f"sum to {series.sum():.6g}, but both must be 1; divide it by its value at 1."
+        )
+    sums = np.polynomial.polynomial.polyval(_POINTS, series)
+    closed = np.asarray(activation.dual(_POINTS))
+    if np.abs(sums - closed).max() > 1e-6:
+        raise ValueError(
+            f"the coefficients of {shown} are not those of its closed form: at "
+            f"{_POINTS[np.abs(sums - closed).argmax()]} they differ by "
+            f"{np.abs(sums - closed).max():.2g}."
+        )
+
+
+def ordered(
+    inputs: list[Hashable],
+    internal: list[Hashable],
+    edges: Iterable[tuple[Hashable, Hashable]],
+) -> tuple[list[Hashable], dict[Hashable, list[Hashable]]]:
+    """Return the internal nodes in topological order, and what enters each.
+
+    Raises
+    ------
+    ValueError
+        If the graph is no skeleton; the message names the nodes.
+    """
+    sources, n_leaving = _entering(inputs, internal, edges)
+    if not inputs:
+        raise ValueError("a skeleton needs an input node, such as Input('circle', 0).")
+    for name in internal:
+        if not sources[name]:
+            raise ValueError(
+                f"no edge enters the internal node {name!r}: it has nothing to average."
+            )
+    order = _topological(inputs, internal, sources)
+    outputs = [name for name in [*inputs, *internal] if n_leaving[name] == 0]
+    if len(outputs) > 1:
+        unused = [name for name in outputs if name in set(inputs)]
+        if unused and len(outputs) - len(unused) == 1:
+            raise ValueError(
+                f"the input {unused[0]!r} does not reach the output: no edge leaves it."
+            )
+        raise ValueError(
+            f"a skeleton has one output, but no edge leaves any of {outputs}; join "
+            "them by a node, such as one with the activation 'identity'."
+        )
+    return order, sources
+
+
+def _entering(
+    inputs: list[Hashable],
+    internal: list[Hashable],
+    edges: Iterable[tuple[Hashable, Hashable]],
+) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, int]]:
+    """Return what enters every internal node, and how many edges leave every node."""
+    sources: dict[Hashable, list[Hashable]] = {name: [] for name in internal}
+    n_leaving = dict.fromkeys([*inputs, *internal], 0)
+    seen = set()
+    for edge in edges:
+        try:
+            start, end = edge
+        except (TypeError, ValueError):
+            raise ValueError(f"an edge is a pair (from, to), got {edge!r}.") from None
+        for name in (start, end):
+            if name not in n_leaving:
+                raise ValueError(
+                    f"the edge {edge!r} names {name!r}, which is none of the nodes."
+                )
+        if end not in sources:
+            raise ValueError(f"the edge {edge!r} enters an input.")
+        if (start, end) in seen:
+            raise ValueError(
+                f"the edge {edge!r} is given twice; for a weight, repeat the node."
+            )
+        seen.add((start, end))
+        sources[end].append(start)
+        n_leaving[start] += 1
+    return sources, n_leaving
+
+
+def _topological(
+    inputs: list[Hashable],
+    internal: list[Hashable],
+    sources: dict[Hashable, list[Hashable]],
+) -> list[Hashable]:
+    """Return the internal nodes, each after all that enter it; raise for a cycle."""
+    leaving: dict[Hashable, list[Hashable]] = {n: [] for n in [*inputs, *internal]}
+    waiting = {name: len(sources[name]) for name in internal}
+    for end, starts in sources.items():
+        for start in starts:
+            leaving[start].append(end)
+    ready, order = list(inputs), []
+    for name in ready:  # grows as it is read
+        for end in leaving[name]:
+            waiting[end] -= 1
+            if waiting[end] == 0:
+                ready.append(end)
+                order.append(end)
+    if len(order) < len(internal):
+        left = [name for name in internal if waiting[name] > 0]
+        raise ValueError(f"the skeleton has a cycle through some of the nodes {left}.")
+    return order

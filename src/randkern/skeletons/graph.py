@@ -1,0 +1,444 @@
+"""Computation skeletons: graphs that compose kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from randkern._validation import check_kernel_rows
+from randkern.skeletons.activations import Activation, activation_of
+from randkern.skeletons.alphabet import Alphabet
+from randkern.skeletons.bases import Base, Categories, base_of
+from randkern.skeletons.checks import check_activation, ordered
+from randkern.skeletons.degrees import DegreeLaw
+from randkern.skeletons.recursion import Recursion
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Graph", "Input", "Skeleton"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input node: columns of a row, and the base space that they are a point of.
+
+    Parameters
+    ----------
+    base : Base or str
+        ``"binary"``, ``"circle"``, ``"gaussian"``, ``"linear"``, or what
+        :func:`gaussian`, :func:`categorical` and :func:`sphere` return.
+    columns : int or sequence of int
+        As many as the base space reads.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.Input("circle", 3)
+    Input(base=circle, columns=(3,))
+    """
+
+    base: Any
+    columns: Any = 0
+
+    def __post_init__(self) -> None:
+        base = base_of(self.base)
+        columns = np.atleast_1d(np.asarray(self.columns))
+        if columns.ndim != 1 or columns.dtype.kind not in "iu" or np.any(columns < 0):
+            raise ValueError(
+                "the columns of an input must be numbers of columns from 0, got "
+                f"{self.columns!r}."
+            )
+        if len(columns) != base.width or len(set(columns.tolist())) != base.width:
+            raise ValueError(
+                f"an input on {base!r} reads {base.width} different columns, got "
+                f"{columns.tolist()}."
+            )
+        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "columns", tuple(columns.tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A skeleton in arrays.
+
+    Nodes 0, 1, ... are the inputs; then the internal nodes, each after all that
+    enter it; the last is the output. Node i of the internal ones is entered by
+    ``sources[starts[i]:starts[i + 1]]``.
+    """
+
+    bases: tuple[Base, ...]
+    base: np.ndarray  # of every input, its position in `bases`
+    columns: np.ndarray  # of all inputs, one after the other
+    activations: tuple[Activation, ...]
+    activation: np.ndarray  # of every internal node, its position in `activations`
+    starts: np.ndarray
+    sources: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("base", "columns", "activation", "starts", "sources"):
+            array = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.base)
+
+    @property
+    def n_internal(self) -> int:
+        return len(self.activation)
+
+    @cached_property
+    def column_starts(self) -> np.ndarray:
+        """Where the columns of every input begin in `columns`."""
+        widths = np.array([base.width for base in self.bases])[self.base]
+        return np.concatenate([[0], np.cumsum(widths)])
+
+    @cached_property
+    def laws(self) -> tuple[DegreeLaw, ...]:
+        """The law of the degree of every activation."""
+        return tuple(activation.degree_law() for activation in self.activations)
+
+    def spread(self, at_inputs: np.ndarray, rule: Sequence[Any]) -> np.ndarray:
+        """Return v ↦ rule[activation](mean of the values that enter), node by node."""
+        values = np.empty(self.n_inputs + self.n_internal)
+        values[: self.n_inputs] = at_inputs
+        known: dict[tuple[int, float], float] = {}  # the nodes of a layer are alike
+        for i, kind in enumerate(self.activation.tolist()):
+            entering = self.sources[self.starts[i] : self.starts[i + 1]]
+            key = kind, float(values[entering].mean())
+            if key not in known:
+                known[key] = float(rule[kind](key[1]))
+            values[self.n_inputs + i] = known[key]
+        return values
+
+
+class Skeleton:
+    """An acyclic graph of base spaces and dual activations, which defines a kernel.
+
+    Input nodes carry base spaces with kernels κ; an internal node v with dual
+    activation σ̂_v has
+
+        κ_v(x, y) = σ̂_v(mean of κ_u(x, y) over the nodes u with an edge into v),
+
+    and the kernel is that of the one node without outgoing edges. It cannot be
+    changed. :func:`fully_connected` and :func:`convolutional` build common ones.
+
+    Parameters
+    ----------
+    nodes : sequence or mapping of name to node
+        An :class:`Input`, or the activation of an internal node: a name such as
+        ``"relu"``, or an :class:`Activation`. The nodes of a sequence are named
+        0, 1, ....
+    edges : iterable of pairs
+        (from, to), by name.
+    n_features : int, optional
+        Number of columns of the rows that it reads; by default just enough.
+
+    Attributes
+    ----------
+    n_features : int
+    depth : int
+        Most internal nodes on a path.
+
+    Raises
+    ------
+    ValueError
+        If the graph has a cycle, several outputs, a node that nothing enters or an
+        input that something enters, or an edge that is given twice or names no node;
+        or if the coefficients of an activation are negative or do not sum to 1.
+
+    References
+    ----------
+    Daniely, Frostig, Gupta and Singer 2017, "Random features for compositional
+    kernels", section 5.
+
+    Examples
+    --------
+    Two angles that share a node with a category:
+
+    >>> from randkern import skeletons
+    >>> nodes = {
+    ...     "angle": skeletons.Input("circle", 0),
+    ...     "other": skeletons.Input("circle", 1),
+    ...     "colour": skeletons.Input(skeletons.categorical(3), 2),
+    ...     "shape": skeletons.Exponential(1.0),
+    ...     "out": "relu",
+    ... }
+    >>> edges = [("angle", "shape"), ("other", "shape"), ("shape", "out")]
+    >>> skeleton = skeletons.Skeleton(nodes, [*edges, ("colour", "out")])
+    >>> skeleton.depth, skeleton.complexity()
+    (2, 1.0)
+    >>> skeleton.kernel([[0.0, 1.0, 2.0]], [[0.5, 1.0, 2.0]])
+    array([[0.945]])
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Any] | Mapping[Hashable, Any],
+        edges: Iterable[tuple[Hashable, Hashable]],
+        *,
+        n_features: int | None = None,
+    ):
+        named = (
+            dict(nodes) if isinstance(nodes, Mapping) else dict(enumerate(list(nodes)))
+        )
+        inputs = {k: v for k, v in named.items() if isinstance(v, Input)}
+        activations = {
+            k: activation_of(v) for k, v in named.items() if not isinstance(v, Input)
+        }
+        order, sources = ordered(list(inputs), list(activations), edges)
+        number = {name: i for i, name in enumerate([*inputs, *order])}
+        bases = tuple(dict.fromkeys(node.base for node in inputs.values()))
+        kinds = tuple(dict.fromkeys(activations.values()))
+        columns = [column for node in inputs.values() for column in node.columns]
+        entering = [[number[u] for u in sources[v]] for v in order]
+        graph = Graph(
+            bases,
+            np.array([bases.index(node.base) for node in inputs.values()]),
+            np.array(columns),
+            kinds,
+            np.array([kinds.index(activations[name]) for name in order], dtype=int),
+            np.cumsum([0, *(len(each) for each in entering)]),
+            np.array([u for each in entering for u in each], dtype=int),
+        )
+        self._build(graph, n_features, None, tuple(number))
+
+    def _build(
+        self,
+        graph: Graph,
+        n_features: int | None,
+        recipe: tuple[str, dict[str, Any]] | None,
+        names: tuple[Hashable, ...] | None,
+    ) -> None:
+        for activation in graph.activations:
+            check_activation(activation)
+        needed = int(graph.columns.max()) + 1
+        if n_features is not None and n_features < needed:
+            raise ValueError(
+                f"the skeleton reads column {needed - 1}, but n_features={n_features}."
+            )
+        self.__dict__.update(
+            graph=graph,
+            n_features=needed if n_features is None else int(n_features),
+            _recipe=recipe,
+            _names=names,
+        )
+
+    @classmethod
+    def _of(cls, graph: Graph, n_features: int, recipe: Any) -> Skeleton:
+        """Return the skeleton of a graph that a builder made, as its `recipe` says."""
+        self = cls.__new__(cls)
+        self._build(graph, n_features, recipe, None)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a skeleton cannot be changed; build another.")
+
+    def __deepcopy__(self, memo: Any) -> Skeleton:
+        return self
+
+    def __copy__(self) -> Skeleton:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Kilobytes, whatever the size of the image.
+        if self._recipe is not None:
+            return {"recipe": self._recipe}
+        return {"nodes": self.nodes, "edges": self.edges, "n_features": self.n_features}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from randkern.skeletons import builders
+
+        if "recipe" in state:
+            name, arguments = state["recipe"]
+            made = getattr(builders, name)(**arguments)
+        else:
+            n_features = state["n_features"]
+            made = Skeleton(state["nodes"], state["edges"], n_features=n_features)
+        self.__dict__.update(made.__dict__)
+
+    def __repr__(self) -> str:
+        if self._recipe is not None:
+            name, arguments = self._recipe
+            shown = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
+            return f"skeletons.{name}({shown})"
+        graph = self.graph
+        if graph.n_inputs + graph.n_internal <= 12:
+            return f"skeletons.Skeleton({self.nodes!r}, {self.edges!r})"
+        return (
+            f"<Skeleton of {graph.n_inputs} inputs on {_listed(graph.bases)}, "
+            f"{graph.n_internal} internal nodes ({_listed(graph.activations)}), "
+            f"{len(graph.sources)} edges, depth {self.depth}>"
+        )
+
+    # -- what it is made of -------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[Hashable, Any]:
+        """The nodes by name: inputs, then activations in topological order."""
+        graph = self.graph
+        cuts = graph.column_starts
+        made: list[Any] = [
+            Input(graph.bases[kind], graph.columns[cuts[i] : cuts[i + 1]])
+            for i, kind in enumerate(graph.base)
+        ]
+        made += [graph.activations[kind] for kind in graph.activation]
+        return dict(zip(self.names, made, strict=True))
+
+    @property
+    def names(self) -> tuple[Hashable, ...]:
+        """The names of the nodes, in the order of :attr:`nodes`."""
+        if self._names is not None:
+            return self._names
+        return tuple(range(self.graph.n_inputs + self.graph.n_internal))
+
+    @property
+    def edges(self) -> list[tuple[Hashable, Hashable]]:
+        """The edges, (from, to) by name."""
+        graph, names = self.graph, self.names
+        targets = np.repeat(np.arange(graph.n_internal), np.diff(graph.starts))
+        return [
+            (names[u], names[graph.n_inputs + v])
+            for u, v in zip(graph.sources.tolist(), targets.tolist(), strict=True)
+        ]
+
+    def columns_of_numbers(self) -> list[int]:
+        """Return the columns that some input reads as numbers, not as categories."""
+        graph = self.graph
+        codes = np.array([isinstance(base, Categories) for base in graph.bases])
+        of_column = np.repeat(codes[graph.base], np.diff(graph.column_starts))
+        return np.unique(graph.columns[~of_column]).tolist()
+
+    @cached_property
+    def recursion(self) -> Recursion:
+        """The exact kernel's recursion, level by level."""
+        return Recursion(self.graph)
+
+    @cached_property
+    def alphabet(self) -> Alphabet:
+        """What random features are spelled with."""
+        return Alphabet(self.graph)
+
+    @property
+    def depth(self) -> int:
+        """Most internal nodes on a path from an input to the output."""
+        return len(self.recursion.depths)
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether every base feature has modulus 1."""
+        return all(base.unit for base in self.graph.bases)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether every feature is real."""
+        return all(base.is_real for base in self.graph.bases)
+
+    # -- the kernel ---------------------------------------------------------------
+
+    def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
+        """Return the exact kernel matrix.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (n, n_features)
+        Y : the same, of shape (m, n_features), optional
+            `X` by default.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+        """
+        from_rows = check_kernel_rows(X, Y)
+        X, Y = from_rows[0], from_rows[1]
+        self.check_width(X.shape[1])
+        return self.recursion.gram(X, X if Y is None else Y)
+
+    def check_width(self, n_columns: int) -> None:
+        """Raise unless rows have as many columns as the skeleton reads."""
+        if n_columns != self.n_features:
+            raise ValueError(
+                f"the skeleton reads rows of {self.n_features} columns, got "
+                f"{n_columns}; build it for these rows, or pick columns by columns=."
+            )
+
+    def truncated(self) -> Skeleton:
+        """Return the skeleton whose kernel is just the mean of its random features.
+
+        Degrees above 10,000 are not drawn: this one's activations are the series
+        without them. It differs by 1e-7 for the ReLU, by 0.0025 for the step.
+        """
+        graph = self.graph
+        series = tuple(activation.truncated() for activation in graph.activations)
+        cut = Graph(
+            *(graph.bases, graph.base, graph.columns, series),
+            *(graph.activation, graph.starts, graph.sources),
+        )
+        out = Skeleton.__new__(Skeleton)
+        out._build(cut, self.n_features, None, self._names)
+        return out
+
+    def complexity(self, *, truncated: bool = False) -> float:
+        """Return the expected number of base features in a random feature.
+
+        C(v) = σ̂_v'(1)·mean C(u) over the nodes that enter v, 1 at inputs (eq. 11). An
+        activation whose σ̂'(1) is infinite, the step, counts with the mean of the
+        degrees that are drawn.
+
+        Parameters
+        ----------
+        truncated : bool
+            Whether to count all activations so.
+        """
+        graph = self.graph
+        slopes = []
+        for activation, law in zip(graph.activations, graph.laws, strict=True):
+            slope = activation.derivative_at_one()
+            slopes.append(law.mean if truncated or not np.isfinite(slope) else slope)
+        rule = [lambda mean, slope=slope: slope * mean for slope in slopes]
+        return float(graph.spread(np.ones(graph.n_inputs), rule)[-1])
+
+    def constant_probability(self) -> float:
+        """Return the probability that a random feature meets no input.
+
+        p(v) = σ̂_v(mean p(u)), 0 at inputs: of the degrees that are drawn.
+        """
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> float:
+        graph = self.graph
+        rule = [law.generating for law in graph.laws]
+        return float(graph.spread(np.zeros(graph.n_inputs), rule)[-1])
+
+    def omitted(self) -> float:
+        """Return the most probability that truncation omits at a node."""
+        return max((law.omitted for law in self.graph.laws), default=0.0)
+
+    def plot(self, ax: Axes | None = None, max_nodes: int = 40) -> Axes:
+        """Draw the skeleton, inputs at the bottom; needs Matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            A new figure by default.
+        max_nodes : int
+            Levels of more nodes are drawn by as many, evenly spread.
+
+        Returns
+        -------
+        matplotlib axes
+        """
+        from randkern.skeletons.pictures import draw_skeleton
+
+        return draw_skeleton(self, ax, max_nodes)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(repr(value) for value in values)

@@ -1,0 +1,374 @@
+"""The exact kernel of a skeleton, and the moments of its features.
+
+Values of all nodes for a tile of pairs of rows, level by level: a level holds the
+internal nodes of one depth and activation, so that each of its steps is one array
+operation. What inputs add to the nodes above them is a product of matrices where their
+kernels are dot products, of which neighbouring nodes share the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._validation import Rows, densify
+from randkern.backend.duals import power_series
+from randkern.backend.threads import run_over_ranges
+from randkern.blocks import row_blocks, rows_within
+from randkern.skeletons.bases import Base
+
+if TYPE_CHECKING:
+    from randkern.skeletons.graph import Graph
+
+__all__ = ["Recursion"]
+
+# Values of all nodes for a tile of pairs.
+_TILE_BYTES = 32 * 2**20
+_LARGEST_TILE = 128
+
+Dual = Callable[[np.ndarray], np.ndarray]
+# Of a base and points x, y: (values of pairs, ...), as Base.kernel gives them.
+PairValues = Callable[[Any, np.ndarray, np.ndarray], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """Internal nodes of one depth and activation."""
+
+    nodes: np.ndarray
+    activation: int
+    from_nodes: Any  # averages the values of internal nodes
+    from_inputs: Any  # averages those of the inputs whose kernel is no dot product
+    patches: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+
+
+class Recursion:
+    """Computes κ_v = σ̂_v(mean of κ_u) at the output of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.depths = _nodes_by_depth(graph)
+        self._inputs_of_base = [
+            np.flatnonzero(graph.base == kind) for kind in range(len(graph.bases))
+        ]
+
+    # -- points -------------------------------------------------------------------
+
+    def points(self, X: np.ndarray, kind: int) -> np.ndarray:
+        """Return the points of all inputs on one base, (rows, inputs, width)."""
+        graph = self.graph
+        starts = graph.column_starts[self._inputs_of_base[kind]]
+        columns = starts[:, None] + np.arange(graph.bases[kind].width)
+        return X[:, graph.columns[columns]]
+
+    def check(self, X: Rows) -> None:
+        """Raise unless the columns of the rows hold points of their base spaces."""
+        for kind, base in enumerate(self.graph.bases):
+            if type(base).check is Base.check:
+                continue
+            for rows in row_blocks(X.shape[0], self._rows_at_once):
+                base.check(self.points(densify(X[rows]), kind))
+
+    @property
+    def _rows_at_once(self) -> int:
+        return rows_within(_TILE_BYTES, 8 * max(1, len(self.graph.columns)))
+
+    # -- levels -------------------------------------------------------------------
+
+    @cached_property
+    def _dot(self) -> list[bool]:
+        """Of every base, whether its kernel is a dot product of embedded points."""
+        return [
+            base.embed(np.zeros((1, base.width))) is not None
+            for base in self.graph.bases
+        ]
+
+    @cached_property
+    def _coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the embedded coordinates of every input begin; their number."""
+        graph = self.graph
+        starts = np.zeros(graph.n_inputs, dtype=np.int64)
+        sizes = np.zeros(graph.n_inputs, dtype=np.int64)
+        total = 0
+        for kind, inputs in enumerate(self._inputs_of_base):
+            if not self._dot[kind]:
+                continue
+            base = graph.bases[kind]
+            size = base.embed(np.zeros((1, base.width))).shape[-1]  # type: ignore[union-attr]
+            starts[inputs] = total + size * np.arange(len(inputs))
+            sizes[inputs] = size
+            total += size * len(inputs)
+        return starts, sizes
+
+    def _embedded(self, X: np.ndarray) -> np.ndarray:
+        """Return the embedded points of all inputs, (rows, coordinates)."""
+        parts = [np.empty((X.shape[0], 0), X.dtype)]
+        for kind, base in enumerate(self.graph.bases):
+            if self._dot[kind]:
+                embedded = base.embed(self.points(X, kind))
+                assert embedded is not None
+                parts.append(embedded.reshape(X.shape[0], -1))
+        return np.concatenate(parts, axis=1)
+
+    def _levels(self, dot: Sequence[bool]) -> list[_Level]:
+        """Return the levels; inputs on the bases named by `dot` come as patches."""
+        graph = self.graph
+        is_dot = np.asarray(dot, dtype=bool)[graph.base]
+        levels = []
+        for nodes in self.depths:
+            for kind in np.unique(graph.activation[nodes]):
+                chosen = nodes[graph.activation[nodes] == kind]
+                levels.append(self._level(chosen, int(kind), is_dot))
+        return levels
+
+    def _level(self, nodes: np.ndarray, kind: int, is_dot: np.ndarray) -> _Level:
+        graph = self.graph
+        degrees = np.diff(graph.starts)[nodes]
+        target = np.repeat(np.arange(len(nodes)), degrees)
+        cuts = np.concatenate([[0], np.cumsum(degrees)])
+        offset = np.arange(cuts[-1]) - np.repeat(cuts[:-1], degrees)
+        source = graph.sources[np.repeat(graph.starts[nodes], degrees) + offset]
+        weight = np.repeat(1.0 / np.maximum(degrees, 1), degrees)
+        internal = source >= graph.n_inputs
+        plain = ~internal
+        plain[plain] = ~is_dot[source[plain]]
+        entries = ~internal & ~plain
+
+        def averaging(kept: np.ndarray, columns: np.ndarray, width: int) -> Any:
+            if not kept.any():
+                return None
+            pairs = target[kept], columns[kept]
+            return sp.csr_array((weight[kept], pairs), shape=(len(nodes), width))
+
+        return _Level(
+            nodes,
+            kind,
+            averaging(internal, source - graph.n_inputs, graph.n_internal),
+            averaging(plain, source, graph.n_inputs),
+            self._patches(target[entries], source[entries], degrees),
+        )
+
+    def _patches(
+        self, target: np.ndarray, source: np.ndarray, degrees: np.ndarray
+    ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
+        """Return (nodes of a level, coordinates, 1/in-degree), by their number."""
+        if len(target) == 0:
+            return ()
+        starts, sizes = self._coordinates
+        counts = sizes[source]
+        cuts = np.concatenate([[0], np.cumsum(counts)])
+        offset = np.arange(cuts[-1]) - np.repeat(cuts[:-1], counts)
+        coordinates = np.repeat(starts[source], counts) + offset
+        of_node = np.bincount(target, counts, minlength=len(degrees)).astype(int)
+        begin = np.concatenate([[0], np.cumsum(of_node)])[:-1]
+        patches = []
+        for size in np.unique(of_node[of_node > 0]):
+            chosen = np.flatnonzero(of_node == size)
+            index = coordinates[begin[chosen][:, None] + np.arange(size)]
+            patches.append((chosen, index, 1.0 / degrees[chosen]))
+        return tuple(patches)
+
+    # -- values -------------------------------------------------------------------
+
+    def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> np.ndarray:
+        """Return the kernel of all pairs of checked rows, in the dtype of X.
+
+        Computed in float64, or, if not `precise`, in that dtype; in tiles, which
+        threads share.
+        """
+        self.check(X)
+        self.check(Y)
+        out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
+        dtype = np.dtype(np.float64) if precise else X.dtype
+        side = self.tile_side
+        levels = self._kernel_levels
+        tiles = [
+            (rows, columns)
+            for rows in row_blocks(X.shape[0], side)
+            for columns in row_blocks(Y.shape[0], side)
+        ]
+
+        def task(start: int, stop: int) -> None:
+            for rows, columns in tiles[start:stop]:
+                left = densify(X[rows]).astype(dtype, copy=False)
+                right = densify(Y[columns]).astype(dtype, copy=False)
+                out[rows, columns] = self._tile(levels, left, right)
+
+        nanoseconds = 20.0 * out.size * (self.graph.n_internal + self.graph.n_inputs)
+        run_over_ranges(task, len(tiles), nanoseconds)
+        return out
+
+    @cached_property
+    def _kernel_levels(self) -> list[_Level]:
+        return self._levels(self._dot)
+
+    @cached_property
+    def tile_side(self) -> int:
+        """Rows and columns of a tile."""
+        n_plain = sum(
+            len(inputs)
+            for inputs, dot in zip(self._inputs_of_base, self._dot, strict=True)
+            if not dot
+        )
+        values = 8 * (2 * self.graph.n_internal + 2 * n_plain + 1)
+        return int(np.clip((_TILE_BYTES / values) ** 0.5, 8, _LARGEST_TILE))
+
+    def _tile(self, levels: list[_Level], X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return the kernel of all pairs of a few rows."""
+        shape = X.shape[0], Y.shape[0]
+        if self.graph.n_internal == 0:
+            return self._pair_values(X[:, None], Y[None], _kernel)[0].reshape(shape)
+        left, right = self._embedded(X), self._embedded(Y)
+        plain = None
+        if not all(self._dot):
+            plain = self._pair_values(X, Y, _kernel, outer=True)
+
+        def patches(level: _Level, means: np.ndarray) -> None:
+            for chosen, index, weight in level.patches:
+                a = left[:, index].transpose(1, 0, 2) * weight[:, None, None]
+                b = right[:, index].transpose(1, 2, 0)
+                products = np.matmul(a.astype(left.dtype, copy=False), b)
+                means[chosen] += products.reshape(len(chosen), -1)
+
+        duals = [activation.dual for activation in self.graph.activations]
+        size = shape[0] * shape[1]
+        values = self._run(levels, duals, size, left.dtype, plain, patches)
+        return values.reshape(shape)
+
+    def _pair_values(
+        self, X: np.ndarray, Y: np.ndarray, function: PairValues, outer: bool = False
+    ) -> np.ndarray:
+        """Return function(base, x, y) of every input, (inputs, pairs).
+
+        Of rows paired in order, or, if `outer`, of all pairs of rows.
+        """
+        n_pairs = X.shape[0] * Y.shape[0] if outer else X.shape[0]
+        out = np.zeros((self.graph.n_inputs, n_pairs), dtype=X.dtype)
+        for kind, inputs in enumerate(self._inputs_of_base):
+            if outer and function is _kernel and self._dot[kind]:
+                continue  # comes as a product of matrices
+            x = self.points(X, kind).transpose(1, 0, 2)
+            y = self.points(Y, kind).transpose(1, 0, 2)
+            if outer:
+                x, y = x[:, :, None], y[:, None, :]
+            values = function(self.graph.bases[kind], x, y)
+            out[inputs] = np.broadcast_to(
+                values, (len(inputs), *np.broadcast_shapes(x.shape, y.shape)[1:-1])
+            ).reshape(len(inputs), -1)
+        return out
+
+    def _run(
+        self,
+        levels: list[_Level],
+        duals: Sequence[Dual],
+        size: int,
+        dtype: np.dtype,
+        at_inputs: np.ndarray | None,
+        patches: Callable[[_Level, np.ndarray], None] | None = None,
+    ) -> np.ndarray:
+        """Return the values at the output for `size` pairs."""
+        values = np.zeros((self.graph.n_internal, size), dtype=dtype)
+        for level in levels:
+            means = np.zeros((len(level.nodes), size), dtype=dtype)
+            if patches is not None:
+                patches(level, means)
+            if level.from_inputs is not None:
+                means += level.from_inputs @ at_inputs
+            if level.from_nodes is not None:
+                means += level.from_nodes @ values
+            values[level.nodes] = duals[level.activation](means)
+        return values[-1]
+
+    # -- moments ------------------------------------------------------------------
+
+    def diagonal(self, X: Rows) -> np.ndarray:
+        """Return k(x, x) in float64."""
+        if all(base.normalised for base in self.graph.bases):
+            return np.ones(X.shape[0])
+        duals = [activation.dual for activation in self.graph.activations]
+        levels = self._plain_levels
+        out = np.empty(X.shape[0])
+        for rows in row_blocks(X.shape[0], self._pairs_at_once):
+            block = densify(X[rows]).astype(np.float64)
+            values = self._pair_values(block, block, _kernel)
+            out[rows] = self._output(levels, duals, values)
+        return out
+
+    def squared_moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of a feature, in float64.
+
+        The recursion of the kernel over base features squared, with the series of the
+        degrees that are drawn: where |ψ| may exceed 1 it may well be infinite.
+        """
+        moments = []
+        if all(base.unit for base in self.graph.bases):
+            duals = [activation.dual for activation in self.graph.activations]
+        else:
+            duals = [_series(law) for law in self.graph.laws]
+        for part in (0, 1):
+            out = np.empty((X.shape[0], Y.shape[0]))
+            for i in range(X.shape[0]):
+                left = densify(X[i : i + 1]).astype(np.float64)
+                for rows in row_blocks(Y.shape[0], self._pairs_at_once):
+                    right = densify(Y[rows]).astype(np.float64)
+                    values = self._pair_values(
+                        np.broadcast_to(left, right.shape),
+                        right,
+                        lambda base, x, y, part=part: base.squared(x, y)[part],
+                    )
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        out[i, rows] = self._output(self._plain_levels, duals, values)
+            moments.append(out)
+        return moments[0], moments[1]
+
+    def _output(
+        self, levels: list[_Level], duals: Sequence[Dual], values: np.ndarray
+    ) -> np.ndarray:
+        if self.graph.n_internal == 0:
+            return values[0]
+        return self._run(levels, duals, values.shape[1], values.dtype, values)
+
+    @cached_property
+    def _plain_levels(self) -> list[_Level]:
+        return self._levels([False] * len(self.graph.bases))
+
+    @property
+    def _pairs_at_once(self) -> int:
+        n_nodes = self.graph.n_inputs + 2 * self.graph.n_internal
+        return rows_within(_TILE_BYTES, 8 * n_nodes)
+
+
+def _kernel(base: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return base.kernel(x, y)
+
+
+def _series(law: Any) -> Dual:
+    def dual(rho: np.ndarray) -> np.ndarray:
+        values = power_series(law.probabilities, rho)
+        # Infinite times a coefficient of 0.
+        return np.where(np.isnan(values), np.inf, values)
+
+    return dual
+
+
+def _nodes_by_depth(graph: Graph) -> list[np.ndarray]:
+    """Return the internal nodes at depth 1, 2, ..., the longest path from an input."""
+    depth = np.zeros(graph.n_inputs + graph.n_internal, dtype=np.int64)
+    for i in range(graph.n_internal):
+        entering = graph.sources[graph.starts[i] : graph.starts[i + 1]]
+        depth[graph.n_inputs + i] = 1 + depth[entering].max()
+    internal = depth[graph.n_inputs :]
+    return [
+        np.flatnonzero(internal == level)
+        for level in range(1, internal.max(initial=0) + 1)
+    ]
