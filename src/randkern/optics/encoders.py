@@ -366,8 +366,9 @@ def _otsu(X: Rows) -> float:
         return low
     entries = (entries / 2 - low / 2) / half
     histogram, edges = np.histogram(entries, _OTSU_BINS, (0.0, 1.0))
-    zero = (0.0 - low / 2) / half
-    histogram[min(int(zero * _OTSU_BINS), _OTSU_BINS - 1)] += n_zeros
+    if n_zeros:  # those that a sparse matrix leaves out
+        zero = -low / 2 / half
+        histogram[min(int(zero * _OTSU_BINS), _OTSU_BINS - 1)] += n_zeros
     centres = (edges[:-1] + edges[1:]) / 2
     below = np.cumsum(histogram)[:-1]
     sums = np.cumsum(histogram * centres)

@@ -1,0 +1,145 @@
+"""Encoders of numbers as bits."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from randkern.optics import BitPlaneEncoder, ThermometerEncoder, ThresholdBinarizer
+
+ENCODERS = [
+    ThresholdBinarizer(),
+    ThresholdBinarizer(threshold="median"),
+    ThermometerEncoder(),
+    ThermometerEncoder(n_levels=2, strategy="uniform", per_column=False),
+    BitPlaneEncoder(),
+]
+
+
+@parametrize_with_checks(ENCODERS)
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def tables(dtype=np.float64):
+    return npst.arrays(
+        dtype,
+        st.tuples(st.integers(1, 9), st.integers(1, 4)),
+        elements=st.floats(-(2.0**100), 2.0**100, width=32),
+    )
+
+
+@given(tables())
+def test_every_encoder_gives_bits(X):
+    for encoder in ENCODERS:
+        bits = encoder.fit_transform(X)
+        assert bits.dtype == np.uint8
+        assert bits.max() <= 1
+        assert bits.shape[1] == len(encoder.get_feature_names_out())
+
+
+@given(tables())
+def test_a_thermometer_fills_up(X):
+    encoder = ThermometerEncoder(n_levels=5).fit(X)
+    bits = encoder.transform(X).reshape(*X.shape, 5)
+    assert np.all(np.diff(bits.astype(int), axis=2) <= 0)
+    count = (X[:, :, None] > encoder.thresholds_).sum(axis=2)
+    assert np.array_equal(bits.sum(axis=2), count)
+
+
+def split(entries, threshold):
+    """Variance within the two groups of entries."""
+    groups = entries[entries <= threshold], entries[entries > threshold]
+    return sum(len(g) * g.var() for g in groups if len(g))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_otsu_splits_into_the_tightest_groups(rng, convert):
+    X = np.where(rng.random((80, 6)) < 0.7, 0, rng.normal(9, 1, (80, 6)).clip(0))
+    X += (X > 0) * rng.integers(0, 12, X.shape)
+    found = ThresholdBinarizer().fit(convert(X)).threshold_
+    best = min(split(X.ravel(), t) for t in X.ravel())
+    # A histogram of 256 bins.
+    assert split(X.ravel(), found) < 1.02 * best
+    assert ThresholdBinarizer().fit(np.array([[0.0, 1.0]])).threshold_ == pytest.approx(
+        0.5, abs=0.01
+    )
+    assert ThresholdBinarizer().fit(np.full((3, 2), 7.0)).threshold_ == 7.0
+
+
+def test_median_of_what_is_not_zero():
+    X = np.array([[0, 0, 1], [2, 0, 30]])
+    for rows in (X, sp.csr_matrix(X)):
+        assert ThresholdBinarizer("median").fit(rows).threshold_ == 2.0
+    assert ThresholdBinarizer("median").fit(0 * X).threshold_ == 0.0
+
+
+@pytest.mark.parametrize("threshold", [10, 0.0, -1.0, [5.0, 0.0, -2.0]])
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_sparse_rows_give_the_bits_of_dense_ones(rng, threshold, kind):
+    X = (rng.integers(0, 20, (30, 3)) * (rng.random((30, 3)) < 0.5)).astype(kind)
+    expected = X.astype(float) > np.asarray(threshold)
+    encoder = ThresholdBinarizer(threshold).fit(X)
+    dense, sparse = encoder.transform(X), encoder.transform(sp.csr_matrix(X))
+    assert np.array_equal(dense, expected)
+    assert sp.issparse(sparse) == (np.min(threshold) >= 0)
+    sparse = sparse.toarray() if sp.issparse(sparse) else sparse
+    assert np.array_equal(sparse, expected)
+    assert dense.dtype == sparse.dtype == np.uint8
+
+
+def test_quantiles_and_uniform_thresholds(rng):
+    X = rng.normal(size=(1000, 2)) * [1, 50]
+    own = ThermometerEncoder(3).fit(X)
+    np.testing.assert_allclose(own.thresholds_, np.quantile(X, [0.25, 0.5, 0.75], 0).T)
+    shared = ThermometerEncoder(3, per_column=False).fit(X)
+    assert np.array_equal(shared.thresholds_[0], shared.thresholds_[1])
+    uniform = ThermometerEncoder(1, strategy="uniform").fit([[0.0, 2.0], [4.0, 8.0]])
+    assert uniform.thresholds_.ravel().tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize("bits", [1, 8, 13, 32])
+def test_bit_planes_are_binary_digits(rng, bits):
+    X = rng.integers(0, 2**bits, size=(50, 2))
+    encoder = BitPlaneEncoder(bits, value_range=(0, 2**bits - 1))
+    planes = encoder.fit_transform(X).reshape(50, 2, bits)
+    weights = 2 ** np.arange(bits - 1, -1, -1, dtype=np.int64)
+    assert np.array_equal(planes @ weights, X)
+    beyond = encoder.transform(X * 0 + [[-5, 2.0**40]]).reshape(50, 2, bits)
+    assert not beyond[:, 0].any()
+    assert beyond[:, 1].all()
+
+
+def test_tables_and_names():
+    table = pd.DataFrame({"a": [0.0, 1.0, 2.0], "b": [5, 6, 7]})
+    assert list(ThresholdBinarizer().fit(table).get_feature_names_out()) == ["a", "b"]
+    names = ThermometerEncoder(2).fit(table).get_feature_names_out()
+    assert list(names) == ["a_level0", "a_level1", "b_level0", "b_level1"]
+    assert list(BitPlaneEncoder(2).fit(table).get_feature_names_out()) == [
+        *("a_bit1", "a_bit0", "b_bit1", "b_bit0")
+    ]
+    framed = BitPlaneEncoder(2).set_output(transform="pandas").fit_transform(table)
+    assert list(framed["a_bit1"]) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (ThresholdBinarizer("best"), "threshold must be one of"),
+        (ThresholdBinarizer(np.nan), "threshold must be"),
+        (ThresholdBinarizer([1, 2, 3]), "each of the 2 columns"),
+        (ThermometerEncoder(0), "n_levels"),
+        (ThermometerEncoder(strategy="kmeans"), "strategy"),
+        (BitPlaneEncoder(0), "bits"),
+        (BitPlaneEncoder(33), "at most 32"),
+        (BitPlaneEncoder(value_range=(1, 1)), "value_range"),
+        (BitPlaneEncoder(value_range=(0, np.inf)), "value_range"),
+    ],
+)
+def test_bad_parameters(encoder, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.fit([[1.0, 2.0], [3.0, 4.0]])
