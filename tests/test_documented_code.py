@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md")
+PAGES = (
+    *("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md"),
+    "docs/optics.md",
+)
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
