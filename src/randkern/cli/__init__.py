@@ -37,7 +37,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import bench, compare, console, tune
+    from . import bench, compare, console, reproduce, tune
 
     app = typer.Typer(
         name="randkern",
@@ -50,5 +50,6 @@ def _build_app() -> Any:
     app.callback()(console.options)
     app.command("compare")(compare.command)
     app.command("tune")(tune.command)
+    app.add_typer(reproduce.application, name="reproduce")
     app.add_typer(bench.application, name="bench")
     return app

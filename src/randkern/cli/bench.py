@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..bench.contenders import FAMILIES
 from .bench_ridge_tables import ridge_tables, scaling_notes, scaling_tables
@@ -17,7 +16,7 @@ from .bench_tables import (
     sweep_tables,
 )
 from .compare import parse_alpha, parse_sizes
-from .console import error_exit, output, progress_bar, user_messages
+from .console import NamingGroup, output, progress_bar, user_messages
 
 __all__ = ["application", "parse_lengthscale", "parse_names", "parse_penalty"]
 
@@ -34,14 +33,10 @@ _MEMORY_LIMIT = Annotated[
 ]
 
 
-class _Benchmarks(TyperGroup):
-    """The group of benchmarks, which names them when it is asked for another."""
+class _Benchmarks(NamingGroup):
+    """The group of benchmarks."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and self.get_command(ctx, args[0]) is None:
-            known = ", ".join(self.list_commands(ctx))
-            raise error_exit(f"unknown benchmark {args[0]!r}; expected one of {known}")
-        return super().resolve_command(ctx, args)
+    kind = "benchmark"
 
 
 application = typer.Typer(

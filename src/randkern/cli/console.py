@@ -14,10 +14,18 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from typer.core import TyperGroup
 
 import randkern
 
-__all__ = ["error_exit", "options", "output", "progress_bar", "user_messages"]
+__all__ = [
+    "NamingGroup",
+    "error_exit",
+    "options",
+    "output",
+    "progress_bar",
+    "user_messages",
+]
 
 MAX_COLUMNS = 100
 
@@ -34,6 +42,26 @@ def error_exit(message: str) -> typer.Exit:
     """Print a one-line error and return the exception that ends the program."""
     typer.echo(f"randkern: error: {_one_line(message)}", err=True)
     return typer.Exit(code=2)
+
+
+class NamingGroup(TyperGroup):
+    """A group of commands, which names them when it is asked for another.
+
+    Attributes
+    ----------
+    kind : str
+        What its commands are.
+    """
+
+    kind = "command"
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            known = ", ".join(self.list_commands(ctx))
+            raise error_exit(
+                f"unknown {self.kind} {args[0]!r}; expected one of {known}"
+            )
+        return super().resolve_command(ctx, args)
 
 
 @contextmanager

@@ -28,6 +28,13 @@ class _Family:
     default: float = float("nan")
 
 
+def _fully_connected(depth: float, lengthscale: float) -> Any:
+    """Return `depth` layers of ReLU over a Gaussian of each column."""
+    skeletons = randkern.skeletons
+    base = skeletons.gaussian(1.0 / lengthscale)
+    return randkern.Compositional(skeletons.FullyConnected(int(depth), base=base))
+
+
 _FAMILIES = {
     "gaussian": _Family(lambda _, value: randkern.Gaussian(lengthscale=value)),
     "laplacian": _Family(lambda _, value: randkern.Laplacian(lengthscale=value)),
@@ -50,13 +57,18 @@ _FAMILIES = {
         parameter="degree",
         default=2.0,
     ),
+    "compositional": _Family(
+        lambda depth, value: _fully_connected(depth, value),
+        parameter="depth",
+        default=2.0,
+    ),
 }
 
 KERNEL_NAMES = tuple(_FAMILIES)
 _SYNTAX = (
     "gaussian, laplacian, cauchy, matern (or matern:NU), "
     "rational-quadratic (or rational-quadratic:ALPHA), linear, "
-    "optical (or optical:DEGREE)"
+    "optical (or optical:DEGREE), compositional (or compositional:DEPTH)"
 )
 
 
@@ -71,8 +83,8 @@ class KernelChoice:
     family : str
         One of :data:`KERNEL_NAMES`.
     parameter : float
-        ν of Matérn, α of the rational quadratic, degree of the optical kernel;
-        NaN for the others.
+        ν of Matérn, α of the rational quadratic, degree of the optical kernel,
+        number of layers of the compositional one; NaN for the others.
 
     Examples
     --------
@@ -107,11 +119,15 @@ class KernelChoice:
         Returns
         -------
         reference : float
-            What ``lengthscale="scale"`` resolves to on `X`; for the optical
-            kernel the mean squared norm of the rows, the value of ν at which
-            bias and input weigh the same. 1 where these are zero or where
-            nothing is open.
+            What ``lengthscale="scale"`` resolves to on `X`; for the compositional
+            kernel the mean standard deviation of a column; for the optical kernel the
+            mean squared norm of the rows, the value of ν at which bias and input weigh
+            the same. 1 where these are zero or where nothing is open.
         """
+        if self.family == "compositional":
+            # Its Gaussians read one column each.
+            spread = float(np.std(X, axis=0, dtype=float).mean())
+            return spread if spread > 0 else 1.0
         if self.opens == "lengthscale":
             return float(self.build("scale").resolve(X).lengthscale)
         if self.opens == "bias":
@@ -151,7 +167,7 @@ def parse_kernel(text: str) -> KernelChoice:
     text : str
         A name of :data:`KERNEL_NAMES`, in any case. ``matern:NU`` (1.5 unless
         given), ``rational-quadratic:ALPHA`` (1) and ``optical:DEGREE`` (2) take
-        a positive number.
+        a positive number, ``compositional:DEPTH`` (2) a whole one.
 
     Returns
     -------
@@ -187,6 +203,8 @@ def parse_kernel(text: str) -> KernelChoice:
             f"{text.strip()!r}: the parameter of {name} must be a positive number, "
             f"got {argument!r}; for instance {name}:{family.default:g}"
         )
+    if name == "compositional" and not parameter.is_integer():
+        raise ValueError(f"{text.strip()!r}: the number of layers must be whole.")
     return KernelChoice(label, name, parameter)
 
 
