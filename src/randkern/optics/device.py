@@ -297,10 +297,9 @@ class SimulatedOPU:
         first = self._take_frames(X.shape[0], frame)
         dtype = np.uint8 if self.bits <= 8 else np.uint16
         out = np.empty((X.shape[0], self.n_components), dtype=dtype)
-        for rows, columns, intensity in self._medium.intensities(X):
-            self._expose(
-                intensity, self.gain, first + rows.start, columns, out[rows, columns]
-            )
+        gain = self.gain
+        for rows, columns, light in self._medium.intensities(X):
+            self._expose(light, gain, first + rows.start, columns, out[rows, columns])
         return out
 
     def _expose(

@@ -10,15 +10,19 @@ import scipy.sparse as sp
 
 __all__ = ["MirrorLayout"]
 
+# Of the mirrors that the largest macro-pixels light, for one of a better shape.
+_LEAST_SHARE = 0.95
+
 
 @dataclass(frozen=True)
 class MirrorLayout:
     """How bits lie on a digital micromirror device.
 
     A bit is shown by a rectangle of neighbouring mirrors, a macro-pixel, all of
-    them on or all of them off; macro-pixels are of one size, as large as leaves
-    room for all bits, and fill the rows of a grid. Mirrors that belong to no bit
-    stay dark.
+    them on or all of them off; macro-pixels are of one size, and fill the rows of a
+    grid. Of the sizes that leave room for all bits, and light at least 95 % of the
+    mirrors that the largest does, it is the one closest to a square. Mirrors that
+    belong to no bit stay dark.
 
     The light of a macro-pixel is the sum of that of its mirrors, so that the
     transmission coefficient of a bit is a sum of independent complex Gaussian ones:
@@ -49,7 +53,7 @@ class MirrorLayout:
     >>> from randkern.optics import MirrorLayout
     >>> layout = MirrorLayout(784)
     >>> layout.macro_pixel, layout.mirrors_per_bit, layout.n_dark
-    ((57, 23), 1311, 11856)
+    ((35, 36), 1260, 51840)
     """
 
     n_bits: int
@@ -72,7 +76,13 @@ class MirrorLayout:
         heights = np.arange(1, self.height + 1)
         columns = -(-self.n_bits // (self.height // heights))
         widths = self.width // columns  # 0 where the bits do not fit
-        best = int(np.argmax(heights * widths))
+        areas = heights * widths
+        # A size that does not fit, of area 0, is never among the large ones.
+        elongation = np.maximum(heights, widths) / np.maximum(
+            np.minimum(heights, widths), 1
+        )
+        large = areas >= _LEAST_SHARE * areas.max()
+        best = int(np.argmin(np.where(large, elongation, np.inf)))
         return int(heights[best]), int(widths[best])
 
     @property
