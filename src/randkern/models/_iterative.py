@@ -60,7 +60,7 @@ class Problem:
     stream : Stream
     error_of : callable
         The error of predictions on validation rows.
-    least_loss : float
+    settled : float or None
         See :class:`randkern.solvers.Loss`.
     report : callable
         Called after every iteration with its progress and a function that returns the
@@ -74,7 +74,7 @@ class Problem:
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
-    least_loss: float
+    settled: float | None
     report: Callable[[Progress, Callable[[], np.ndarray]], bool]
     checkpoint: Checkpoint | None = None
 
@@ -144,7 +144,11 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     solution = solver.solve(
         state,
         rhs,
-        loss=Loss(operator.loss_without_features, problem.least_loss),
+        loss=Loss(
+            operator.loss_without_features,
+            spread=survey.target_squares / operator.weight_unit,
+            settled=problem.settled,
+        ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
         checkpoint=problem.checkpoint,

@@ -61,8 +61,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         "checkpoint": [str, os.PathLike, None],
     }
 
-    # The loss below which an iteration may stop: see randkern.solvers.Loss.
-    _least_loss: ClassVar[float] = 1e-3
+    # When an iteration may stop: see randkern.solvers.Loss.
+    _settled: ClassVar[float | None] = None
     _statistics: NormalEquations
     _streaming: StreamingFit
 
@@ -229,7 +229,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             memory_limit=limit,
             stream=stream.child("solver"),
             error_of=self._error_of,
-            least_loss=self._least_loss,
+            settled=self._settled,
             report=tell,
             checkpoint=self._checkpoint(limit),
         )

@@ -237,7 +237,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     True
     """
 
-    _least_loss = 0.25
+    _settled = 5e-3
     _parameter_constraints: ClassVar = {
         **KernelRidge._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],

@@ -106,13 +106,19 @@ class Loss:
     initial : ndarray of shape (k,)
         The loss of X = 0, Σ_i w_i y_i².
     least : float
-        A loss below this share of the initial one counts as this share. A regression
-        that explains 99.9 % of the variance is to be right in what it leaves; labels
-        coded as ±1 are told apart long before they are met.
+        A loss below this share of the initial one counts as this share: where 99.9 % of
+        the variance is explained, the rest need not be known as well.
+    spread : ndarray of shape (k,), optional
+        The loss of the best constants, Σ_i w_i (y_i − ȳ)².
+    settled : float, optional
+        For labels coded as ±1, which are told apart long before they are met: stop when
+        none of two iterations lowers the loss by more than this share of `spread`.
     """
 
     initial: np.ndarray
     least: float = 1e-3
+    spread: np.ndarray | None = None
+    settled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class PCG(BaseEstimator):
         decrease in the last iterations (which conjugate gradients know exactly).
         None: 0.02 if `tol` is None too, else the residual alone decides. At 0.02
         predictions differ from the minimiser's by a seventh of the residuals'
-        standard deviation.
+        standard deviation. Classifiers stop by ``Loss.settled`` instead.
     max_iter : int
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a twentieth of the
@@ -376,7 +382,10 @@ class PCG(BaseEstimator):
     ) -> Outcome | None:
         tol, loss_tol = self.tol, self.loss_tol
         if tol is None and loss_tol is None and loss is not None:
-            loss_tol = _LOSS_TOL
+            if loss.settled is None:
+                loss_tol = _LOSS_TOL
+            elif now.has_settled(loss):
+                return Outcome.SETTLED
         if now.residual(norms) <= (_RESIDUAL_TOL if tol is None else tol):
             return Outcome.CONVERGED
         if loss_tol is not None and now.excess(loss) <= loss_tol:
@@ -430,21 +439,29 @@ class _Iterate:
         The decrease of the loss by an iteration is known; what is left is taken for
         a geometric series.
         """
-        if loss is None or len(self.gains) <= _SERIES:
+        if loss is None or len(self.gains) <= _SERIES + 1:
             return np.inf
         first, last = loss.initial, self.gains[-1]
         now = first - self.gains.sum(axis=0) - self.gained_before
         # Where nearly all is explained, the rest need not be known as well.
         now = np.maximum(now, loss.least * first)
-        # The slowest decrease of late: decreases come in bursts.
+        # The slowest decrease of late: decreases come in bursts. The first is left out:
+        # most of it is a constant.
         ratio = np.zeros(len(last))
-        for length in range(_SERIES, min(_LONGEST, len(self.gains) - 1) + 1):
+        for length in range(_SERIES, min(_LONGEST, len(self.gains) - 2) + 1):
             before = np.maximum(self.gains[-1 - length], 1e-300)
             ratio = np.maximum(ratio, (last / before) ** (1 / length))
         ratio = np.minimum(ratio, 0.98)
         left = last * ratio / (1 - ratio)
         shares = np.where(first > 0, left / np.where(first > 0, now, 1.0), 0.0)
         return float(shares.max(initial=0.0))
+
+    def has_settled(self, loss: Loss) -> bool:
+        """Tell whether the loss of no target falls by enough to matter."""
+        if loss.settled is None or loss.spread is None or len(self.gains) <= _SERIES:
+            return False
+        scale = np.where(loss.spread > 0, loss.spread, loss.initial)
+        return bool(np.all(self.gains[-2:] <= loss.settled * scale))
 
     def progress(
         self, norms: np.ndarray, loss: Loss | None, seconds: float
