@@ -34,7 +34,9 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (
+            "GaussianProcessClassifier",
             "GaussianProcessRegressor",
+            "KernelLogistic",
             "KernelRidgeClassifier",
             "KernelRidgeClassifierCV",
             "KernelRidgeRegressor",

@@ -1,12 +1,16 @@
 """Models on random features, or on the exact kernel."""
 
 from randkern.models.gaussian_process import GaussianProcessRegressor
+from randkern.models.gaussian_process_classifier import GaussianProcessClassifier
+from randkern.models.logistic import KernelLogistic
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
 from randkern.models.svc import KernelSVC
 
 __all__ = [
+    "GaussianProcessClassifier",
     "GaussianProcessRegressor",
+    "KernelLogistic",
     "KernelRidgeClassifier",
     "KernelRidgeClassifierCV",
     "KernelRidgeRegressor",

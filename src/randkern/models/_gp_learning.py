@@ -19,11 +19,13 @@ __all__ = ["bounds", "learning_rows", "maximise"]
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
+# Changes of the likelihood below this share of it say nothing about θ: about 1e-3 of
+# some thousands.
+_IMPROVEMENT = 1e-7
 # A restart moves each number by a factor of about this (one standard deviation).
 _SPREAD = math.log(4.0)
-# How far learning may go from where it starts; scales follow those of the targets.
-_LENGTHSCALE_RANGE = 1e5
-_SCALE_RANGE = 1e10
+# How far learning may go from where it starts.
+_LENGTHSCALE_RANGE = 1e3
 # Shares of the mean square of the targets that the noise may take. Rows that repeat
 # exactly would otherwise make the likelihood grow for ever as the noise vanishes.
 _NOISE_SHARES = (1e-5, 1e2)
@@ -32,19 +34,20 @@ Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def learning_rows(
-    rows: ArrayRows | StreamedRows, plan: Plan | None, stream: Stream
+    rows: ArrayRows | StreamedRows, plan: Plan | None, stream: Stream, most: int = 0
 ) -> ArrayRows:
     """Return rows to learn from, in float64, none of weight 0.
 
-    All for the exact kernel; for features as many as 10¹¹ operations an evaluation
-    take, and at least 2,000: a uniform sample.
+    All for the exact kernel; for features a uniform sample of `most` rows, or (0) as
+    many as 10¹¹ operations an evaluation take, and at least 2,000.
     """
     n = rows.n_rows
     usable: np.ndarray = np.arange(n)
     if isinstance(rows, ArrayRows) and rows.weight is not None:
         usable = np.flatnonzero(rows.weight)
     if plan is not None:
-        most = max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * plan.n_components**2)))
+        affordable = int(_OPERATIONS / (4.0 * plan.n_components**2))
+        most = most or max(_LEAST_ROWS, affordable)
         if most < len(usable):
             usable = stream.generator().choice(usable, most, replace=False)
             usable.sort()
@@ -61,7 +64,7 @@ def learning_rows(
 
 
 def bounds(
-    names: list[str], theta: np.ndarray, mean_square: float
+    names: list[str], theta: np.ndarray, mean_square: float, scale_range: float
 ) -> list[tuple[float, float]]:
     """Return the least and the largest logarithm of every hyperparameter.
 
@@ -73,6 +76,8 @@ def bounds(
         Where learning starts, always within the bounds.
     mean_square : float
         Of the targets.
+    scale_range : float
+        By how much a scale may change.
     """
     out = []
     for name, start in zip(names, theta, strict=True):
@@ -81,7 +86,7 @@ def bounds(
             out.append((min(start, math.log(low)), max(start, math.log(high))))
             continue
         ends_in_scale = name.rpartition("__")[2] == "scale"
-        reach = math.log(_SCALE_RANGE if ends_in_scale else _LENGTHSCALE_RANGE)
+        reach = math.log(scale_range if ends_in_scale else _LENGTHSCALE_RANGE)
         out.append((start - reach, start + reach))
     return out
 
@@ -127,6 +132,11 @@ def _descend(
         return -value, -gradient
 
     result = scipy.optimize.minimize(
-        negative, start, jac=True, method="L-BFGS-B", bounds=limits
+        negative,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=limits,
+        options={"ftol": _IMPROVEMENT},
     )
     return float(result.fun), result.x

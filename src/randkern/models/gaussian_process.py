@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.blocks import RowBlocks, row_blocks, rows_within
-from randkern.kernels import Gaussian, Kernel, Scaled
-from randkern.kernels._gradients import Hyperparameters, with_kernel
-from randkern.models._feature_model import FeatureModel
+from randkern.kernels import Kernel
+from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
-from randkern.models._gp_learning import bounds, learning_rows, maximise
+from randkern.models._gp_learning import learning_rows
+from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows, Survey
 from randkern.models._streams import block_rows
@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 2**18
 _PREDICTION_BYTES = 64 * 10**6
 
 
-class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
+class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     """Gaussian process regression on random features, or on the exact kernel.
 
     y_i = f(x_i) + ε_i, ε_i ~ N(0, σ²). On features f(x) = φ(x)·b with b ~ N(0, I),
@@ -125,10 +125,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **FeatureModel._parameter_constraints,
+        **GaussianProcess._parameter_constraints,
         "noise": [Interval(Real, 0, None, closed="neither")],
-        "optimizer": [StrOptions({"l-bfgs-b"}), None],
-        "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
         "normalize_y": ["boolean"],
     }
 
@@ -171,15 +169,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
         survey = rows.survey()
         self._set_units(survey)
         self.intercept_ = 0.0
-        self._learn(rows, stream)
+        self._learn_from_rows(rows, stream)
         if self.plan_ is None:
             self._fit_rows()
         else:
             self._fit_features(rows, survey)
         return self
-
-    def _default_kernel(self) -> Kernel:
-        return Scaled(Gaussian(lengthscale="scale"), 1.0)
 
     def _check_memory(self, rows: ArrayRows | StreamedRows) -> None:
         """Raise before anything large is made."""
@@ -211,28 +206,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
     def _scaled(self, Y: np.ndarray) -> np.ndarray:
         return (Y - self._target_mean) / self._target_scale
 
-    def _learn(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
-        """Set the kernel, its plan and the noise, learned unless told not to."""
+    def _learn_from_rows(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
         self._sample = ArrayRows(sample.X, self._scaled(sample.Y), sample.weight)
-        self.n_rows_learned_ = sample.n_rows
-        evidence = self._evidence()
-        hyper = evidence.hyper
-        self.hyperparameters_ = [*hyper.names, "noise"]
-        theta = np.append(hyper.theta, math.log(self.noise))
-        if self.optimizer is not None:
-            theta = maximise(
-                evidence,
-                theta,
-                bounds(self.hyperparameters_, theta, self._mean_square()),
-                int(self.n_restarts_optimizer),
-                stream.child("restarts"),
-            )
-            self.kernel_ = hyper.at(theta[:-1]).kernel
-            if self.plan_ is not None:
-                self.plan_ = with_kernel(self.plan_, self.kernel_)
-        self.theta_ = theta
-        self.noise_ = math.exp(theta[-1])
+        extra = {"noise": math.log(self.noise)}
+        self._learn(extra, self._mean_square(), stream.child("restarts"))
+        self.noise_ = math.exp(self.theta_[-1])
 
     def _mean_square(self) -> float:
         squares = np.mean(self._sample.Y**2, axis=1)
@@ -279,36 +258,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, FeatureModel):
         if isinstance(getattr(self, "_posterior", None), FeaturePosterior):
             return self._posterior.factor
         raise AttributeError("only fits on features have a precision_factor_.")
-
-    def log_marginal_likelihood(
-        self, theta: Any = None, eval_gradient: bool = False
-    ) -> Any:
-        """Return log p(y | θ), and its gradient in θ if asked for.
-
-        Parameters
-        ----------
-        theta : array, optional
-            Natural logarithms of what `hyperparameters_` names. None: `theta_`, and
-            the value is that of all rows unless a gradient is asked for.
-        eval_gradient : bool
-
-        Returns
-        -------
-        float, or (float, ndarray)
-            Of the rows that hyperparameters are learned from (`n_rows_learned_`).
-            With ``normalize_y`` of the normalised targets.
-        """
-        check_is_fitted(self)
-        if theta is None and not eval_gradient:
-            return self.log_marginal_likelihood_value_
-        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
-        if theta.shape != self.theta_.shape or not np.all(np.isfinite(theta)):
-            raise ValueError(
-                f"theta must hold {len(self.theta_)} finite logarithms, of "
-                f"{self.hyperparameters_}, got {theta!r}."
-            )
-        value, gradient = self._evidence()(theta, eval_gradient)
-        return (value, gradient) if eval_gradient else value
 
     # -- prediction -----------------------------------------------------------
 

@@ -1,0 +1,116 @@
+"""What Gaussian processes share: hyperparameters, and learning them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from numbers import Integral
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from randkern._random import Stream
+from randkern.kernels import Gaussian, Kernel, Scaled
+from randkern.kernels._gradients import Hyperparameters, with_kernel
+from randkern.models._feature_model import FeatureModel
+from randkern.models._gp_learning import bounds, maximise
+from randkern.models._rows import ArrayRows
+
+__all__ = ["GaussianProcess"]
+
+
+class Objective(Protocol):
+    """The log marginal likelihood as a function of θ."""
+
+    hyper: Hyperparameters
+
+    def __call__(
+        self, theta: np.ndarray, gradient: bool = True
+    ) -> tuple[float, np.ndarray]:
+        """Return the value at θ and its gradient (zeros if not asked for)."""
+
+
+class GaussianProcess(FeatureModel):
+    """A model whose hyperparameters maximise a log marginal likelihood."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **FeatureModel._parameter_constraints,
+        "optimizer": [StrOptions({"l-bfgs-b"}), None],
+        "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    # By how much learning may change a scale; those of regression follow the targets.
+    _scale_range: ClassVar[float] = 1e10
+
+    optimizer: str | None
+    n_restarts_optimizer: int
+    # The rows that hyperparameters are learned from.
+    _sample: ArrayRows
+
+    def _default_kernel(self) -> Kernel:
+        return Scaled(Gaussian(lengthscale="scale"), 1.0)
+
+    @abstractmethod
+    def _evidence(self) -> Objective:
+        """Return the log marginal likelihood of the sample."""
+
+    @property
+    @abstractmethod
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log marginal likelihood of all rows at `theta_`."""
+
+    def _learn(
+        self, extra: dict[str, float], mean_square: float, stream: Stream
+    ) -> None:
+        """Set θ, the kernel and its plan, learned unless told not to.
+
+        `extra` holds the logarithms of hyperparameters beside those of the kernel,
+        `mean_square` is that of the targets.
+        """
+        evidence = self._evidence()
+        hyper = evidence.hyper
+        self.n_rows_learned_ = self._sample.n_rows
+        self.hyperparameters_ = [*hyper.names, *extra]
+        theta = np.append(hyper.theta, list(extra.values()))
+        if self.optimizer is not None and len(theta):
+            theta = maximise(
+                evidence,
+                theta,
+                bounds(self.hyperparameters_, theta, mean_square, self._scale_range),
+                int(self.n_restarts_optimizer),
+                stream,
+            )
+            self.kernel_ = hyper.at(theta[: hyper.size]).kernel
+            if self.plan_ is not None:
+                self.plan_ = with_kernel(self.plan_, self.kernel_)
+        self.theta_ = theta
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False
+    ) -> Any:
+        """Return log p(y | θ), and its gradient in θ if asked for.
+
+        Parameters
+        ----------
+        theta : array, optional
+            Natural logarithms of what `hyperparameters_` names. None: `theta_`, and
+            the value is that of all rows unless a gradient is asked for.
+        eval_gradient : bool
+
+        Returns
+        -------
+        float, or (float, ndarray)
+            Of the rows that hyperparameters are learned from (`n_rows_learned_`).
+        """
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        if theta.shape != self.theta_.shape or not np.all(np.isfinite(theta)):
+            raise ValueError(
+                f"theta must hold {len(self.theta_)} finite logarithms, of "
+                f"{self.hyperparameters_}, got {theta!r}."
+            )
+        value, gradient = self._evidence()(theta, eval_gradient)
+        return (value, gradient) if eval_gradient else value
