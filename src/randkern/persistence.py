@@ -40,6 +40,7 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "_validation": ("TableEncoder",),
     "features": ("RandomFeatures",),
     "kernels.algebra": ("Product", "Scaled", "Sum"),
+    "kernels.compositional": ("Compositional",),
     "kernels.discrete": ("Categorical", "Linear"),
     "kernels.optical": ("Optical",),
     "kernels.stationary": (
@@ -61,6 +62,17 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "projections.quasi": ("QuasiMonteCarlo",),
     "projections.roots": ("Roots",),
     "projections.structured": ("Structured",),
+    "skeletons.activations": (
+        *("Cosine", "Erf", "Exponential", "Hermite2", "Identity", "Optical"),
+        *("PowerSeries", "ReLU", "Sine", "Step"),
+    ),
+    "skeletons.bases": (
+        *("Binary", "Categories", "Circle", "GaussianSpace", "LinearSpace", "Sphere"),
+    ),
+    "skeletons.builders": ("Conv", "Dense", "FullyConnected", "Pool"),
+    "skeletons.graph": ("Input", "Skeleton"),
+    "skeletons.paths": ("SkeletonColumns", "SkeletonPaths"),
+    "skeletons.preprocessing": ("PixelsToAngles", "TableToBases"),
     "solvers._solution": ("Solution",),
     "solvers.pcg": ("PCG", "SpectralPreconditioner"),
     "solvers.sgd": ("SGD", "SGDState"),

@@ -23,6 +23,7 @@ __all__ = ["SparseEntries", "sparse_features", "sparse_phases"]
 
 _ROWS = 64  # packed side by side
 _TILE = 32  # entries between two writes to the output
+_COLUMNS = 128  # read of one row after the other
 
 
 class SparseEntries(NamedTuple):
@@ -78,8 +79,8 @@ _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
 
 @_compiled
 def _pack(x, stride, reads, start, n_rows, packed):
-    for first in range(0, len(reads), 16):
-        stop = min(first + 16, len(reads))
+    for first in range(0, len(reads), _COLUMNS):
+        stop = min(first + _COLUMNS, len(reads))
         for r in range(n_rows):
             row = (start + r) * stride
             for j in range(first, stop):

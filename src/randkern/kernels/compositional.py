@@ -11,7 +11,7 @@ from randkern._validation import Rows, check_choice
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels._base import Leaf
 from randkern.projections import InputMap, Law
-from randkern.skeletons.builders import fully_connected
+from randkern.skeletons.builders import FullyConnected
 from randkern.skeletons.graph import Skeleton
 from randkern.skeletons.paths import (
     SkeletonColumns,
@@ -29,15 +29,16 @@ __all__ = ["Compositional"]
 class Compositional(Leaf):
     """The kernel of a computation skeleton, and its random features.
 
-    κ_v = σ̂_v(mean of κ_u over the nodes u with an edge into v), from the base kernels of
-    the inputs to the output. A random feature is a product of the base features at the
-    ends of a few random paths (Algorithm 1), and is kept as a few integers.
+    κ_v = σ̂_v(mean of κ_u over the nodes u with an edge into v), from the base kernels
+    of the inputs to the output. A random feature is a product of the base features at
+    the ends of a few random paths (Algorithm 1), and is kept as a few integers.
 
     Parameters
     ----------
-    skeleton : Skeleton, optional
-        None is one ReLU node over all columns, read as angles, known once `resolve`
-        has seen their number (models do it in `fit`).
+    skeleton : Skeleton or FullyConnected, optional
+        A :class:`~randkern.skeletons.FullyConnected` becomes a skeleton once `resolve`
+        has seen the number of columns (models do it in `fit`); None is one with its
+        defaults: one ReLU node over all columns, read as angles.
     columns : None, slice, or list of column numbers or names
         Those that the skeleton reads: its column 0 is the first of them.
     deduplicate : "auto" or bool
@@ -86,7 +87,7 @@ class Compositional(Leaf):
 
     def __init__(
         self,
-        skeleton: Skeleton | None = None,
+        skeleton: Skeleton | FullyConnected | None = None,
         *,
         columns: Any = None,
         deduplicate: Literal["auto"] | bool = "auto",
@@ -105,49 +106,53 @@ class Compositional(Leaf):
             return "signed"
         return "phase" if skeleton.is_unit else "polar"
 
-    def _skeleton(self) -> Skeleton:
-        if self.skeleton is None:
+    def _skeleton(self, n_columns: int | None = None) -> Skeleton:
+        """Return the skeleton; exact values need but the number of columns for it."""
+        if isinstance(self.skeleton, Skeleton):
+            return self.skeleton
+        if n_columns is None:
             raise UnresolvedKernelError(
-                "Compositional() takes the number of inputs from data: call "
+                "Compositional takes the number of inputs from data: call "
                 "kernel.resolve(X) first (models do it in fit), or pass a skeleton."
             )
-        return self.skeleton
+        recipe = FullyConnected() if self.skeleton is None else self.skeleton
+        return recipe.build(n_columns)
 
     # -- checks -------------------------------------------------------------------
 
     def _resolve_leaf(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
-        if self.skeleton is None:
-            self.skeleton = fully_connected(len(self._selected(X.shape[1])))
+        self._check_type()
+        self.skeleton = self._skeleton(len(self._selected(X.shape[1])))
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        if self.skeleton is not None and not isinstance(self.skeleton, Skeleton):
+    def _check_type(self) -> None:
+        if not isinstance(self.skeleton, (Skeleton, FullyConnected, type(None))):
             raise ValueError(
                 f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
                 "by randkern.skeletons.fully_connected or .convolutional."
             )
-        skeleton = self._skeleton()
-        skeleton.check_width(len(self._selected(n_features)))
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        self._check_type()
+        n_columns = len(self._selected(n_features))
+        skeleton = self._skeleton(n_columns)
+        skeleton.check_width(n_columns)
         check_choice("constant", self.constant, ("analytic", "sampled"))
         if self.deduplicate not in ("auto", True, False):
             raise ValueError(
                 f"deduplicate must be 'auto', True or False, got {self.deduplicate!r}."
             )
-        if self.deduplicate is True and not self._repeats():
+        if self.deduplicate is True and not _repeats(skeleton):
             raise ValueError(
                 "deduplicate=True, but no two features are equal where every input is "
                 "of a continuous law; use deduplicate='auto'."
             )
 
-    def _repeats(self) -> bool:
-        """Return whether two features can be equal, other than by being constant."""
-        return any(base.discrete for base in self._skeleton().graph.bases)
-
     def _number_columns(self, n_features: int) -> tuple[int, ...]:
         selected = self._selected(n_features)
-        read = self._skeleton().columns_of_numbers()
+        read = self._skeleton(len(selected)).columns_of_numbers()
         return tuple(selected[column] for column in read)
 
     # -- exact values -------------------------------------------------------------
@@ -155,13 +160,13 @@ class Compositional(Leaf):
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         X = self._select(X)
         Y = X if Y is None else self._select(Y)
-        return self._skeleton().recursion.gram(X, Y, precise=precise)
+        return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=precise)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return self._skeleton().recursion.gram(X, Y, precise=False)
+        return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=False)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        recursion = self._skeleton().recursion
+        recursion = self._skeleton(X.shape[1]).recursion
         recursion.check(X)
         return recursion.diagonal(X)
 
@@ -196,12 +201,14 @@ class Compositional(Leaf):
         return SkeletonPaths(stream, n_draws, width, self.law(), skeleton=skeleton)
 
     def weighs_columns(self, n_columns: int) -> bool:
-        """Tell whether so many columns get weights of their own, or are drawn plainly."""
+        """Tell whether so many columns have weights of their own."""
         apart = self._merges() or self.constant == "analytic"
         return apart and n_columns >= least_columns(self._skeleton())
 
     def _merges(self) -> bool:
-        return self._repeats() if self.deduplicate == "auto" else bool(self.deduplicate)
+        if self.deduplicate == "auto":
+            return _repeats(self._skeleton())
+        return bool(self.deduplicate)
 
     def analytic_share(self) -> float:
         """Return the probability of the constant feature that is not drawn."""
@@ -222,3 +229,8 @@ class Compositional(Leaf):
             merged=self._merges(),
             analytic=self.constant == "analytic",
         )
+
+
+def _repeats(skeleton: Skeleton) -> bool:
+    """Tell whether two features can be equal, other than by being constant."""
+    return any(base.discrete for base in skeleton.graph.bases)

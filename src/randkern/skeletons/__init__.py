@@ -30,6 +30,7 @@ from randkern.skeletons.bases import (
 from randkern.skeletons.builders import (
     Conv,
     Dense,
+    FullyConnected,
     Pool,
     convolutional,
     fully_connected,
@@ -37,6 +38,7 @@ from randkern.skeletons.builders import (
 from randkern.skeletons.degrees import DegreeLaw
 from randkern.skeletons.graph import Input, Skeleton
 from randkern.skeletons.hermite import from_function
+from randkern.skeletons.preprocessing import PixelsToAngles, TableToBases
 
 __all__ = [
     "Activation",
@@ -47,16 +49,19 @@ __all__ = [
     "Dense",
     "Erf",
     "Exponential",
+    "FullyConnected",
     "Hermite2",
     "Identity",
     "Input",
     "Optical",
+    "PixelsToAngles",
     "Pool",
     "PowerSeries",
     "ReLU",
     "Sine",
     "Skeleton",
     "Step",
+    "TableToBases",
     "binary",
     "categorical",
     "circle",

@@ -13,7 +13,14 @@ from randkern.skeletons.activations import Activation, Identity, activation_of
 from randkern.skeletons.bases import base_of
 from randkern.skeletons.graph import Graph, Skeleton
 
-__all__ = ["Conv", "Dense", "Pool", "convolutional", "fully_connected"]
+__all__ = [
+    "Conv",
+    "Dense",
+    "FullyConnected",
+    "Pool",
+    "convolutional",
+    "fully_connected",
+]
 
 
 @dataclass(frozen=True)
@@ -217,6 +224,41 @@ def fully_connected(
     )
 
 
+@dataclass(frozen=True)
+class FullyConnected:
+    """What :func:`fully_connected` builds, for as many columns as data will have.
+
+    ``Compositional(FullyConnected(...))`` takes the number of inputs from the rows that
+    a model is fitted on.
+
+    Parameters
+    ----------
+    depth, activation, base
+        As there.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> recipe = rk.skeletons.FullyConnected(depth=2)
+    >>> rk.Compositional(recipe).resolve([[0.0, 1.0, 2.0]]).skeleton.n_features
+    3
+    """
+
+    depth: int = 1
+    activation: Any = "relu"
+    base: Any = "circle"
+
+    def build(self, n_columns: int) -> Skeleton:
+        """Return the skeleton for rows of so many columns."""
+        n_inputs, rest = divmod(n_columns, base_of(self.base).width)
+        if rest:
+            raise ValueError(
+                f"rows of {n_columns} columns are not made of inputs on {self.base!r}, "
+                f"which read {base_of(self.base).width} columns each."
+            )
+        return fully_connected(n_inputs, self.depth, self.activation, self.base)
+
+
 def convolutional(
     image_shape: Sequence[int],
     layers: Sequence[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
@@ -277,8 +319,8 @@ def convolutional(
         grid = _add_layer(built, grid, layer, activation)
     if grid.size != 1 or not built.degrees:
         raise ValueError(
-            f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a skeleton "
-            "has one output; end them with Dense()."
+            f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a "
+            "skeleton has one output; end them with Dense()."
         )
     arguments = {
         "image_shape": tuple(int(n) for n in shape),
@@ -317,8 +359,8 @@ def _add_layer(
     ] = grid
     if window[0] > padded.shape[0] or window[1] > padded.shape[1]:
         raise ValueError(
-            f"the window {window} of {layer!r} does not fit into the {grid.shape[0]} by "
-            f"{grid.shape[1]} nodes below it; use a smaller window or padding."
+            f"the window {window} of {layer!r} does not fit into the {grid.shape[0]} "
+            f"by {grid.shape[1]} nodes below it; use a smaller window or padding."
         )
     if padding[0] >= window[0] or padding[1] >= window[1]:
         raise ValueError(

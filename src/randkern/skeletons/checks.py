@@ -23,14 +23,14 @@ def check_activation(activation: Activation) -> None:
         raise ValueError(f"coefficients(n) of {shown} must return n finite numbers.")
     if series.min() < 0:
         raise ValueError(
-            f"coefficient {int(series.argmin())} of {shown} is {series.min():g}; a dual "
-            "activation has none below 0."
+            f"coefficient {int(series.argmin())} of {shown} is {series.min():g}; a "
+            "dual activation has none below 0."
         )
     at_one = float(activation.dual(np.ones(1))[0])
     if abs(at_one - 1) > 1e-6 or series.sum() > 1 + 1e-6:
         raise ValueError(
             f"{shown} is not normalised: it is {at_one:.6g} at 1 and its coefficients "
-            f"sum to {series.sum():.6g}, but both must be 1; divide it by its value at 1."
+            f"sum to {series.sum():.6g}, but both must be 1; divide it by that value."
         )
     sums = np.polynomial.polynomial.polyval(_POINTS, series)
     closed = np.asarray(activation.dual(_POINTS))

@@ -178,6 +178,11 @@ class Skeleton:
     array([[0.945]])
     """
 
+    graph: Graph
+    n_features: int
+    _recipe: tuple[str, dict[str, Any]] | None
+    _names: tuple[Hashable, ...] | None
+
     def __init__(
         self,
         nodes: Sequence[Any] | Mapping[Hashable, Any],
@@ -270,7 +275,9 @@ class Skeleton:
             return f"skeletons.{name}({shown})"
         graph = self.graph
         if graph.n_inputs + graph.n_internal <= 12:
-            return f"skeletons.Skeleton({self.nodes!r}, {self.edges!r})"
+            wider = self.n_features > graph.columns.max() + 1
+            width = f", n_features={self.n_features}" if wider else ""
+            return f"skeletons.Skeleton({self.nodes!r}, {self.edges!r}{width})"
         return (
             f"<Skeleton of {graph.n_inputs} inputs on {_listed(graph.bases)}, "
             f"{graph.n_internal} internal nodes ({_listed(graph.activations)}), "

@@ -126,13 +126,13 @@ class SkeletonColumns(SkeletonPaths):
     """Columns of features: equal draws merged, the constant feature taken apart.
 
     `n_draws` is the number of columns. The first holds the constant feature, if there
-    is one, with the weight √P₀ of its probability where it is `analytic`; the others are
-    then drawn on the condition that they meet an input, and share 1 − P₀. With `merged`,
-    equal draws, or conjugate ones, are one entry of weight √(count/N): N counts the
-    draws before the first for which no column is left, which keeps the mean unbiased.
-    If the skeleton has no more features than columns, they are listed with their
-    probabilities instead of drawn, and the kernel is exact. Columns without a feature
-    are zero.
+    is one, with the weight √P₀ of its probability where it is `analytic`; the others
+    are then drawn on the condition that they meet an input, and share 1 − P₀. With
+    `merged`, equal draws, or conjugate ones, are one entry of weight √(count/N): N
+    counts the draws before the first for which no column is left, which keeps the mean
+    unbiased. If the skeleton has no more features than columns, they are listed with
+    their probabilities instead of drawn, and the kernel is exact. Columns without a
+    feature are zero.
 
     Parameters
     ----------

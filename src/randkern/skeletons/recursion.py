@@ -311,6 +311,7 @@ class Recursion:
         degrees that are drawn: where |ψ| may exceed 1 it may well be infinite.
         """
         moments = []
+        duals: list[Dual]
         if all(base.unit for base in self.graph.bases):
             duals = [activation.dual for activation in self.graph.activations]
         else:
@@ -321,11 +322,8 @@ class Recursion:
                 left = densify(X[i : i + 1]).astype(np.float64)
                 for rows in row_blocks(Y.shape[0], self._pairs_at_once):
                     right = densify(Y[rows]).astype(np.float64)
-                    values = self._pair_values(
-                        np.broadcast_to(left, right.shape),
-                        right,
-                        lambda base, x, y, part=part: base.squared(x, y)[part],
-                    )
+                    paired = np.broadcast_to(left, right.shape)
+                    values = self._pair_values(paired, right, _SQUARES[part])
                     with np.errstate(over="ignore", invalid="ignore"):
                         out[i, rows] = self._output(self._plain_levels, duals, values)
             moments.append(out)
@@ -350,6 +348,12 @@ class Recursion:
 
 def _kernel(base: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return base.kernel(x, y)
+
+
+_SQUARES: tuple[PairValues, PairValues] = (
+    lambda base, x, y: base.squared(x, y)[0],
+    lambda base, x, y: base.squared(x, y)[1],
+)
 
 
 def _series(law: Any) -> Dual:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from randkern.backend.paths import ADD, COUNT, CYCLE, Draws
+from randkern.backend.paths import ADD, COUNT, CYCLE, Draws, PathTables
 from randkern.skeletons.alphabet import Alphabet
 from randkern.skeletons.bases import Binary, Categories
 
@@ -108,9 +108,9 @@ def _series_law(
     return laws[-1]
 
 
-def _input_law(tables: object, i: int) -> dict[_Word, float]:
-    first, n_symbols = tables.first_symbol[i], tables.n_symbols[i]  # type: ignore[attr-defined]
-    top = int(tables.exponents[i])  # type: ignore[attr-defined]
+def _input_law(tables: PathTables, i: int) -> dict[_Word, float]:
+    first, n_symbols = tables.first_symbol[i], tables.n_symbols[i]
+    top = int(tables.exponents[i])
     exponents = [1] if top == 1 else [-1, 1] if top == -1 else range(1, top + 1)
     law: dict[_Word, float] = {}
     for symbol in range(int(first), int(first + n_symbols)):
@@ -124,7 +124,7 @@ def _input_law(tables: object, i: int) -> dict[_Word, float]:
 def _composed(
     mean: dict[_Word, float],
     probabilities: np.ndarray,
-    tables: object,
+    tables: PathTables,
     n_columns: int,
     budget: list[int],
 ) -> dict[_Word, float] | None:
@@ -151,27 +151,27 @@ def _composed(
     return out
 
 
-def _product(first: _Word, second: _Word, tables: object) -> _Word:
+def _product(first: _Word, second: _Word, tables: PathTables) -> _Word:
     exponents = dict(first)
     for symbol, exponent in second:
         total = exponents.get(symbol, 0) + exponent
-        if tables.merging[symbol] == CYCLE:  # type: ignore[attr-defined]
-            total %= int(tables.modulus[symbol])  # type: ignore[attr-defined]
+        if tables.merging[symbol] == CYCLE:
+            total %= int(tables.modulus[symbol])
         exponents[symbol] = total
     return tuple(sorted((s, e) for s, e in exponents.items() if e))
 
 
-def _conjugate(word: _Word, tables: object) -> _Word:
+def _conjugate(word: _Word, tables: PathTables) -> _Word:
     out = []
     for symbol, exponent in word:
-        merging = tables.merging[symbol]  # type: ignore[attr-defined]
+        merging = tables.merging[symbol]
         if merging == ADD:
             out.append((symbol, -exponent))
         elif merging == CYCLE:
-            out.append((symbol, int(tables.modulus[symbol]) - exponent))  # type: ignore[attr-defined]
+            out.append((symbol, int(tables.modulus[symbol]) - exponent))
         else:
             assert merging == COUNT
-            out.append((int(tables.conjugate[symbol]), exponent))  # type: ignore[attr-defined]
+            out.append((int(tables.conjugate[symbol]), exponent))
     return tuple(sorted(out))
 
 

@@ -1,0 +1,211 @@
+"""Transformers that map data onto base spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from randkern._validation import FLOATS, check_choice, densify, validate_rows
+from randkern.skeletons.bases import Base, categorical, circle, gaussian
+from randkern.skeletons.graph import Input, Skeleton
+
+__all__ = ["PixelsToAngles", "TableToBases"]
+
+
+class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Map pixels to angles, t = π/2·(2(p − low)/(high − low) − 1).
+
+    Parameters
+    ----------
+    low, high : float
+        The values that become −π/2 and π/2: 0 and 255 for images in bytes. Values
+        beyond them are mapped by the same line.
+
+    Notes
+    -----
+    float32, and integers of one or two bytes, give float32; all others float64.
+
+    Examples
+    --------
+    >>> from randkern import skeletons
+    >>> skeletons.PixelsToAngles().fit_transform([[0, 127.5, 255]])
+    array([[-1.571, 0. , 1.571]])
+    """
+
+    def __init__(self, low: float = 0.0, high: float = 255.0):
+        self.low = low
+        self.high = high
+
+    def fit(self, X: Any, y: Any = None) -> PixelsToAngles:
+        """Check the rows of `X`; nothing is learned."""
+        if not np.isfinite(self.low) or not np.isfinite(self.high):
+            raise ValueError(
+                f"low and high must be finite, got {self.low}, {self.high}."
+            )
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
+        validate_data(self, X, reset=True, dtype=_DTYPES)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the angles of the pixels of `X`, in radians."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=_DTYPES)
+        slope = np.pi / (self.high - self.low)
+        out = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
+        out -= out.dtype.type((self.low + self.high) / 2)
+        out *= out.dtype.type(slope)
+        return out
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+_DTYPES = [*FLOATS, np.uint8, np.int8, np.uint16, np.int16]
+
+
+class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Map the columns of a table onto base spaces, by their type.
+
+    Categories become codes, of which one is for values that were not there at `fit`.
+    Numbers become either multiples of their standard deviation, counted from their
+    mean, for a Gaussian space; or angles, −π/2 at the least value of the training rows
+    and π/2 at the greatest, for the circle.
+
+    Parameters
+    ----------
+    categorical : "auto" or list of column numbers or names
+        ``"auto"``: the columns of a dataframe that do not hold numbers.
+    numbers : {"gaussian", "circle"}
+        Where all others go.
+    scale : float
+        Of the Gaussian space: the inverse of its lengthscale.
+
+    Attributes
+    ----------
+    bases_ : tuple of Base
+        The base space of every column.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> from randkern import skeletons
+    >>> table = np.array([[0.0, 1], [1.0, 2], [2.0, 1]])
+    >>> to_bases = skeletons.TableToBases(categorical=[1]).fit(table)
+    >>> to_bases.bases_
+    (gaussian(1.0), categorical(3))
+    >>> to_bases.transform(table)
+    array([[-1.225, 0. ], [ 0. , 1. ], [ 1.225, 0. ]])
+    >>> kernel = rk.Compositional(to_bases.skeleton())
+    >>> kernel(to_bases.transform(table)).shape
+    (3, 3)
+    """
+
+    def __init__(
+        self, categorical: Any = "auto", numbers: str = "gaussian", scale: float = 1.0
+    ):
+        self.categorical = categorical
+        self.numbers = numbers
+        self.scale = scale
+
+    def fit(self, X: Any, y: Any = None) -> TableToBases:
+        """Learn the categories, and the ranges of the numbers, of the rows of `X`."""
+        check_choice("numbers", self.numbers, ("gaussian", "circle"))
+        X = densify(validate_rows(self, X, reset=True))
+        categories = set(self._categorical_columns(X.shape[1]))
+        self.categories_: list[Any] = []
+        bases: list[Base] = []
+        centers, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        for j, column in enumerate(X.T):
+            if j in categories:
+                values = np.unique(column)
+                self.categories_.append(values)
+                bases.append(categorical(len(values) + 1))
+                continue
+            self.categories_.append(None)
+            low, high = float(column.min()), float(column.max())
+            if self.numbers == "gaussian":
+                bases.append(gaussian(self.scale))
+                centers[j], scales[j] = (
+                    column.mean(dtype=np.float64),
+                    column.std(dtype=np.float64),
+                )
+            else:
+                bases.append(circle)
+                centers[j], scales[j] = (low / 2 + high / 2), (high - low) / np.pi
+        # A constant column stays where it is, whatever its rounding.
+        tiny = 10 * np.finfo(X.dtype).eps * np.abs(centers)
+        self.centers_, self.scales_ = centers, np.where(scales > tiny, scales, 1.0)
+        self.bases_ = tuple(bases)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the points of the rows of `X` in the base spaces."""
+        check_is_fitted(self)
+        X = densify(validate_rows(self, X, reset=False))
+        out = (X - self.centers_.astype(X.dtype)) / self.scales_.astype(X.dtype)
+        for j, values in enumerate(self.categories_):
+            if values is None:
+                continue
+            position = np.minimum(np.searchsorted(values, X[:, j]), len(values) - 1)
+            known = values[position] == X[:, j]
+            out[:, j] = np.where(known, position, len(values))
+        return out
+
+    def inputs(self) -> list[Input]:
+        """Return an input node for every column."""
+        check_is_fitted(self)
+        return [Input(base, j) for j, base in enumerate(self.bases_)]
+
+    def skeleton(self, activation: Any = "exponential", depth: int = 1) -> Skeleton:
+        """Return the skeleton that averages all columns.
+
+        Parameters
+        ----------
+        activation : str or Activation
+        depth : int
+            Number of internal nodes, one after the other.
+        """
+        inputs = self.inputs()
+        n = len(inputs)
+        edges = [(j, n) for j in range(n)]
+        edges += [(n + level, n + level + 1) for level in range(depth - 1)]
+        return Skeleton([*inputs, *[activation] * depth], edges)
+
+    def _categorical_columns(self, n_columns: int) -> list[int]:
+        encoder = self.table_encoder_
+        found = [] if encoder is None else list(encoder.encoded)
+        if isinstance(self.categorical, str):
+            check_choice("categorical", self.categorical, ("auto",))
+            return found
+        names = list(getattr(self, "feature_names_in_", []))
+        for column in self.categorical:
+            if column in names:
+                found.append(names.index(column))
+            elif (
+                isinstance(column, (int, np.integer))
+                and -n_columns <= column < n_columns
+            ):
+                found.append(int(column) % n_columns)
+            else:
+                raise ValueError(
+                    f"categorical names {column!r}, which is no column of the table; "
+                    f"it has {n_columns} columns{f' called {names}' if names else ''}."
+                )
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
