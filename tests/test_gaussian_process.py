@@ -1,0 +1,436 @@
+"""Gaussian process regression: exact limits, gradients, calibration, learning."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor as ScikitProcess
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import Matern as ScikitMatern
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.exceptions import MemoryLimitError
+from randkern.models._gp_learning import learning_rows
+from randkern.models._rows import ArrayRows
+
+N, WIDTH = 70, 3
+ARD = [1.0, 2.0, 3.0]
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, two targets, new rows, and weights that are whole numbers."""
+    X = rng.normal(size=(N, WIDTH))
+    Y = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2])
+    Y += 0.1 * rng.normal(size=Y.shape)
+    weight = rng.integers(0, 4, N).astype(float)
+    return X, Y, rng.normal(size=(9, WIDTH)), weight
+
+
+def fixed(kernel, n_components, noise=0.05, **options):
+    return rk.GaussianProcessRegressor(
+        kernel, noise, n_components, optimizer=None, random_state=0, **options
+    )
+
+
+def dense_evidence(Z, Y, noise):
+    """log N(Y; 0, ZZᵀ + σ²I), the n × n way, summed over the outputs."""
+    law = stats.multivariate_normal(np.zeros(len(Z)), Z @ Z.T + noise * np.eye(len(Z)))
+    return float(np.sum(law.logpdf(Y.T)))
+
+
+def differences(function, theta, step=1e-5):
+    """Central differences of a function of a vector."""
+    return np.array(
+        [
+            (function(theta + step * e) - function(theta - step * e)) / (2 * step)
+            for e in np.eye(len(theta))
+        ]
+    )
+
+
+# -- the exact kernel ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one target", "two"])
+@pytest.mark.parametrize("normalize_y", [False, True], ids=["", "normalized"])
+@pytest.mark.parametrize("name", ["gaussian", "matern"])
+def test_exact_is_scikit_learns(name, normalize_y, several, data):
+    X, Y, new, _ = data
+    y = Y if several else Y[:, 0]
+    ours, theirs = {
+        "gaussian": (rk.Gaussian(ARD), RBF(ARD)),
+        "matern": (rk.Matern(1.5, 1.3), ScikitMatern(1.3, nu=1.5)),
+    }[name]
+    model = fixed(2.0 * ours, None, normalize_y=normalize_y).fit(X, y)
+    scikit = ScikitProcess(
+        ConstantKernel(2.0) * theirs,
+        alpha=0.05,
+        optimizer=None,
+        normalize_y=normalize_y,
+    ).fit(X, y)
+    mean, std = model.predict(new, return_std=True)
+    expected, deviation = scikit.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=1e-8)
+    np.testing.assert_allclose(std, deviation, atol=1e-8)
+    np.testing.assert_allclose(
+        model.predict(new, return_cov=True)[1],
+        scikit.predict(new, return_cov=True)[1],
+        atol=1e-8,
+    )
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(scikit.log_marginal_likelihood_value_, abs=1e-8)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, abs=1e-8)
+    _, slopes = scikit.log_marginal_likelihood(scikit.kernel_.theta, True)
+    # Theirs holds the noise fixed.
+    np.testing.assert_allclose(gradient[:-1], slopes, rtol=1e-7, atol=1e-7)
+
+
+def test_features_converge_as_the_inverse_root(data):
+    X, Y, new, _ = data
+    kernel = rk.Gaussian(2.0)
+    exact = fixed(kernel, None).fit(X, Y[:, 0]).predict(new, return_std=True)
+    errors = []
+    for D in (100, 1600):
+        squares = []
+        for seed in range(8):
+            model = fixed(kernel, D, projection="dense").set_params(random_state=seed)
+            found = model.fit(X, Y[:, 0]).predict(new, return_std=True)
+            squares.append(
+                [np.mean((a - b) ** 2) for a, b in zip(found, exact, strict=True)]
+            )
+        errors.append(np.sqrt(np.mean(squares, axis=0)))
+    # 16 times as many features: a quarter of the error, of the mean and of the std.
+    ratio = errors[0] / errors[1]
+    assert np.all(ratio > 2.0) and np.all(ratio < 8.0)
+
+
+# -- the model of the features ----------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [20, 31, 200], ids=["n > D", "odd D", "n < D"])
+def test_features_are_the_dense_formulas(D, data):
+    X, Y, new, _ = data
+    kernel, noise = 1.5 * rk.Gaussian(1.2) + 0.3 * rk.Linear(), 0.07
+    model = fixed(kernel, D, noise).fit(X, Y)
+    features = rk.RandomFeatures(kernel, D, random_state=0).fit(X)
+    Z, Z_new = features.transform(X), features.transform(new)
+    expected = dense_evidence(Z, Y, noise)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(expected, abs=1e-8)
+    value = model.log_marginal_likelihood(model.theta_)
+    assert value == pytest.approx(expected, abs=1e-8)
+    K = Z @ Z.T + noise * np.eye(N)
+    gain = np.linalg.solve(K, Z @ Z_new.T)
+    mean, covariance = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(mean, gain.T @ Y, atol=1e-9)
+    expected = Z_new @ Z_new.T - (Z_new @ Z.T) @ gain
+    for t in range(2):
+        np.testing.assert_allclose(covariance[..., t], expected, atol=1e-9)
+    _, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(std[:, 0] ** 2, np.diag(expected), atol=1e-9)
+    _, wider = model.predict(new, return_std=True, include_noise=True)
+    np.testing.assert_allclose(wider**2, std**2 + noise, rtol=1e-9)
+
+
+def test_mean_is_that_of_ridge(data):
+    X, Y, new, weight = data
+    model = fixed(rk.Gaussian(1.5), 50, 0.3).fit(X, Y, sample_weight=weight)
+    ridge = rk.KernelRidgeRegressor(rk.Gaussian(1.5), 0.3, 50, random_state=0)
+    ridge.fit(X, Y, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(new), ridge.predict(new), atol=1e-9)
+
+
+@pytest.mark.parametrize("D", [30, 200, None], ids=["n > D", "n < D", "exact"])
+def test_a_weight_counts_equal_rows(D, data):
+    X, Y, new, weight = data
+    kernel = 2.0 * rk.Gaussian(1.5)
+    repeated = np.repeat(np.arange(N), weight.astype(int))
+    weighted = fixed(kernel, D).fit(X, Y, sample_weight=weight)
+    listed = fixed(kernel, D).fit(X[repeated], Y[repeated])
+    for a, b in zip(
+        weighted.predict(new, return_std=True),
+        listed.predict(new, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+    theta = weighted.theta_ + 0.1
+    for a, b in zip(
+        weighted.log_marginal_likelihood(theta, True),
+        listed.log_marginal_likelihood(theta, True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_blocks_are_arrays(dtype, weighted, data):
+    X, Y, new, weight = data
+    X, weight = X.astype(dtype), weight if weighted else None
+    model = fixed(2.0 * rk.Gaussian(1.5), 40, normalize_y=True)
+    parts = [slice(0, 1), slice(1, 50), slice(50, N)]
+    blocks = [
+        (X[p], Y[p]) if weight is None else (X[p], Y[p], weight[p]) for p in parts
+    ]
+    whole = model.fit(X, Y, sample_weight=weight).predict(new, return_std=True)
+    value = model.log_marginal_likelihood_value_
+    streamed = model.fit(rk.RowBlocks(blocks))
+    assert streamed.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-5)
+    tolerance = 1e-9 if dtype == np.float64 else 1e-3
+    in_blocks = streamed.predict(rk.RowBlocks([(new[:4],), (new[4:],)]), True)
+    for a, b in zip(in_blocks, whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_sparse_rows(data):
+    X, Y, new, _ = data
+    X = np.where(np.abs(X) > 0.5, X, 0.0)
+    model = rk.GaussianProcessRegressor(rk.Gaussian(ARD), 0.1, 40, random_state=0)
+    dense = model.fit(X, Y[:, 0]).predict(new, return_std=True)
+    theta = model.theta_
+    sparse = model.fit(sp.csr_array(X), Y[:, 0]).predict(sp.csr_array(new), True)
+    np.testing.assert_allclose(model.theta_, theta, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sparse, dense, rtol=1e-3, atol=1e-4)
+
+
+# -- gradients ------------------------------------------------------------------------
+
+SMOOTH = {
+    "scaled ARD": 2.0 * rk.Gaussian(ARD),
+    "matern": 0.2 * rk.Matern(2.5, 1.0) * rk.Linear(),
+    "tree": 1.5
+    * (rk.Matern(1.5, [1.0, 2.0, 1.0]) + 0.3 * rk.RationalQuadratic(0.7, 1.2))
+    * rk.Gaussian(2.0, columns=[0, 2])
+    + rk.Linear(),
+}
+# Frequencies of no variance: the likelihood is rough in their lengthscale.
+ROUGH = {
+    "laplacian": rk.Laplacian(2.0) + 0.5 * rk.Cauchy([1.0, 2.0, 1.5]),
+    "rough matern": rk.Matern(0.7, [1.3, 1.0, 2.0]) * rk.Optical(2, 1.0),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("D", [None, 31, 90], ids=["exact", "n > D", "n < D"])
+@pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
+def test_gradients(name, D, weighted, data):
+    X, Y, _, weight = data
+    kernel = {**SMOOTH, **ROUGH}[name]
+    model = fixed(kernel, D).fit(X, Y, sample_weight=weight if weighted else None)
+    _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert len(gradient) == len(model.hyperparameters_)
+    rough = D is not None and name in ROUGH
+    numeric = differences(
+        model.log_marginal_likelihood, model.theta_, 1e-7 if rough else 1e-5
+    )
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(
+        gradient, numeric, rtol=0, atol=(1e-4 if rough else 1e-6) * size
+    )
+
+
+def test_names_of_hyperparameters():
+    kernel = 2.0 * rk.Gaussian([1.0, 3.0]) + rk.Linear() * rk.Cauchy(2.0)
+    model = fixed(kernel, 20).fit(np.eye(2), [0.0, 1.0])
+    assert model.hyperparameters_ == [
+        "k1__scale",
+        "k1__kernel__lengthscale[0]",
+        "k1__kernel__lengthscale[1]",
+        "k2__k2__lengthscale",
+        "noise",
+    ]
+    expected = np.log([2.0, 1.0, 3.0, 2.0, 0.05])
+    np.testing.assert_allclose(model.theta_, expected)
+
+
+# -- learning -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [None, 300], ids=["exact", "features"])
+def test_learning_recovers_the_truth(D, rng):
+    # A draw of the exact process; 2.5 deviations of log ℓ and log σ² are about .4.
+    X = rng.uniform(-4, 4, (300, 1))
+    truth, noise = 2.0 * rk.Gaussian(0.7), 0.09
+    root = np.linalg.cholesky(truth(X) + noise * np.eye(300))
+    y = root @ rng.normal(size=300)
+    model = rk.GaussianProcessRegressor(1.0 * rk.Gaussian("scale"), 0.5, D)
+    model.set_params(random_state=0).fit(X, y)
+    assert abs(math.log(model.kernel_.kernel.lengthscale / 0.7)) < 0.4
+    assert abs(math.log(model.noise_ / noise)) < 0.4
+    start = np.log([1.0, 0.5 * 4, 0.5])
+    found = model.log_marginal_likelihood(model.theta_)
+    assert found > model.log_marginal_likelihood(start)
+    _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert np.abs(gradient).max() < 0.5
+    # The truth is not much less likely: a χ² of three degrees of freedom.
+    if D is None:
+        true_value = model.log_marginal_likelihood(np.log([2.0, 0.7, noise]))
+        assert found - true_value < stats.chi2.isf(1e-6, 3) / 2
+
+
+def test_irrelevant_columns_are_dropped(rng):
+    X = rng.normal(size=(400, 4))
+    y = np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=400)
+    kernel = 1.0 * rk.Gaussian(np.full(4, 1.5))
+    model = rk.GaussianProcessRegressor(kernel, n_components=200, random_state=0)
+    lengthscale = model.fit(X, y).kernel_.kernel.lengthscale
+    assert lengthscale.argmin() == 1
+    assert np.delete(lengthscale, 1).min() > 5 * lengthscale[1]
+    assert model.noise_ == pytest.approx(0.01, rel=0.4)
+
+
+def test_restarts_find_no_less(data):
+    X, Y, _, _ = data
+    values = [
+        rk.GaussianProcessRegressor(
+            1.0 * rk.Gaussian(30.0),
+            1.0,
+            None,
+            n_restarts_optimizer=n,
+            random_state=0,
+        )
+        .fit(X, Y[:, 0])
+        .log_marginal_likelihood_value_
+        for n in (0, 4)
+    ]
+    assert values[1] >= values[0] - 1e-6
+
+
+def test_many_rows_are_sampled_for_learning(rng):
+    X = rng.normal(size=(4000, 2)).astype(np.float32)
+    y = np.cos(X[:, 0]) + 0.1 * rng.normal(size=4000)
+    rows, stream = ArrayRows(X, y[:, None]), Stream(3)
+    for D, expected in ((100, 4000), (6000, 2000)):
+        plan = rk.RandomFeatures(n_components=D, random_state=0).fit(X).plan_
+        sample = learning_rows(rows, plan, stream)
+        assert sample.n_rows == expected
+        assert sample.X.dtype == np.float64
+        assert len(np.unique(sample.X[:, 0])) == expected
+
+
+# -- calibration ----------------------------------------------------------------------
+
+
+def test_intervals_cover_draws_of_the_model(rng):
+    # Functions and noise drawn from the model of the features itself. The noise is
+    # much larger than what is left unknown of f, so that errors are nearly independent.
+    X, new = rng.normal(size=(500, 2)), rng.normal(size=(200, 2))
+    kernel, noise = 3.0 * rk.Gaussian(0.8), 0.2
+    features = rk.RandomFeatures(kernel, 150, random_state=0).fit(X)
+    Z, Z_new = features.transform(X), features.transform(new)
+    weights = rng.normal(size=(150, 60))
+    Y = Z @ weights + math.sqrt(noise) * rng.normal(size=(500, 60))
+    Y_new = Z_new @ weights + math.sqrt(noise) * rng.normal(size=(200, 60))
+    model = fixed(kernel, 150, noise).fit(X, Y)
+    mean, std = model.predict(new, return_std=True, include_noise=True)
+    covered = np.mean(np.abs(Y_new - mean) < stats.norm.isf(0.025) * std)
+    bound = 5 * math.sqrt(0.05 * 0.95 / (200 * 60) * 2)
+    assert abs(covered - 0.95) < bound
+    mean, std = model.predict(new, return_std=True)
+    truth = Z_new @ weights
+    z = (truth - mean) / std
+    assert np.mean(z**2) == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("D", [60, None], ids=["features", "exact"])
+@pytest.mark.parametrize("several", [False, True], ids=["one target", "two"])
+def test_samples_have_the_posterior_moments(D, several, data):
+    X, Y, new, _ = data
+    y = Y if several else Y[:, 0]
+    model = fixed(2.0 * rk.Gaussian(1.5), D, 0.3, normalize_y=True).fit(X, y)
+    draws = model.sample_y(new, 4000, random_state=1)
+    mean, covariance = model.predict(new, return_cov=True)
+    assert draws.shape == (*mean.shape, 4000)
+    np.testing.assert_array_equal(draws, model.sample_y(new, 4000, random_state=1))
+    columns = [(draws, mean, covariance)]
+    if several:
+        columns = [(draws[:, t], mean[:, t], covariance[..., t]) for t in range(2)]
+    for sample, m, C in columns:
+        deviation = np.sqrt(np.diag(C))
+        error = np.abs(sample.mean(axis=1) - m) / deviation * math.sqrt(4000)
+        assert error.max() < 5.7
+        spread = np.abs(np.cov(sample) - C) / np.outer(deviation, deviation)
+        assert spread.max() < 5.7 * math.sqrt(2 / 4000)
+
+
+# -- hard cases -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
+@pytest.mark.parametrize("optimizer", ["l-bfgs-b", None])
+def test_constant_targets_and_repeated_rows(D, optimizer, rng):
+    X = np.repeat(rng.normal(size=(5, 2)), 6, axis=0)
+    model = rk.GaussianProcessRegressor(None, 1e-4, D, optimizer=optimizer)
+    model.set_params(random_state=0)
+    for y in (np.zeros(30), np.full(30, 3.0), np.repeat(rng.normal(size=5), 6)):
+        mean, std = model.fit(X, y).predict(X, return_std=True)
+        # 40 features of 5 distinct rows interpolate.
+        np.testing.assert_allclose(mean, y, atol=0.02 * max(1.0, np.abs(y).max()))
+        assert np.all(np.isfinite(std)) and np.all(std >= 0)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_extreme_scales(scale, data):
+    X, Y, new, _ = data
+    reference = rk.GaussianProcessRegressor(
+        n_components=50, normalize_y=True, random_state=0
+    ).fit(X, Y[:, 0])
+    model = rk.GaussianProcessRegressor(
+        n_components=50, normalize_y=True, random_state=0
+    ).fit(scale * X, scale * Y[:, 0])
+    for a, b in zip(
+        model.predict(scale * new, return_std=True),
+        reference.predict(new, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a / scale, b, rtol=1e-2, atol=1e-3)
+
+
+def test_one_row_and_one_column():
+    model = rk.GaussianProcessRegressor(n_components=11, random_state=0)
+    mean, std = model.fit([[1.0]], [2.0]).predict([[1.0], [50.0]], return_std=True)
+    assert np.all(np.isfinite(mean)) and std[0] < std[1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"noise": 0.0}, "noise"),
+        ({"noise": math.nan}, "noise"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"n_restarts_optimizer": -1}, "n_restarts_optimizer"),
+        ({"n_components": 0}, "n_components"),
+        ({"kernel": "rbf"}, "kernel must be"),
+        ({"memory_limit": "lots"}, "memory_limit"),
+    ],
+)
+def test_bad_parameters(parameters, message, data):
+    X, Y, _, _ = data
+    with pytest.raises(ValueError, match=message):
+        rk.GaussianProcessRegressor(**parameters).fit(X, Y)
+
+
+def test_errors(data):
+    X, Y, new, _ = data
+    model = fixed(rk.Gaussian(), 20)
+    with pytest.raises(ValueError, match="not for both"):
+        model.fit(X, Y).predict(new, return_std=True, return_cov=True)
+    with pytest.raises(ValueError, match="finite logarithms"):
+        model.log_marginal_likelihood([1.0])
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.full_like(X, np.nan), Y)
+    with pytest.raises(MemoryLimitError, match="components"):
+        fixed(None, 3000, memory_limit="10MB").fit(X, Y)
+    with pytest.raises(MemoryLimitError, match="random features"):
+        fixed(None, None, memory_limit="20kB").fit(X, Y)
+    with pytest.raises(ValueError, match="needs all rows in memory"):
+        fixed(None, None).fit(rk.RowBlocks([(X, Y)]))
+    with pytest.raises(ValueError, match="requires y"):
+        model.fit(X)
+    with pytest.raises(ValueError, match="n_samples"):
+        model.fit(X, Y).sample_y(new, 0)
+    with pytest.raises(AttributeError, match="precision_factor_"):
+        _ = fixed(None, None).fit(X, Y).precision_factor_

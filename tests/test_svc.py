@@ -1,0 +1,320 @@
+"""Support vector machines: optima, certificates, streams, bad input."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils import compute_class_weight
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError, NotSeparableError
+
+KERNEL = rk.Gaussian(1.5)
+D = 60
+
+
+@pytest.fixture
+def data(rng):
+    """Rows of three overlapping classes, and new rows."""
+    X = rng.normal(size=(240, 3))
+    y = (X[:, 0] + rng.normal(size=240) > 0).astype(int) + (X[:, 1] > 0.7)
+    return X, np.array(["a", "b", "c"])[y], rng.normal(size=(50, 3))
+
+
+def features_of(X, kernel=KERNEL, n_components=D):
+    return rk.RandomFeatures(kernel, n_components, random_state=0).fit_transform(X)
+
+
+def machine(C=1.0, n_components=D, **options):
+    options = {"tol": 1e-8, "random_state": 0, **options}
+    return rk.KernelSVC(KERNEL, C, n_components, **options)
+
+
+def liblinear(C, Z, y, weight=None):
+    model = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6)
+    return model.fit(Z, y, sample_weight=weight)
+
+
+def objective(w, Z, signs, upper):
+    return 0.5 * w @ w + upper @ np.maximum(1 - signs * (Z @ w), 0)
+
+
+# -- soft margins ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+def test_soft_margin_is_liblinears(C, classes, data):
+    X, y, new = data
+    y = y if classes == 3 else y == "b"
+    model = machine(C).fit(X, y)
+    expected = liblinear(C, features_of(X), y)
+    coef = np.atleast_2d(model.coef_)
+    size = np.abs(expected.coef_).max()
+    np.testing.assert_allclose(coef, expected.coef_, atol=2e-4 * size)
+    assert np.all(model.duality_gap_ <= 1e-8) and np.all(model.duality_gap_ > -1e-12)
+    np.testing.assert_allclose(model.margin_, 1 / np.linalg.norm(coef, axis=1))
+    decisions = model.decision_function(new)
+    assert decisions.shape == ((50,) if classes == 2 else (50, 3))
+    assert set(model.predict(new)) <= set(model.classes_)
+
+
+def test_weights_of_rows_and_classes(data, rng):
+    X, y, _ = data
+    weight = rng.integers(0, 4, len(X)).astype(float)
+    # liblinear itself weights only the class that is told from the rest.
+    by_class = compute_class_weight(
+        "balanced", classes=np.unique(y), y=y, sample_weight=weight
+    )
+    by_row = weight * by_class[np.searchsorted(np.unique(y), y)]
+    expected = liblinear(2.0, features_of(X), y, by_row)
+    balanced = machine(2.0, class_weight="balanced").fit(X, y, sample_weight=weight)
+    size = np.abs(expected.coef_).max()
+    np.testing.assert_allclose(balanced.coef_, expected.coef_, atol=3e-4 * size)
+    repeated = np.repeat(np.arange(len(X)), weight.astype(int))
+    listed = machine(2.0, class_weight="balanced").fit(X[repeated], y[repeated])
+    np.testing.assert_allclose(balanced.coef_, listed.coef_, atol=3e-4 * size)
+    assert not np.isin(balanced.support_, np.flatnonzero(weight == 0)).any()
+
+
+def test_support_vectors_make_the_weights(data):
+    X, y, _ = data
+    model = machine(1.0).fit(X, y)
+    Z = features_of(X)
+    made = model.support_coef_.T @ Z[model.support_]
+    np.testing.assert_allclose(made, model.coef_, atol=1e-9)
+    signs = np.where(y[:, None] == model.classes_, 1.0, -1.0)
+    margins = signs * model.decision_function(X)
+    alpha = np.zeros_like(margins)
+    alpha[model.support_] = model.support_coef_ * signs[model.support_]
+    assert alpha.min() >= 0 and alpha.max() <= 1.0
+    assert np.all(alpha[margins > 1.001] == 0)
+    assert np.all(alpha[margins < 0.999] == 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("limit", ["200kB", "40kB"], ids=["one set", "parts of it"])
+def test_working_sets_reach_the_same_optimum(limit, dtype, data):
+    # 240 rows of 64 columns of 8 bytes take 123 kB: they do not fit in half of either
+    # limit, and the second holds 30 of them at a time.
+    X, y, _ = data
+    X = X.astype(dtype)
+    whole = machine(1.0, tol=1e-7).fit(X, y)
+    parts = machine(1.0, tol=1e-5, memory_limit=limit, max_iter=2000).fit(X, y)
+    size = np.abs(whole.coef_).max()
+    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-2 * size)
+    assert np.all(parts.duality_gap_ < 2e-5)
+
+
+def test_blocks_are_arrays(data):
+    X, y, new = data
+    blocks = rk.RowBlocks([(X[:7], y[:7]), (X[7:200], y[7:200]), (X[200:], y[200:])])
+    whole = machine(1.0).fit(X, y).decision_function(new)
+    streamed = machine(1.0).fit(blocks).decision_function(new)
+    np.testing.assert_allclose(streamed, whole, atol=1e-3)
+
+
+def test_sparse_rows(data):
+    X, y, new = data
+    X = np.where(np.abs(X) > 0.5, X, 0.0)
+    dense = machine(1.0).fit(X, y).decision_function(new)
+    sparse = machine(1.0).fit(sp.csr_array(X), y).decision_function(sp.csr_array(new))
+    np.testing.assert_allclose(sparse, dense, atol=1e-3)
+
+
+def test_too_few_passes_warn(data):
+    X, y, _ = data
+    with pytest.warns(ConvergenceWarning, match="duality gap"):
+        machine(1e6, max_iter=1).fit(X, y)
+
+
+# -- the exact kernel -----------------------------------------------------------------
+
+
+def test_exact_kernel_is_the_quadratic_programme(data):
+    X, y, new = data
+    X, signs = X[:60], np.where(y[:60] == "b", 1.0, -1.0)
+    model = machine(2.0, None, tol=1e-10).fit(X, signs)
+    Q = signs[:, None] * KERNEL(X) * signs
+    found = scipy.optimize.minimize(
+        lambda a: (0.5 * a @ Q @ a - a.sum(), Q @ a - 1),
+        np.ones(60),
+        jac=True,
+        bounds=[(0, 2.0)] * 60,
+        options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 10_000},
+    )
+    expected = KERNEL(new, X) @ (found.x * signs)
+    np.testing.assert_allclose(model.decision_function(new), expected, atol=1e-4)
+    assert len(model.X_fit_) == len(model.support_) < 60
+
+
+def test_exact_kernel_is_near_scikit_learns(data):
+    # Which fits an intercept, near 0 for classes as balanced as these.
+    X, y, new = data
+    model = machine(1.0, None).fit(X, y == "b")
+    scikit = SVC(C=1.0, gamma=1 / (2 * 1.5**2)).fit(X, y == "b")
+    assert np.mean(model.predict(new) == scikit.predict(new)) >= 0.9
+
+
+def test_features_approach_the_exact_kernel(data):
+    X, y, new = data
+
+    def values(n_components):
+        return machine(1.0, n_components, tol=1e-6).fit(X, y).decision_function(new)
+
+    exact = values(None)
+    errors = [np.mean((values(n) - exact) ** 2) for n in (50, 3000)]
+    assert errors[1] < errors[0] / 10
+
+
+# -- hard margins ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def separable(data):
+    X, y, _ = data
+    pytest.importorskip("clarabel")
+    # Labels that a function of the features gives, with room between the classes.
+    Z = features_of(X)
+    values = Z @ np.random.default_rng(0).normal(size=D)
+    kept = np.abs(values - np.median(values)) > 0.3
+    Z, X = Z[kept], X[kept]
+    signs = np.sign(values[kept])
+    wide = np.abs(values[kept]) > 0.2
+    return X[wide], Z[wide], signs[wide]
+
+
+def test_hard_margin_is_the_quadratic_programme(separable):
+    X, Z, signs = separable
+    model = machine(math.inf).fit(X, signs)
+    assert abs(model.duality_gap_[0]) < 1e-6
+    margins = signs * model.decision_function(X)
+    assert margins.min() >= 1 - 1e-6
+    # The dual of the whole problem by another method.
+    Q = signs[:, None] * (Z @ Z.T) * signs
+    found = scipy.optimize.minimize(
+        lambda a: (0.5 * a @ Q @ a - a.sum(), Q @ a - 1),
+        np.ones(len(Z)),
+        jac=True,
+        bounds=[(0, None)] * len(Z),
+        options={"ftol": 1e-16, "gtol": 1e-9, "maxiter": 50_000, "maxfun": 10**6},
+    )
+    primal = 0.5 * float(model.coef_ @ model.coef_)
+    assert primal == pytest.approx(-found.fun, rel=1e-4)
+    assert primal >= -found.fun * (1 - 1e-6)
+    assert len(model.support_) < len(X)
+    assert np.all(margins[model.support_] < 1 + 1e-5)
+
+
+def test_large_finite_penalty_approaches_the_hard_margin(separable):
+    X, _, signs = separable
+    hard = machine(math.inf).fit(X, signs)
+    soft = machine(1e5, max_iter=2000, tol=1e-7).fit(X, signs)
+    np.testing.assert_allclose(
+        soft.coef_, hard.coef_, atol=1e-2 * np.abs(hard.coef_).max()
+    )
+
+
+def check_certificate(error, X, signs, n_components=D):
+    a = error.certificate
+    assert a.shape == (len(X),)
+    assert a.min() >= 0 and a.sum() == pytest.approx(1.0)
+    Z = features_of(X, n_components=n_components)
+    assert np.linalg.norm((a * signs) @ Z) < 1e-5
+    assert error.residual < 1e-5
+
+
+def test_infeasible_margins_are_certified(data):
+    pytest.importorskip("clarabel")
+    X, y, _ = data
+    signs = np.where(y == "b", 1.0, -1.0)
+    with pytest.raises(NotSeparableError, match="cannot be separated") as caught:
+        machine(math.inf, 10).fit(X, signs)
+    check_certificate(caught.value, X, signs, 10)
+    with pytest.raises(NotSeparableError, match="class 'a' against the rest"):
+        machine(math.inf, 10).fit(X, y)
+
+
+@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
+def test_a_row_with_both_labels(n_components, data):
+    pytest.importorskip("clarabel")
+    X, _, _ = data
+    X, signs = np.vstack([X[:20], X[:1]]), np.append(np.ones(20), -1.0)
+    with pytest.raises(NotSeparableError) as caught:
+        machine(math.inf, n_components).fit(X, signs)
+    assert caught.value.certificate[[0, 20]] == pytest.approx(0.5, abs=1e-4)
+    # Without weight it is not asked for.
+    weight = np.ones(21)
+    weight[0] = 0
+    model = machine(math.inf, n_components).fit(X, signs, sample_weight=weight)
+    assert np.all(model.predict(X[1:]) == signs[1:])
+
+
+def test_exact_kernel_separates(data):
+    pytest.importorskip("clarabel")
+    X, y, _ = data
+    model = machine(math.inf, None).fit(X[:80], y[:80])
+    assert model.score(X[:80], y[:80]) == 1.0
+    assert np.all(np.abs(model.duality_gap_) < 1e-6)
+
+
+def test_hard_margins_name_their_extra(data, monkeypatch):
+    X, y, _ = data
+    monkeypatch.setitem(sys.modules, "clarabel", None)
+    with pytest.raises(ImportError, match=r"randkern\[svm\]"):
+        machine(math.inf).fit(X, y)
+
+
+# -- bad input ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": 0.0}, "C"),
+        ({"C": -1.0}, "C"),
+        ({"C": math.nan}, "C"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"kernel": "rbf"}, "kernel must be"),
+        ({"class_weight": "even"}, "class_weight"),
+        ({"memory_limit": "lots"}, "memory_limit"),
+    ],
+)
+def test_bad_parameters(parameters, message, data):
+    X, y, _ = data
+    with pytest.raises(ValueError, match=message):
+        rk.KernelSVC(**parameters).fit(X, y)
+
+
+def test_errors(data):
+    X, y, _ = data
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        machine().fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match="non-zero"):
+        machine().fit(X, y, sample_weight=np.zeros(len(X)))
+    with pytest.raises(ValueError, match="requires y"):
+        machine().fit(X)
+    with pytest.raises(ValueError, match="infinity"):
+        machine().fit(np.full_like(X, np.inf), y)
+    with pytest.raises(MemoryLimitError, match="Gram"):
+        machine(1.0, None, memory_limit="100kB").fit(X, y)
+    with pytest.raises(ValueError, match="needs all rows in memory"):
+        machine(1.0, None).fit(rk.RowBlocks([(X, y)]))
+
+
+@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
+def test_duplicated_and_constant_rows(n_components, data):
+    X, y, _ = data
+    doubled = machine(0.5, n_components).fit(np.vstack([X, X]), np.append(y, y))
+    once = machine(1.0, n_components).fit(X, y)
+    np.testing.assert_allclose(
+        doubled.decision_function(X), once.decision_function(X), atol=2e-3
+    )
+    flat = machine(1.0, n_components).fit(np.ones((6, 2)), [0, 1, 1, 1, 0, 1])
+    assert np.all(flat.predict(np.ones((3, 2))) == 1)
