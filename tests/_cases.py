@@ -72,6 +72,13 @@ KERNELS: dict[str, Case] = {
     "categorical": Case(rk.Categorical(columns=[3])),
     "categorical-2": Case(rk.Categorical(columns=[2, 3])),
     "categorical-unseen": Case(rk.Categorical(columns=[3], categories=_ones())),
+    "compositional": Case(
+        rk.Compositional(
+            rk.skeletons.fully_connected(4, depth=2),
+            deduplicate=False,
+            constant="sampled",
+        )
+    ),
     "scaled": Case(2.5 * rk.Gaussian(1.3)),
     "sum": Case(rk.Gaussian(0.9) + 2.0 * rk.Laplacian(2.0)),
     "sum-optical": Case(rk.Optical(1, 1.0) + rk.Cauchy() + rk.Linear(columns=[0, 1])),

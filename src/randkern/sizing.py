@@ -107,7 +107,7 @@ def suggest_n_components(
     def error(n_components: int) -> float:
         widths = allot(terms, n_components, X.shape[1], diagonals)
         total = sum(
-            float(np.dot(m.factors(width), s))
+            float(m.combine(width, s))
             for m, width, s in zip(moments, widths, sums, strict=True)
         )
         return math.sqrt(max(total, 0.0) / scale)

@@ -62,7 +62,7 @@ class Compositional(Leaf):
     of them, a feature that came up c times has the weight √((1 − P₀)c/N), which keeps
     the kernel's mean exact. A skeleton of no more features than columns is not drawn
     but listed: then the features' kernel is the exact one, and columns that are left
-    over are zero, as they are when 100 draws a column do not find enough features.
+    over are zero, as they are when 50 draws a column do not find enough features.
 
     As a factor of a product, or with ``fourier="offset"``, features are drawn
     independently, whatever `deduplicate` and `constant`; `projection` makes no
@@ -180,7 +180,8 @@ class Compositional(Leaf):
             return 1.0
         squares, sizes = self._moments(X, Y)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(sizes > 0, squares / sizes, 1.0)
+            ratio = np.where(sizes > 0, squares / sizes, 1.0)
+        return np.where(np.isinf(sizes), 0.0, ratio)
 
     def _moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
         recursion = self._skeleton().recursion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -296,10 +296,7 @@ def variance(
     total = np.zeros((X.shape[0], Y.shape[0]))
     for term, width in zip(terms, widths, strict=True):
         moments = TermVariance.of(term, X, Y, fourier)
-        for factor, matrix in zip(
-            moments.factors(width), moments.matrices, strict=True
-        ):
-            total += factor * matrix
+        total += moments.combine(width, moments.matrices)
     return total
 
 
@@ -309,6 +306,11 @@ class TermVariance:
 
     matrices: tuple[np.ndarray, ...]
     factors: Callable[[int], tuple[float, ...]]
+
+    def combine(self, width: int, values: Iterable[Any]) -> Any:
+        """Return Σ_k c_k(D) v_k; where c_k is 0, v_k may be infinite."""
+        pairs = zip(self.factors(width), values, strict=True)
+        return sum(factor * value for factor, value in pairs if factor)
 
     @classmethod
     def of(cls, term: Term, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
@@ -353,7 +355,7 @@ class TermVariance:
         share = leaf.analytic_share() * term.weight
         value = term.weight * leaf._gram(X, Y)
         apart = tuple(
-            (term.weight - share) * (moment / term.weight - c * leaf.analytic_share())
+            (term.weight - share) * (moment / term.weight - c * share)
             - (value - share) ** 2
             for moment, c in zip(moments, (1.0, 1.5), strict=False)
         )

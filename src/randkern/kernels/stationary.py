@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend import cpu
+from randkern.backend.threads import run_over_ranges
 from randkern.blocks import row_blocks
 from randkern.kernels._base import Leaf
 from randkern.kernels._lengthscale import (
@@ -37,6 +38,8 @@ _FEW_COLUMNS = 16
 # ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
 _CANCELLED = 1e-3
 _PAIRS = 4096
+# Rows of a tile of which the temporary arrays of a profile stay in the cache.
+_PROFILE_ROWS = 32
 
 
 class Stationary(Leaf):
@@ -86,11 +89,11 @@ class Stationary(Leaf):
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = 1.0 / self._lengthscale(X.shape[1])
         if self.metric == "euclidean":
-            values = self._profile(_squared_distances(X, Y, scale, same))
+            values = self._profiles(_squared_distances(X, Y, scale, same))
         else:
             X = densify(X) * scale
             Y = densify(Y) * scale
-            values = self._profile(self._coordinates(X, Y))
+            values = self._profiles(self._coordinates(X, Y))
         if same:
             np.fill_diagonal(values, 1.0)
         return values
@@ -100,6 +103,17 @@ class Stationary(Leaf):
         out = np.empty((X.shape[0], Y.shape[0]))
         cpu.manhattan_distances(X, Y, out)
         return out
+
+    def _profiles(self, distances: np.ndarray) -> np.ndarray:
+        """Overwrite distances with the kernel, some rows at a time on each thread."""
+
+        def task(start: int, stop: int) -> None:
+            for rows in row_blocks(stop - start, _PROFILE_ROWS):
+                part = distances[start + rows.start : start + rows.stop]
+                part[:] = self._profile(part)
+
+        run_over_ranges(task, len(distances), distances.size)
+        return distances
 
     @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
@@ -133,23 +147,22 @@ def _squared_distances(
         return cdist(densify(X), densify(Y), "sqeuclidean")
     products = X_centred @ Y_centred.T
     squared = products.toarray() if sp.issparse(products) else products
-    squared *= -2
-    squared += x_norms[:, None]
-    squared += y_norms
-    near = squared <= _CANCELLED * (x_norms[:, None] + y_norms)
+    near = cpu.squared_distances(x_norms, y_norms, _CANCELLED, squared)
+    if not sp.issparse(X) and near.sum() > squared.size // 20:
+        return cdist(X, Y, "sqeuclidean").astype(squared.dtype, copy=False)
+    rows = np.flatnonzero(near)
+    bound = _CANCELLED * (x_norms[rows, None] + y_norms)
+    first, second = np.nonzero(squared[rows] <= bound)
+    _subtract(squared, X, Y, rows[first], second)
     if same:
-        np.fill_diagonal(near, False)
         np.fill_diagonal(squared, 0.0)
-    _subtract_near(squared, near, X, Y)
     return squared
 
 
-def _subtract_near(squared: np.ndarray, near: np.ndarray, X: Rows, Y: Rows) -> None:
-    """Take the squared distances of near pairs from differences of rows."""
-    if not sp.issparse(X) and np.count_nonzero(near) > near.size // 20:
-        squared[:] = cdist(X, Y, "sqeuclidean")
-        return
-    first, second = np.nonzero(near)
+def _subtract(
+    squared: np.ndarray, X: Rows, Y: Rows, first: np.ndarray, second: np.ndarray
+) -> None:
+    """Take the squared distances of some pairs from differences of rows."""
     for part in row_blocks(len(first), _PAIRS):
         difference = X[first[part]] - Y[second[part]]
         if sp.issparse(difference):

@@ -29,7 +29,7 @@ __all__ = ["SkeletonColumns", "SkeletonPaths", "has_constant", "least_columns"]
 # A feature that meets more inputs than this on average is a mistake.
 _MOST_FACTORS = 1e6
 # Where few features are likely, new ones are looked for in so many draws.
-_DRAWS_A_COLUMN = 100
+_DRAWS_A_COLUMN = 50
 
 
 def least_columns(skeleton: Skeleton) -> int:

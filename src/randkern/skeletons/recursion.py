@@ -227,7 +227,9 @@ class Recursion:
         """Return the kernel of all pairs of a few rows."""
         shape = X.shape[0], Y.shape[0]
         if self.graph.n_internal == 0:
-            return self._pair_values(X[:, None], Y[None], _kernel)[0].reshape(shape)
+            (base,) = self.graph.bases
+            x, y = self.points(X, 0), self.points(Y, 0)
+            return base.kernel(x, y.transpose(1, 0, 2))
         left, right = self._embedded(X), self._embedded(Y)
         plain = None
         if not all(self._dot):

@@ -19,7 +19,7 @@ __all__ = ["exact_support"]
 _Word = tuple[tuple[int, int], ...]
 _ZERO = 2**31
 # Products of laws are formed while they take no more than this many steps.
-_MOST_STEPS = 200_000
+_MOST_STEPS = 50_000
 _MOST_DEGREES = 64
 
 
