@@ -60,9 +60,14 @@ class LaplacePosterior:
         cls, features: FeatureRows, D: int, signs: np.ndarray, weight: np.ndarray
     ) -> LaplacePosterior:
         """Return the law given signs of shape (n,), by Newton's method."""
+        start = np.zeros(D)
+        if features.kept is not None and features.n_rows < D:
+            # Its mode as values of the rows costs less.
+            Z = features.kept[:, :D].astype(np.float64)
+            dual = _Mode(Z @ Z.T, signs, weight, np.zeros(len(Z))).dual
+            start = Z.T @ dual
         problem = _FeatureProblem(features, D, signs, weight)
-        mode = _newton(problem, np.zeros(D))
-        value, _, factor = problem(mode)
+        mode, value, factor = _newton(problem, start)
         evidence = value - float(np.sum(np.log(np.diagonal(factor))))
         return cls(mode, factor, evidence)
 
@@ -79,26 +84,27 @@ class LaplacePosterior:
 _Problem = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def _newton(problem: _Problem, start: np.ndarray) -> np.ndarray:
-    """Return where a concave function is largest."""
+def _newton(
+    problem: _Problem, start: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Return where a concave function is largest, its value and the factor there."""
     at = start
     value, gradient, factor = problem(at)
     for _ in range(_MOST_STEPS):
         step = scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
-        decrement = float(gradient @ step)
+        if float(gradient @ step) <= _DECREMENT * max(1.0, abs(value)):
+            break
         length = 1.0
         for _ in range(_MOST_HALVINGS):
             trial = at + length * step
             after = problem(trial)
-            if after[0] >= value - 1e-12 * abs(value):
+            if after[0] > value:
                 break
             length /= 2
         else:
-            return at  # no digit is left to be gained
+            break  # no digit is left to be gained
         at, (value, gradient, factor) = trial, after
-        if decrement <= _DECREMENT * max(1.0, abs(value)):
-            break
-    return at
+    return at, value, factor
 
 
 class _FeatureProblem:

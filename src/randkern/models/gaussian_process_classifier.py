@@ -180,7 +180,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        places = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[places]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""

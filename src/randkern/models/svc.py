@@ -43,7 +43,7 @@ class KernelSVC(MarginClassifier):
         Number of random features D; None is the exact kernel.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn: they multiply C.
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         The duality gap, relative to the objective, to stop at.
     max_iter : int, default=200
         Passes over all rows, at most (of coordinate descent there may be many more on
@@ -112,7 +112,7 @@ class KernelSVC(MarginClassifier):
         n_components: int | None = 1000,
         *,
         class_weight: Any = None,
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         max_iter: int = 200,
         projection: str = "auto",
         memory_limit: Any = None,

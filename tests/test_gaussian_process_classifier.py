@@ -1,0 +1,190 @@
+"""Gaussian process classification by Laplace's approximation."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.special import expit
+from sklearn.gaussian_process import GaussianProcessClassifier as ScikitProcess
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+from randkern.models._gp_laplace import mean_probability
+
+N = 90
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, labels of two and of three classes, new rows, whole weights."""
+    X = rng.normal(size=(N, 2))
+    two = (np.sin(2 * X[:, 0]) + X[:, 1] > 0.3 * rng.logistic(size=N)).astype(int)
+    three = two + (X[:, 0] > 0.5)
+    return X, two, three, rng.normal(size=(40, 2)), rng.integers(0, 4, N).astype(float)
+
+
+def fixed(kernel, n_components, **options):
+    return rk.GaussianProcessClassifier(
+        kernel, n_components, optimizer=None, random_state=0, **options
+    )
+
+
+def test_exact_is_scikit_learns(data):
+    X, y, _, new, _ = data
+    model = fixed(3.0 * rk.Gaussian([1.0, 2.0]), None).fit(X, y)
+    scikit = ScikitProcess(ConstantKernel(3.0) * RBF([1.0, 2.0]), optimizer=None)
+    scikit.fit(X, y)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(scikit.log_marginal_likelihood_value_, abs=1e-8)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, abs=1e-8)
+    _, slopes = scikit.log_marginal_likelihood(scikit.kernel_.theta, True)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-7)
+    # Theirs averages over f to 3e-4.
+    np.testing.assert_allclose(
+        model.predict_proba(new), scikit.predict_proba(new), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("D", [20, 150], ids=["n > D", "n < D"])
+def test_features_are_the_formulas(D, data):
+    X, y, _, new, _ = data
+    kernel = 2.0 * rk.Gaussian(1.2)
+    model = fixed(kernel, D).fit(X, y)
+    features = rk.RandomFeatures(kernel, D, random_state=0).fit(X)
+    Z, signs = features.transform(X), 2.0 * y - 1
+
+    def negative(b):
+        f = Z @ b
+        loss = np.logaddexp(0, -signs * f).sum() + 0.5 * b @ b
+        return loss, b - Z.T @ (signs * expit(-signs * f))
+
+    options = {"gtol": 1e-9, "maxiter": 10_000}
+    b = scipy.optimize.minimize(negative, np.zeros(D), jac=True, options=options).x
+    curvature = expit(Z @ b) * expit(-Z @ b)
+    precision = np.eye(D) + (Z.T * curvature) @ Z
+    expected = -negative(b)[0] - 0.5 * np.linalg.slogdet(precision)[1]
+    assert model.log_marginal_likelihood_value_ == pytest.approx(expected, abs=1e-6)
+    Z_new = features.transform(new)
+    variance = np.einsum("ij,ji->i", Z_new, np.linalg.solve(precision, Z_new.T))
+    expected = mean_probability(Z_new @ b, variance)
+    np.testing.assert_allclose(model.predict_proba(new)[:, 1], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("D", [None, 40, 150], ids=["exact", "n > D", "n < D"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_gradients(classes, D, weighted, data):
+    X, two, three, _, weight = data
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
+    model = fixed(kernel, D)
+    model.fit(X, two if classes == 2 else three, weight if weighted else None)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=1e-6)
+    step = 1e-5
+    numeric = [
+        (
+            model.log_marginal_likelihood(model.theta_ + step * e)
+            - model.log_marginal_likelihood(model.theta_ - step * e)
+        )
+        / (2 * step)
+        for e in np.eye(len(model.theta_))
+    ]
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
+def test_a_weight_counts_equal_rows(D, data):
+    X, _, y, new, weight = data
+    repeated = np.repeat(np.arange(N), weight.astype(int))
+    weighted = fixed(rk.Gaussian(1.5), D).fit(X, y, sample_weight=weight)
+    listed = fixed(rk.Gaussian(1.5), D).fit(X[repeated], y[repeated])
+    np.testing.assert_allclose(
+        weighted.predict_proba(new), listed.predict_proba(new), atol=1e-7
+    )
+    assert weighted.log_marginal_likelihood_value_ == pytest.approx(
+        listed.log_marginal_likelihood_value_, rel=1e-9
+    )
+
+
+def test_blocks_and_single_precision(data):
+    X, _, y, new, _ = data
+    model = fixed(2.0 * rk.Gaussian(1.5), 40)
+    whole = model.fit(X, y).predict_proba(new)
+    model.fit(rk.RowBlocks([(X[:5], y[:5]), (X[5:], y[5:])]))
+    streamed = model.predict_proba(rk.RowBlocks([(new[:7],), (new[7:],)]))
+    np.testing.assert_allclose(streamed, whole, atol=1e-9)
+    single = model.fit(X.astype(np.float32), y).predict_proba(new.astype(np.float32))
+    np.testing.assert_allclose(single, whole, atol=1e-3)
+
+
+def test_learning_raises_the_likelihood(data):
+    X, y, _, _, _ = data
+    start = fixed(1.0 * rk.Gaussian(5.0), 100).fit(X, y)
+    model = rk.GaussianProcessClassifier(
+        1.0 * rk.Gaussian(5.0), 100, n_restarts_optimizer=1, random_state=0
+    ).fit(X, y)
+    gain = model.log_marginal_likelihood_value_ - start.log_marginal_likelihood_value_
+    assert gain > 5
+    assert 0.3 < model.kernel_.kernel.lengthscale < 4
+    assert model.hyperparameters_ == ["scale", "kernel__lengthscale"]
+
+
+@pytest.mark.parametrize("D", [100, None], ids=["features", "exact"])
+def test_probabilities_are_calibrated(D, rng):
+    # Labels drawn with the probabilities of a draw of f: in every fifth of predicted
+    # probabilities the share of ones is theirs, within six deviations.
+    X = rng.uniform(-3, 3, size=(2500, 1))
+    f = 2 * np.sin(2 * X[:, 0])
+    y = rng.uniform(size=2500) < expit(f)
+    n = 500
+    model = rk.GaussianProcessClassifier(2.0 * rk.Gaussian(0.7), D, random_state=0)
+    model.fit(X[:n], y[:n])
+    p, truth = model.predict_proba(X[n:])[:, 1], y[n:]
+    for low in np.arange(0, 1, 0.2):
+        here = (p >= low) & (p < low + 0.2)
+        if here.sum() > 30:
+            deviation = np.sqrt(np.mean(p[here] * (1 - p[here])) / here.sum())
+            # Beside the labels' own noise, that of a fit to 500 of them.
+            assert abs(truth[here].mean() - p[here].mean()) < 6 * deviation + 0.05
+    best = -np.mean(np.where(truth, np.log(expit(f[n:])), np.log(expit(-f[n:]))))
+    loss = -np.mean(np.log(np.where(truth, p, 1 - p)))
+    assert loss < best + 0.05
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.3, 1.0, 1.0001, 9.0, 1e4])
+@pytest.mark.parametrize("mean", [-30.0, -1.0, 0.0, 2.5])
+def test_mean_probability(mean, variance):
+    t = np.linspace(-12, 12, 400_001)
+    density = np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
+    values = expit(mean + np.sqrt(variance) * t) * density
+    expected = np.sum(values) * (t[1] - t[0])
+    found = mean_probability(np.array([mean]), np.array([variance]))[0]
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_errors(data):
+    X, y, _, _, _ = data
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        fixed(None, 20).fit(X, np.zeros(N))
+    with pytest.raises(ValueError, match="requires y"):
+        fixed(None, 20).fit(X)
+    with pytest.raises(ValueError, match="optimizer"):
+        rk.GaussianProcessClassifier(optimizer="sgd").fit(X, y)
+    with pytest.raises(MemoryLimitError, match="components"):
+        fixed(None, 3000, memory_limit="10MB").fit(X, y)
+    with pytest.raises(MemoryLimitError, match="random features"):
+        fixed(None, None, memory_limit="20kB").fit(X, y)
+    with pytest.raises(ValueError, match="finite logarithms"):
+        fixed(None, 20).fit(X, y).log_marginal_likelihood([np.nan, 0.0])
+
+
+def test_separable_classes_and_constant_rows():
+    X = np.array([[-3.0], [-2.0], [2.0], [3.0]])
+    model = rk.GaussianProcessClassifier(n_components=30, random_state=0)
+    p = model.fit(X, [0, 0, 1, 1]).predict_proba(X)
+    assert np.all(np.isfinite(p)) and np.all(p[:2, 0] > 0.5) and np.all(p[2:, 1] > 0.5)
+    model.set_params(optimizer=None).fit(np.ones((6, 2)), [0, 1, 1, 1, 0, 1])
+    p = model.predict_proba(np.ones((2, 2)))[:, 1]
+    # Between the prior's half and the rows' two thirds.
+    assert np.all((p > 0.54) & (p < 0.65))
