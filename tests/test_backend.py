@@ -233,6 +233,22 @@ def test_pairwise_extremes():
     np.testing.assert_array_equal(out, [[4e200, 0.0, np.nan]])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n, m", [(0, 3), (3, 0), (1, 1), (33, 129), (400, 1100)])
+def test_squared_distances(dtype, n, m):
+    rng = np.random.default_rng(17)
+    x_norms = read_only(rng.uniform(1, 2, size=n).astype(dtype))
+    y_norms = read_only(rng.uniform(1, 2, size=m).astype(dtype))
+    out, whole = strided((n, m), dtype)
+    out[...] = rng.uniform(0, 1.5, size=(n, m))
+    expected = out.copy()
+    near = cpu.squared_distances(x_norms, y_norms, 0.25, out)
+    expected_near = reference.squared_distances(x_norms, y_norms, 0.25, expected)
+    np.testing.assert_allclose(out, expected, atol=8 * np.finfo(dtype).eps)
+    assert abs(near - expected_near).sum() <= 1e-4 * n * m  # on the edge
+    assert sides_untouched(whole, m)
+
+
 # Products.
 
 
@@ -281,6 +297,7 @@ def test_long_float32_sums_keep_their_digits():
         lambda a: cpu.modulus_power(a, a, 2.0, 1.0, read_only(np.empty((3, 4)))),
         lambda a: cpu.manhattan_distances(a, np.ones((2, 3)), np.empty((3, 2))),
         lambda a: cpu.cauchy_kernel(a, a, np.empty((2, 2))),
+        lambda a: cpu.squared_distances(a[0], a[0], 0.1, np.empty((2, 2))),
         lambda a: cpu.add_gram(a, np.zeros((4, 4), np.float32)),
         lambda a: cpu.add_cross(a, np.ones((2, 1)), np.zeros((4, 1))),
         lambda a: counter.random_matrix(-1, "normal", 0, 1, 0, 1),
@@ -315,6 +332,9 @@ def primitives(seed):
     for function in (cpu.manhattan_distances, cpu.cauchy_kernel):
         results.append(np.empty((301, 301)))
         function(phase[:301, :100], phase[:301, :100], results[-1])
+    results.append(phase.copy())
+    norms = np.ones(3000, np.float32)
+    results.append(cpu.squared_distances(norms[:901], norms, 0.1, results[-1]))
     results.append(counter.random_matrix(seed, "normal", 5, 305, 7, 2007))
     results.append(counter.random_matrix(seed, "normal", 5, 8, 7, 200_007))
     return results

@@ -12,7 +12,11 @@ import math
 import numpy as np
 from numba import njit
 
-from randkern.backend.pairwise import cauchy_kernel, manhattan_distances
+from randkern.backend.pairwise import (
+    cauchy_kernel,
+    manhattan_distances,
+    squared_distances,
+)
 from randkern.backend.products import add_cross, add_gram
 from randkern.backend.rows import check_out, input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
@@ -26,6 +30,7 @@ __all__ = [
     "cosines",
     "manhattan_distances",
     "modulus_power",
+    "squared_distances",
 ]
 
 _TILE = 1024  # phases between two checks of their range, in the first cache

@@ -259,6 +259,26 @@ def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
             out[i] = 1 / np.prod(1 + (x - Y) ** 2, axis=1)
 
 
+def squared_distances(
+    x_norms: np.ndarray, y_norms: np.ndarray, share: float, out: np.ndarray
+) -> np.ndarray:
+    """Make squared distances of products (n, m); return near pairs a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import reference
+    >>> out = np.array([[2.0, 0.0]])
+    >>> reference.squared_distances(np.ones(1), np.array([4.0, 1.0]), 0.3, out)
+    array([1])
+    >>> out
+    array([[1., 2.]])
+    """
+    norms = x_norms[:, None] + y_norms
+    out[...] = norms - 2 * out
+    return np.count_nonzero(out <= share * norms, axis=1)
+
+
 def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
     """Add ZᵀZ of Z (n, D) to the upper triangle of gram (D, D).
 

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from randkern.solvers._best import Best
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._directions import normalised, orthonormal
 from randkern.solvers._solution import Outcome, Solution
@@ -275,7 +276,7 @@ class PCG(BaseEstimator):
         B = rhs.reshape(len(rhs), -1).astype(np.float64)
         norms = np.linalg.norm(B, axis=0)
         norms[norms == 0] = 1.0
-        best = _Best(self.patience, validate)
+        best = Best(self.patience, validate)
         now = None
         if checkpoint is not None:
             checkpoint.identity |= {"B": B, "shift": np.float64(state.shift)}
@@ -474,7 +475,7 @@ class _Iterate:
         return {name: np.asarray(getattr(self, name)) for name in names}
 
 
-def _resumed(checkpoint: Checkpoint, best: _Best) -> _Iterate | None:
+def _resumed(checkpoint: Checkpoint, best: Best) -> _Iterate | None:
     """Return the iterate that a checkpoint holds, if it is one of this system."""
     arrays = checkpoint.load()
     if arrays is None:
@@ -483,34 +484,3 @@ def _resumed(checkpoint: Checkpoint, best: _Best) -> _Iterate | None:
     checkpoint.check(arrays, names)
     best.restore(arrays)
     return _Iterate(**{name: arrays[name] for name in names})
-
-
-class _Best:
-    """The best solution so far on validation rows."""
-
-    def __init__(self, patience: int, validate: Callable[[np.ndarray], float] | None):
-        self._validate = validate
-        self._patience = patience
-        self._error = np.inf
-        self._since = 0
-        self.value: np.ndarray | None = None
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        if self.value is None:
-            return {}
-        return {"best": self.value, "best_of": np.array([self._error, self._since])}
-
-    def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        if "best" in arrays:
-            self.value = arrays["best"]
-            self._error, self._since = arrays["best_of"].tolist()
-
-    def is_past(self, X: np.ndarray) -> bool:
-        """Look at a solution; tell whether the best is long past."""
-        if self._validate is None:
-            return False
-        error = self._validate(X)
-        self._since += 1
-        if error < self._error:
-            self._error, self._since, self.value = error, 0, X
-        return self._since >= self._patience
