@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_optical_ridge"]
+__all__ = [
+    "plot_optical_convergence",
+    "plot_optical_ridge",
+    "plot_transfer_learning",
+]
 
 # Okabe and Ito's palette; markers and dashes tell the curves apart without it. A
 # device's curve has the colour of the computed one.
@@ -22,6 +26,20 @@ _CURVES: dict[str, tuple[str, str, str, Any, bool]] = {
     "optical-4": ("optical, m = 4", "#D55E00", "^", "-", True),
     "device-2": ("device, m = 2", "#0072B2", "s", (0, (4, 2)), False),
     "device-4": ("device, m = 4", "#D55E00", "^", (0, (4, 2)), False),
+}
+# Name, column of the published table, colour.
+_METHODS: dict[str, tuple[str, str | None, str]] = {
+    "linear": ("linear", "linear", "#999999"),
+    "fourier": ("Fourier", "rbf_fourier", "#000000"),
+    "optical-2": ("optical, m = 2", "simulated_optical", "#0072B2"),
+    "optical-4": ("optical, m = 4", None, "#0072B2"),
+    "device-2": ("device, m = 2", "optical", "#56B4E9"),
+}
+_DEGREES: dict[int, tuple[str, str, Any]] = {
+    1: ("#009E73", "o", "-."),
+    2: ("#0072B2", "s", "-"),
+    3: ("#CC79A7", "D", (0, (4, 2))),
+    4: ("#D55E00", "^", ":"),
 }
 
 
@@ -91,6 +109,148 @@ def plot_optical_ridge(results: Mapping[str, Any]) -> "Figure":
     )
     figure.legend(loc="outside right upper", frameon=False, handlelength=3.2)
     return figure
+
+
+def plot_optical_convergence(results: Mapping[str, Any]) -> "Figure":
+    """Plot errors against D with the formula as lines, and tails beside a normal law.
+
+    Parameters
+    ----------
+    results : mapping
+        From :func:`randkern.experiments.optical_convergence.run`.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern.experiments.optical_convergence import Options, run
+    >>> from randkern.experiments.optical_figures import plot_optical_convergence
+    >>> len(plot_optical_convergence(run(Options(quick=True))).axes)
+    2
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 4.2), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    errors = [r for r in results["records"] if r["measure"] == "error"]
+    tails = [r for r in results["records"] if r["measure"] == "tail"]
+    for degree, (colour, marker, dashes) in _DEGREES.items():
+        own = sorted(
+            (r["n_components"], r["error"], r["predicted"])
+            for r in errors
+            if r["degree"] == degree
+        )
+        sizes, measured, predicted = np.transpose(own)
+        left.plot(sizes, predicted, color=colour, linestyle=dashes, lw=1.3)
+        left.plot(
+            sizes, measured, color=colour, marker=marker, ms=5.5, linestyle="", zorder=3
+        )
+        beyond = [
+            (r["deviation"], r["share"])
+            for r in tails
+            if r["degree"] == degree and r["share"] > 0
+        ]
+        right.plot(
+            *np.transpose(beyond),
+            color=colour,
+            linestyle=dashes,
+            marker=marker,
+            markevery=4,
+            ms=5.5,
+            lw=1.5,
+            label=f"m = {degree}",
+        )
+    logarithmic(left, "x", sorted({r["n_components"] for r in errors}))
+    logarithmic(left, "y")
+    left.set_xlabel("number of random features D")
+    left.set_ylabel("‖ZZᵀ − K‖ / ‖K‖")
+    left.set_title("error: markers measured, lines the formula", fontsize=10)
+    normal = sorted({(r["deviation"], r["normal"]) for r in tails})
+    normal = [(t, share) for t, share in normal if share > 0.3 / tails[0]["draws"]]
+    right.plot(*np.transpose(normal), color="0.4", lw=1.0, label="normal law")
+    right.set_yscale("log")
+    right.grid(color="0.9", lw=0.7)
+    right.spines[["top", "right"]].set_visible(False)
+    right.set_xlabel("deviation above K, in standard deviations of the formula")
+    right.set_ylabel("share of draws beyond")
+    right.set_title(f"tails at D = {tails[0]['n_components']:,}, x = y", fontsize=10)
+    right.legend(frameon=False, handlelength=3.2)
+    return figure
+
+
+def plot_transfer_learning(results: Mapping[str, Any]) -> "Figure":
+    """Plot test errors as bars, with published ones of other networks as marks.
+
+    Parameters
+    ----------
+    results : mapping
+        From :func:`randkern.experiments.transfer_learning.run`.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern.experiments.optical_figures import plot_transfer_learning
+    >>> figure = plot_transfer_learning({
+    ...     "dataset": {"name": "digits", "n_train": 1000, "n_features": 64},
+    ...     "records": [{"method": "linear", "n_components": None,
+    ...                  "test_error": 0.05}], "published": []})
+    >>> figure.axes[0].get_ylabel()
+    'test error (%)'
+    """
+    from matplotlib.figure import Figure
+
+    records, published = results["records"], results["published"]
+    figure = Figure(figsize=(7.6, 4.2), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    names = [_METHODS[record["method"]][0] for record in records]
+    errors = [100 * record["test_error"] for record in records]
+    described = results["dataset"]
+    colours = [_METHODS[record["method"]][2] for record in records]
+    bars = axes.bar(range(len(names)), errors, 0.62, color=colours, zorder=2)
+    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+    for row, marker in zip(published, "ovsDP", strict=False):
+        marks = [
+            (position, row[column])
+            for position, record in enumerate(records)
+            if (column := _METHODS[record["method"]][1]) and row.get(column)
+        ]
+        axes.plot(
+            *np.transpose(marks),
+            marker=marker,
+            color="#D55E00",
+            markerfacecolor="white",
+            ms=7,
+            linestyle="",
+            label=f"{row['architecture']} {row['layer']}, published",
+            zorder=3,
+        )
+    axes.set_xticks(range(len(names)), names, fontsize=9)
+    axes.set_ylabel("test error (%)")
+    axes.set_ylim(0, 1.16 * max([*errors, *_marked(published)]))
+    size = max((r["n_components"] or 0 for r in records), default=0)
+    features = f", D = {size:,}" if size else ""
+    axes.set_title(
+        f"{described['name']}, d = {described['n_features']:,}{features}, "
+        f"{described['n_train']:,} training rows",
+        fontsize=11,
+    )
+    axes.grid(axis="y", color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if published:
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _marked(published: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the published errors that are drawn."""
+    columns = [column for _, column, _ in _METHODS.values() if column]
+    return [row[column] for row in published for column in columns if row.get(column)]
 
 
 def logarithmic(axes: "Axes", which: str, ticks: Sequence[float] = ()) -> None:

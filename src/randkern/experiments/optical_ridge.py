@@ -5,7 +5,6 @@ Five curves of random features and three exact kernels (Ohana et al. 2020, secti
 computed; and the same from the counts of a simulated device.
 """
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,9 @@ import randkern
 
 from .._memory import resolve_memory_limit
 from .._validation import check_count
-from ..blocks import RowBlocks
 from ..exceptions import MemoryLimitError
-from ..optics import SimulatedOPU, count_blocks, mean_count_per_bit
 from .binary_images import BinaryImages, load_binary_images
+from .device_counts import acquired_counts
 from .optical_settings import KernelSetting, optical_settings
 from .published import published_rows
 from .reproductions import CommonOptions, Progress, TextTable, begin_results
@@ -39,11 +37,6 @@ CURVES: Mapping[str, tuple[str, bool, str]] = {
 }
 _SIZES = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 _QUICK_SIZES, _QUICK_ROWS = (10, 30, 100, 300), 500
-# Rows that the device is calibrated on.
-_CALIBRATION_ROWS = 1000
-# A camera's counts take a byte each; room that stays free on the disk is not checked
-# more finely than by this.
-_FREE_DISK_FACTOR = 1.1
 
 
 @dataclass(frozen=True)
@@ -187,8 +180,7 @@ class _Runs:
         for bias in sorted(biases):
             # One acquisition serves all degrees of a bias.
             curves = [c for c in measured if self._setting(c).value == bias]
-            with tempfile.TemporaryDirectory(dir=self.options.scratch) as folder:
-                self._device(curves, int(bias), Path(folder))
+            self._device(curves, int(bias))
         if self.progress is not None:
             self.progress(self.total, self.total, "done")
 
@@ -270,83 +262,27 @@ class _Runs:
             }
         )
 
-    # -- the device -----------------------------------------------------------------
-
-    def _device(self, curves: Sequence[str], bias: int, folder: Path) -> None:
+    def _device(self, curves: Sequence[str], bias: int) -> None:
         """Show all images once; every D takes the first D outputs of the camera."""
-        stored = self._acquire(bias, folder)
-        for curve in curves:
-            setting = self._setting(curve)
-            degree = setting.build().degree
-            for size in self.sizes:
-                self._say(f"{curve}: {size:,} outputs")
-                model = self._model(randkern.Linear(), setting, size)
-                train, test = (stored.blocks(part, size, degree) for part in (0, 1))
-                self._fit(curve, size, model, train, None, test)
-
-    def _acquire(self, bias: int, folder: Path) -> "_Stored":
-        largest = max(self.sizes)
-        self._check_disk(largest, folder)
-        device = SimulatedOPU(
-            largest, bits=self.options.bits, random_state=self.options.seed
-        )
-        parts = [
-            np.hstack([X, np.ones((len(X), bias), dtype=np.uint8)])
-            for X in (self.images.X_train, self.images.X_test)
-        ]
-        device.calibrate(parts[0])
-        start = time.perf_counter()
-        counts = []
-        for name, X in zip(("train", "test"), parts, strict=True):
-            self._say(f"device, {bias} bias bits: counts of {len(X):,} rows")
-            counts.append(device.acquire(X, folder / f"{name}.npy"))
-        lit = parts[0][:_CALIBRATION_ROWS].sum(axis=1, dtype=np.int64)
-        n_frames = sum(map(len, parts))
-        self.acquisitions.append(
-            {
-                "bias": bias,
-                "bits": self.options.bits,
-                "n_components": largest,
-                "n_frames": n_frames,
-                "simulation_seconds": time.perf_counter() - start,
-                "device_seconds": device.time_seconds(n_frames),
-                "device_joules": device.energy_joules(n_frames),
-                "mean_count": float(counts[0][:_CALIBRATION_ROWS].mean()),
-            }
-        )
-        scale = mean_count_per_bit(counts[0][:_CALIBRATION_ROWS], lit)
-        return _Stored(counts, [self.images.y_train, self.images.y_test], scale)
-
-    def _check_disk(self, n_components: int, folder: Path) -> None:
-        import shutil
-
-        n_rows = len(self.X_train) + len(self.X_test)
-        needed = n_rows * n_components * (1 if self.options.bits <= 8 else 2)
-        free = shutil.disk_usage(folder).free
-        if needed * _FREE_DISK_FACTOR > free:
-            raise ValueError(
-                f"the device's counts take {needed / 1e9:.1f} GB, and {folder.parent} "
-                f"has {free / 1e9:.1f} GB free; give another --scratch, or fewer "
-                "--max-components"
-            )
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """Counts of training and test rows on disk."""
-
-    counts: list[np.ndarray]
-    labels: list[np.ndarray]
-    scale: float
-
-    def blocks(self, part: int, size: int, degree: float) -> RowBlocks:
-        """Return the features of the first outputs, a block at a time."""
-        return count_blocks(
-            self.counts[part][:, :size],
-            self.labels[part],
-            scale=self.scale,
-            degree=degree,
-        )
+        images = self.images
+        self._say(f"device: counts of {len(images.X_train):,} images and of the tests")
+        with acquired_counts(
+            max(self.sizes),
+            [(images.X_train, images.y_train), (images.X_test, images.y_test)],
+            bits=self.options.bits,
+            bias=bias,
+            seed=self.options.seed,
+            scratch=self.options.scratch,
+        ) as stored:
+            self.acquisitions.append(stored.described)
+            for curve in curves:
+                setting = self._setting(curve)
+                degree = setting.build().degree
+                for size in self.sizes:
+                    self._say(f"{curve}: {size:,} outputs")
+                    model = self._model(randkern.Linear(), setting, size)
+                    train, test = (stored.blocks(part, size, degree) for part in (0, 1))
+                    self._fit(curve, size, model, train, None, test)
 
 
 # -- results ------------------------------------------------------------------------

@@ -112,6 +112,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "optical-ridge": Experiment(
         "optical_ridge", "Error against D on binarized images (Ohana et al., Fig. 2)."
     ),
+    "transfer-learning": Experiment(
+        "transfer_learning",
+        "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1).",
+    ),
+    "optical-convergence": Experiment(
+        "optical_convergence",
+        "Error and tails of optical features by degree (Ohana et al., appendix C).",
+    ),
 }
 
 
