@@ -157,7 +157,7 @@ def extract_features(
 
 
 class _ReachedLayerError(Exception):
-    """No error but a way out: the layer has its output: what follows need not be computed."""
+    """The layer has its output: what follows it need not be computed."""
 
 
 @contextmanager

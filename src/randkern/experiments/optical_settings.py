@@ -59,8 +59,8 @@ class KernelSetting:
 
 _PUBLISHED = "published, chosen at D = 10,000 on validation rows of Fashion-MNIST"
 _VALIDATED = (
-    "chosen on 10,000 training rows held out of MNIST: the kernel at D = 3,000 of 24,000 "
-    "rows, the penalty at D = 10,000 of 50,000 rows"
+    "chosen on 10,000 training rows held out of MNIST: the kernel at D = 3,000 of "
+    "24,000 rows, the penalty at D = 10,000 of 50,000 rows"
 )
 _STORED = {
     "mnist": (
