@@ -430,6 +430,52 @@ def test_ridge_is_ridge_on_the_features():
     np.testing.assert_allclose(predicted, Z_50 @ weights, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "skeleton",
+    [
+        sk.fully_connected(9, 2, [sk.Erf(0.5), "relu"], sk.gaussian(0.5)),
+        sk.convolutional((3, 3), [sk.Conv(2, activation=sk.Sine(0.5)), sk.Dense()]),
+        sk.Skeleton(
+            {
+                "s": sk.Input(sk.sphere(2), [0, 1]),
+                "c": sk.Input("circle", 3),
+                "out": sk.PowerSeries([0.5, 0.5]),
+            },
+            [("s", "out"), ("c", "out")],
+            n_features=9,
+        ),
+    ],
+)
+def test_saved_models_predict_the_same(skeleton, tmp_path):
+    pytest.importorskip("skops")
+    X = CIRCLE_ROWS.copy()
+    X[:, 1] = np.sqrt(1 - (X[:, 0] / 2) ** 2)
+    X[:, 0] /= 2
+    kernel = rk.Compositional(skeleton) * rk.Gaussian(4.0) + rk.Compositional(skeleton)
+    model = make_pipeline(
+        rk.KernelRidgeRegressor(kernel, n_components=40, random_state=0)
+    ).fit(X, X[:, 0])
+    rk.save(model, tmp_path / "model.skops")
+    assert (tmp_path / "model.skops").stat().st_size < 30_000
+    again = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_compare_has_compositional_kernels():
+    from randkern.experiments.kernel_choices import parse_kernel
+
+    choice = parse_kernel("compositional:3")
+    assert choice.opens == "lengthscale"
+    assert choice.reference(3.0 * CIRCLE_ROWS) == pytest.approx(
+        3 * CIRCLE_ROWS.std(axis=0).mean()
+    )
+    kernel = choice.build(2.0).resolve(CIRCLE_ROWS)
+    assert kernel.skeleton.depth == 3
+    assert repr(kernel.skeleton.graph.bases[0]) == "gaussian(0.5)"
+    with pytest.raises(ValueError, match="must be whole"):
+        parse_kernel("compositional:1.5")
+
+
 def test_estimator_checks():
     check_estimator(rk.RandomFeatures(rk.Compositional(), 20))
     check_estimator(sk.PixelsToAngles())

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     *("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md"),
-    "docs/optics.md",
+    *("docs/optics.md", "docs/skeletons.md"),
 )
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

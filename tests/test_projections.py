@@ -10,6 +10,7 @@ import pytest
 import randkern as rk
 from randkern.projections import PROJECTIONS
 
+OWN_WAY = ("Linear", "Categorical", "Compositional")
 TABLE = Path(__file__).parents[1] / "docs" / "projections.md"
 
 
@@ -40,7 +41,7 @@ def leaf_projection(features):
 def test_the_table_is_complete():
     rows = table_rows()
     leaves = {"Gaussian", "Matern", "RationalQuadratic", "Optical", "Laplacian"}
-    leaves |= {"Cauchy", "Linear", "Categorical"}
+    leaves |= {"Cauchy", "Linear", "Categorical", "Compositional"}
     assert set(rows) == leaves
     for cells in rows.values():
         assert set(cells) == set(PROJECTIONS)
@@ -64,7 +65,7 @@ def test_the_table_is_true(kernel, projection, cell, rng):
     if projection == "auto" and cell.startswith("structured"):
         assert drawn == "structured"
         assert leaf_projection(features.fit(X[:, :63])) == "orthogonal"
-    elif kernel not in ("Linear", "Categorical") and projection != "auto":
+    elif projection != "auto" and kernel not in OWN_WAY:
         assert drawn == projection
 
 

@@ -132,8 +132,8 @@ class ReLU(Activation):
     --------
     >>> import numpy as np
     >>> from randkern import skeletons
-    >>> skeletons.ReLU().dual(np.array([-1.0, 0.0, 1.0]))
-    array([0., 0.318, 1.])
+    >>> skeletons.ReLU().dual(np.array([-1.0, 0.0, 1.0])).round(3)
+    array([0.   , 0.318, 1.   ])
     """
 
     def dual(self, rho: np.ndarray) -> np.ndarray:
@@ -237,8 +237,8 @@ class Sine(_Scaled):
     Examples
     --------
     >>> from randkern import skeletons
-    >>> skeletons.Sine(1.0).coefficients(4)
-    array([0., 0.851, 0., 0.142])
+    >>> skeletons.Sine(1.0).coefficients(4).round(3)
+    array([0.   , 0.851, 0.   , 0.142])
     """
 
     def dual(self, rho: np.ndarray) -> np.ndarray:
@@ -266,8 +266,8 @@ class Cosine(_Scaled):
     Examples
     --------
     >>> from randkern import skeletons
-    >>> skeletons.Cosine(1.0).coefficients(3)
-    array([0.648, 0., 0.324])
+    >>> skeletons.Cosine(1.0).coefficients(3).round(3)
+    array([0.648, 0.   , 0.324])
     """
 
     def dual(self, rho: np.ndarray) -> np.ndarray:
@@ -335,8 +335,8 @@ class Optical(Activation):
     Examples
     --------
     >>> from randkern import skeletons
-    >>> skeletons.Optical(2).coefficients(4)
-    array([0.5, 0., 0.5, 0.])
+    >>> skeletons.Optical(2).coefficients(4).round(3)
+    array([0.5, 0. , 0.5, 0. ])
     """
 
     degree: float = 2.0

@@ -174,8 +174,8 @@ class Skeleton:
     >>> skeleton = skeletons.Skeleton(nodes, [*edges, ("colour", "out")])
     >>> skeleton.depth, skeleton.complexity()
     (2, 1.0)
-    >>> skeleton.kernel([[0.0, 1.0, 2.0]], [[0.5, 1.0, 2.0]])
-    array([[0.945]])
+    >>> skeleton.kernel([[0.0, 1.0, 2.0]], [[0.5, 1.0, 2.0]]).round(4)
+    array([[0.9718]])
     """
 
     graph: Graph
