@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     *("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md"),
-    *("docs/optics.md", "docs/skeletons.md"),
+    *("docs/optics.md", "docs/skeletons.md", "docs/gaussian_processes.md"),
+    "docs/support_vector_machines.md",
 )
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -4,6 +4,8 @@ Every error subclasses the built-in that fits it best, so that code which does
 not know randkern still catches it.
 """
 
+from typing import Any
+
 __all__ = [
     "CheckpointError",
     "DataFileError",
@@ -61,5 +63,5 @@ class NotSeparableError(ValueError):
         ‖Σ a_i y_i φ(x_i)‖, relative to the longest φ(x_i).
     """
 
-    certificate = None
+    certificate: Any = None
     residual: float | None = None

@@ -20,13 +20,11 @@ import scipy.sparse as sp
 from scipy.special import gamma, kv
 from sklearn.base import clone
 
-from randkern._random import Stream
 from randkern._validation import Rows, densify
 from randkern.blocks import row_blocks
 from randkern.kernels._base import Kernel
 from randkern.kernels._matern import matern_correlation
 from randkern.kernels.algebra import Product, Scaled, Sum
-from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import (
     Cauchy,
     Gaussian,
@@ -235,31 +233,21 @@ def _matern_slope(kernel: Matern, squared: np.ndarray) -> np.ndarray:
 # -- features ---------------------------------------------------------------------
 
 
-def with_kernel(plan: Plan, kernel: Kernel) -> Plan:
+def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
     """Return the same draws for a kernel of the same form with other numbers.
 
-    Every term keeps its columns, whatever its scale is now.
+    Every term keeps its columns, whatever its scale is now; the weights of features
+    are proportional to the roots of the terms' scales.
     """
     groups = []
-    for group, term in zip(plan.groups, kernel.terms(), strict=True):
-        # A draw of the term by itself has its weight and its inputs.
-        made = _drawn(term, group.width, plan.n_features_in)
+    for group, old, new in zip(plan.groups, before.terms(), after.terms(), strict=True):
         factors = tuple(
-            replace(old, inputs=new.inputs)
-            for old, new in zip(group.factors, made.factors, strict=True)
+            replace(factor, inputs=leaf.inputs(plan.n_features_in))
+            for factor, leaf in zip(group.factors, new.leaves, strict=True)
         )
-        groups.append(replace(group, factors=factors, weight=made.weight))
+        weight = group.weight * math.sqrt(new.weight / old.weight)
+        groups.append(replace(group, factors=factors, weight=weight))
     return Plan(tuple(groups), plan.n_features_in)
-
-
-def _drawn(term: Any, width: int, n_features: int) -> Group:
-    """Return a group of a term, of whose projection nothing is used."""
-    kernel = term.leaves[0]
-    for leaf in term.leaves[1:]:
-        kernel = kernel * leaf
-    kernel = Scaled(kernel, term.weight)
-    (group,) = draw_plan(kernel, width, n_features, np.ones(1), Stream(0)).groups
-    return group
 
 
 class _Turned(Group):

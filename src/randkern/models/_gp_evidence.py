@@ -194,7 +194,7 @@ class Evidence:
         noise = math.exp(theta[-1])
         if self.plan is None:
             return self._exact(hyper, noise, gradient)
-        plan = with_kernel(self.plan, hyper.kernel)
+        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
         if plan.n_components > self.rows.n_rows:
             return self._by_rows(hyper, plan, noise, gradient)
         return self._by_features(hyper, plan, noise, gradient)

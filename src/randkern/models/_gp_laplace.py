@@ -178,7 +178,7 @@ class LaplaceEvidence:
         if self.plan is None:
             K = hyper.kernel._gram(X, None)
         else:
-            plan = with_kernel(self.plan, hyper.kernel)
+            plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
             Z = evaluate(plan, X)
             K = Z @ Z.T
         total, slopes = 0.0, np.zeros_like(K)
@@ -188,10 +188,12 @@ class LaplaceEvidence:
             total += mode.evidence
             if gradient:
                 slopes += mode.slopes()
-        if gradient and Z is None:
+        if not gradient:
+            return total, out
+        if Z is None:
             for part in row_blocks(len(K), _ROWS):
                 add_gram_gradient(hyper, X[part], X, slopes[part], out)
-        elif gradient:
+        else:
             add_feature_gradient(hyper, plan, X, Z, 2 * (slopes @ Z), out)
         return total, out
 

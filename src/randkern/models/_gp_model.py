@@ -81,9 +81,9 @@ class GaussianProcess(FeatureModel):
                 int(self.n_restarts_optimizer),
                 stream,
             )
-            self.kernel_ = hyper.at(theta[: hyper.size]).kernel
+            before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if self.plan_ is not None:
-                self.plan_ = with_kernel(self.plan_, self.kernel_)
+                self.plan_ = with_kernel(self.plan_, before, self.kernel_)
         self.theta_ = theta
 
     def log_marginal_likelihood(

@@ -57,8 +57,9 @@ def all_targets(
     if isinstance(rows, ArrayRows):
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
         return rows.Y, weight
-    Y, weight = [], []
+    targets, weights = [], []
     for block in rows.blocks(rows.n_rows):
-        Y.append(block.Y)
-        weight.append(np.ones(len(block.Y)) if block.weight is None else block.weight)
-    return np.vstack(Y), np.concatenate(weight)
+        n = len(block.Y)
+        targets.append(block.Y)
+        weights.append(np.ones(n) if block.weight is None else block.weight)
+    return np.vstack(targets), np.concatenate(weights)

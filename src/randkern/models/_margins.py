@@ -237,7 +237,7 @@ class _Decomposition:
     def run(self, tol: float, max_iter: int) -> MarginSolution:
         working = self._first()
         n_rounds, attempts = 0, 0
-        for n_rounds in range(1, max_iter + 1):  # noqa: B007
+        for n_rounds in range(1, max_iter + 1):
             self._improve(working)
             self._update()
             objective, gap = self._gap()
@@ -364,8 +364,8 @@ class _Decomposition:
             self.weights += size * part
         size = float(np.abs(self.weights).max(initial=0.0)) or 1.0
         right = np.ascontiguousarray(self.weights / size, dtype)
-        for part, Z in self.features.blocks():
-            self.scores[part] = size * thin.multiply(Z, right)
+        for where, Z in self.features.blocks():
+            self.scores[where] = size * thin.multiply(Z, right)
             longest = np.einsum("ij,ij->i", Z, Z).max(initial=0.0)
             self.longest = max(self.longest, float(np.sqrt(longest)))
 

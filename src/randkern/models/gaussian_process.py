@@ -130,6 +130,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "normalize_y": ["boolean"],
     }
 
+    _posterior: FeaturePosterior | RowPosterior
+
     def __init__(
         self,
         kernel: Kernel | None = None,
@@ -225,9 +227,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows = self._sample
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
         K = self.kernel_._gram(rows.X, None)
-        self._posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
+        posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
+        self._posterior = posterior
         self.X_fit_ = rows.X
-        self.dual_coef_ = self._shaped(self._posterior.dual)
+        self.dual_coef_ = self._shaped(posterior.dual)
 
     def _fit_features(self, rows: ArrayRows | StreamedRows, survey: Survey) -> None:
         """Fit features to sums over all rows."""
@@ -240,8 +243,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             statistics.add(self._plan, part.X, Y, part.weight)
             weight = np.ones(len(Y)) if part.weight is None else part.weight
             squares += float(weight @ np.sum(Y**2, axis=1))
-        self._posterior = FeaturePosterior.of(statistics, squares, self.noise_)
-        self.coef_ = self._shaped(self._posterior.mean).T
+        posterior = FeaturePosterior.of(statistics, squares, self.noise_)
+        self._posterior = posterior
+        self.coef_ = self._shaped(posterior.mean).T
 
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
         return weights if self._n_outputs is not None else weights[:, 0]

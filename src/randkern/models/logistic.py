@@ -18,6 +18,7 @@ from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._margin_classifier import MarginClassifier, all_targets
 from randkern.models._margins import FactorFeatures, FeatureRows
+from randkern.models._rows import ArrayRows
 
 __all__ = ["KernelLogistic"]
 
@@ -125,7 +126,7 @@ class KernelLogistic(MarginClassifier):
         if self.plan_ is not None:
             self.coef_ = self._shaped(weights[:, : self.plan_.n_components].T).T
             return self
-        assert isinstance(features, FactorFeatures)
+        assert isinstance(features, FactorFeatures) and isinstance(rows, ArrayRows)
         # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.
         rank = len(features.pivots)
         dual = scipy.linalg.solve_triangular(
