@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import load_dataset
+from ..datasets import Dataset, load_dataset
 from ..optics import ThresholdBinarizer
 from .preparation import prepare
 
@@ -60,6 +60,20 @@ class BinaryImages:
             "mean_lit": float(self.X_train.sum(axis=1, dtype=np.int64).mean()),
             "metric": "misclassified share",
         }
+
+    def dataset(self, rows: NDArray[np.intp]) -> Dataset:
+        """Return some training rows and all test rows, in float32.
+
+        They count as images, which no preparation rescales.
+        """
+        return Dataset(
+            name=self.name,
+            X_train=self.X_train[rows].astype(np.float32),
+            y_train=self.y_train[rows],
+            X_test=self.X_test.astype(np.float32),
+            y_test=self.y_test,
+            image_shape=(1, self.X_train.shape[1], 1),
+        )
 
 
 def load_binary_images(data: str, data_dir: Path | None) -> BinaryImages:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "plot_optical_convergence",
     "plot_optical_ridge",
+    "plot_projection_cost",
     "plot_transfer_learning",
 ]
 
@@ -35,6 +36,15 @@ _METHODS: dict[str, tuple[str, str | None, str]] = {
     "optical-4": ("optical, m = 4", None, "#0072B2"),
     "device-2": ("device, m = 2", "optical", "#56B4E9"),
 }
+_PROJECTIONS: dict[str, tuple[str, str, str, Any]] = {
+    "dense": ("dense", "#000000", "o", "-"),
+    "streamed": ("streamed", "#56B4E9", "X", (0, (4, 2))),
+    "structured": ("structured", "#0072B2", "s", "-"),
+    "gpu": ("GPU", "#009E73", "^", "-"),
+    "P100": ("P100, published ({rows:,} rows, real product)", "#CC79A7", "", ":"),
+    "device": ("device, 500 µs a row and 30 W", "#D55E00", "", (0, (6, 2))),
+}
+_DECADES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 _DEGREES: dict[int, tuple[str, str, Any]] = {
     1: ("#009E73", "o", "-."),
     2: ("#0072B2", "s", "-"),
@@ -66,6 +76,7 @@ def plot_optical_ridge(results: Mapping[str, Any]) -> "Figure":
     'number of random features D'
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     figure = Figure(figsize=(7.6, 4.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
@@ -95,7 +106,6 @@ def plot_optical_ridge(results: Mapping[str, Any]) -> "Figure":
                     color=colour,
                     lw=1.0,
                     linestyle=":",
-                    label=f"exact, n = {record['n_train']:,}",
                     zorder=1,
                 )
     logarithmic(axes, "x", sorted({r["n_components"] for r in records} - {None}))
@@ -107,7 +117,14 @@ def plot_optical_ridge(results: Mapping[str, Any]) -> "Figure":
         f"{described['name']}, binarized, {described['n_train']:,} training rows",
         fontsize=11,
     )
-    figure.legend(loc="outside right upper", frameon=False, handlelength=3.2)
+    handles, labels = axes.get_legend_handles_labels()
+    exact = [r["n_train"] for r in records if r["n_components"] is None]
+    if exact:
+        handles.append(Line2D([], [], color="0.4", lw=1.0, linestyle=":"))
+        labels.append(f"exact kernels,\n{exact[0]:,} training rows")
+    figure.legend(
+        handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
+    )
     return figure
 
 
@@ -251,6 +268,70 @@ def _marked(published: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the published errors that are drawn."""
     columns = [column for _, column, _ in _METHODS.values() if column]
     return [row[column] for row in published for column in columns if row.get(column)]
+
+
+def plot_projection_cost(results: Mapping[str, Any]) -> "Figure":
+    """Plot seconds, and joules where they are counted or published, against D.
+
+    Parameters
+    ----------
+    results : mapping
+        From :func:`randkern.experiments.projection_cost.run`.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern.experiments.optical_figures import plot_projection_cost
+    >>> from randkern.experiments.projection_cost import Options, run
+    >>> results = run(Options(quick=True, n_components=(50, 100)))
+    >>> [axes.get_ylabel() for axes in plot_projection_cost(results).axes]
+    ['seconds', 'joules']
+    """
+    from matplotlib.figure import Figure
+
+    records = list(results["records"])
+    published = [r for r in results["published"] if r["method"] == "P100"]
+    figure = Figure(figsize=(9.6, 4.6), dpi=150, layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, quantity in zip(panels, ("seconds", "joules"), strict=True):
+        for method, (label, colour, marker, dashes) in _PROJECTIONS.items():
+            points = sorted(
+                (r["n_components"], r[quantity])
+                for r in (published if method == "P100" else records)
+                if r["method"] == method and r[quantity]
+            )
+            if points:
+                axes.plot(
+                    *np.transpose(points),
+                    color=colour,
+                    marker=marker,
+                    linestyle=dashes,
+                    label=label.format(rows=published[0]["batch"]),
+                    lw=1.6,
+                    ms=4.5,
+                )
+        logarithmic(axes, "x", _DECADES)
+        axes.set_yscale("log")
+        axes.set_xlabel("number of features D")
+        axes.set_ylabel(quantity)
+    widths = {r["columns"] for r in records}
+    columns = "D" if len(widths) > 1 else f"{widths.pop():,}"
+    panels[0].set_title(
+        f"{records[0]['batch']:,} rows of {columns} columns", fontsize=10
+    )
+    energy = results["energy"]["cpu"]
+    panels[1].set_title(f"energy of the processor: {energy}", fontsize=9)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        handlelength=3.2,
+    )
+    return figure
 
 
 def logarithmic(axes: "Axes", which: str, ticks: Sequence[float] = ()) -> None:

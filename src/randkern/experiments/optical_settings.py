@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import Dataset
 from .binary_images import BinaryImages
 from .kernel_choices import parse_kernel
 from .tune import tune
 
-__all__ = ["KernelSetting", "optical_settings"]
+__all__ = ["KERNELS", "KernelSetting", "optical_settings"]
 
 KERNELS = ("gaussian", "optical:2", "optical:4")
 # Features, and rows, of the search where nothing is stored.
@@ -105,18 +104,11 @@ def optical_settings(images: BinaryImages, *, seed: int = 0) -> list[KernelSetti
     if images.complete and images.family in _STORED:
         return list(_STORED[images.family])
     rows = np.random.default_rng(seed).permutation(len(images.X_train))[:_SEARCH_ROWS]
-    X = images.X_train[rows].astype(np.float32)
-    mean_lit = float((X * X).sum(axis=1).mean())
+    dataset = images.dataset(rows)
+    mean_lit = float(dataset.X_train.sum(axis=1).mean())
     n_components = min(_SEARCH_COMPONENTS, 2 * len(rows))
     results = tune(
-        Dataset(
-            name=images.name,
-            X_train=X,
-            y_train=images.y_train[rows],
-            X_test=images.X_test[:1].astype(np.float32),
-            y_test=images.y_test[:1],
-            image_shape=(1, X.shape[1], 1),
-        ),
+        dataset,
         KERNELS,
         n_components=n_components,
         scales=[1.0],

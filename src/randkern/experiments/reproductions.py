@@ -112,9 +112,17 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "optical-ridge": Experiment(
         "optical_ridge", "Error against D on binarized images (Ohana et al., Fig. 2)."
     ),
+    "optical-hyperparameters": Experiment(
+        "optical_hyperparameters",
+        "Grids of penalty, scale and bias (Ohana et al., Fig. 4).",
+    ),
     "transfer-learning": Experiment(
         "transfer_learning",
         "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1).",
+    ),
+    "projection-cost": Experiment(
+        "projection_cost",
+        "Seconds and joules against D, beside a device (Ohana et al., Fig. 3).",
     ),
     "optical-convergence": Experiment(
         "optical_convergence",
