@@ -543,6 +543,15 @@ def test_bad_kernels(kernel, message):
         features(kernel, CIRCLE_ROWS, 10)
 
 
+def test_points_outside_their_space_at_transform():
+    for base, row in (("binary", [1, 0.5]), (sk.categorical(3), [0, -1])):
+        kernel = rk.Compositional(sk.fully_connected(2, base=base))
+        for mapped in (kernel, kernel * rk.Gaussian()):
+            fitted = features(mapped, np.ones((2, 2)), 20)
+            with pytest.raises(ValueError, match="an input on"):
+                fitted.transform([row])
+
+
 def test_unresolved_kernels():
     kernel = rk.Compositional(sk.FullyConnected(2))
     np.testing.assert_allclose(

@@ -230,7 +230,8 @@ class _TermBuilder:
         for index, leaf in enumerate(self.term.leaves):
             factors.append(self._factor(leaf, n_draws, index, dimension))
             width = factors[-1].inputs.width
-            dimension += QuasiMonteCarlo.dimensions(leaf.law(), width)
+            if not isinstance(leaf, Compositional):
+                dimension += QuasiMonteCarlo.dimensions(leaf.law(), width)
         return tuple(factors)
 
     def _factor(self, leaf: Leaf, n_draws: int, index: int, dimension: int) -> Factor:

@@ -72,7 +72,7 @@ class SkeletonPaths(Projection):
         features are not of modulus 1.
         """
         entries, used = self._entries(X.dtype)
-        block, reads = self.skeleton.alphabet.slots(densify(X), used)
+        block, reads = self._slots(X, used)
         n_draws = stop - start
         if self.skeleton.is_unit and not self.skeleton.is_real:
             phases = np.empty((X.shape[0], n_draws), dtype=X.dtype)
@@ -85,6 +85,12 @@ class SkeletonPaths(Projection):
             return values
         real, imag = values[:, ::2], values[:, 1::2]
         return np.hypot(real, imag), np.arctan2(imag, real)
+
+    def _slots(self, X: Rows, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an array whose columns are slots, and those of the slots `used`."""
+        # A point outside its space would pass for another one.
+        self.skeleton.recursion.check(X)
+        return self.skeleton.alphabet.slots(densify(X), used)
 
     def _entries(self, dtype: np.dtype) -> tuple[SparseEntries, np.ndarray]:
         """Return the numbers behind all draws, and the slots that they read.
@@ -149,7 +155,7 @@ class SkeletonColumns(SkeletonPaths):
     ) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
         entries, used = self._entries(X.dtype)
-        block, reads = self.skeleton.alphabet.slots(densify(X), used)
+        block, reads = self._slots(X, used)
         first = int(np.searchsorted(entries.columns, start, side="right")) - 1
         last = int(np.searchsorted(entries.columns, stop, side="left"))
         low, high = int(entries.columns[first]), int(entries.columns[last])
