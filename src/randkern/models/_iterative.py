@@ -38,6 +38,8 @@ __all__ = [
 # Predictions at the training rows differ by at most this share of the targets'
 # standard deviation from the solution's.
 _DUAL_TOL = 1e-2
+# Eigenpairs of the preconditioner: an iteration makes tiles of the kernel again.
+_DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
 
@@ -233,9 +235,21 @@ def solve_exact(
             "(n_components=None) set tol."
         )
     n, k = rows.n_rows, rows.n_targets
-    needed = kernel_operator_bytes(n, k, rows.dtype.itemsize, solver.chosen_rank(n))
+    solver = copy.copy(solver)
+    if solver.tol is None:
+        solver.tol = _DUAL_TOL
+
+    def n_bytes(rank: int) -> tuple[int, int]:
+        return kernel_operator_bytes(n, k, rows.dtype.itemsize, rank)
+
+    if solver.rank is None:
+        # As many as half the memory allows.
+        ranks = range(min(n // 20, _DUAL_RANK), solver.chosen_rank(n), -100)
+        fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
+        solver.rank = next(fitting, solver.chosen_rank(n))
+    building, iterating = n_bytes(solver.chosen_rank(n))
     check_memory(
-        needed,
+        building,
         limit,
         f"conjugate gradients on the exact kernel of {n} rows",
         "Use a smaller rank, as solver=PCG(rank=...)",
@@ -244,12 +258,9 @@ def solve_exact(
     unit = survey.weight_unit
     weight = np.ones(n) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
-        kernel, rows.X, weight, center, problem.stream, limit - needed
+        kernel, rows.X, weight, center, problem.stream, limit - iterating
     )
     mean = survey.target_mean if center else np.zeros(k)
-    if solver.tol is None:
-        solver = copy.copy(solver)
-        solver.tol = _DUAL_TOL
 
     def dual_of(value: np.ndarray) -> np.ndarray:
         dual = value * operator.root[:, None]

@@ -25,12 +25,18 @@ _OVERSAMPLING = 2
 _SMALLEST_SHARE = 1e-6
 
 
-def kernel_operator_bytes(n: int, n_targets: int, itemsize: int, rank: int) -> int:
-    """Memory of conjugate gradients on the exact kernel, no tile being kept."""
+def kernel_operator_bytes(
+    n: int, n_targets: int, itemsize: int, rank: int
+) -> tuple[int, int]:
+    """Memory of conjugate gradients on the exact kernel, no tile being kept.
+
+    At most, while the preconditioner is built, and while it iterates.
+    """
     n_samples = min(n, _OVERSAMPLING * rank)
-    sample = n * (n_samples + rank) * itemsize + 4 * 8 * n_samples**2
     side = thin.padded(min(n, _TILE))
-    return sample + 8 * 14 * n * n_targets + _TILES * side**2 * itemsize
+    vectors = 8 * 14 * n * n_targets + _TILES * side**2 * itemsize
+    iterating = n * rank * itemsize + vectors
+    return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
 
 
 class KernelOperator:
