@@ -49,7 +49,6 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "models._iterative": ("StreamingFit",),
     "models._gp_evidence": ("FeaturePosterior", "RowPosterior"),
     "models._gp_laplace": ("LaplacePosterior",),
-    "models._rows": ("ArrayRows",),
     "models._systems": ("NormalEquations",),
     "models.gaussian_process": ("GaussianProcessRegressor",),
     "models.gaussian_process_classifier": ("GaussianProcessClassifier",),

@@ -33,10 +33,11 @@ from randkern.plan import Plan, evaluate
 __all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
 
 _ROWS = 1024
-# Newton's method stops where a step promises less than this share of the objective.
+# Newton's method stops where a step promises less than this share of the objective, or
+# less than the precision of the features.
 _DECREMENT = 1e-14
 _MOST_STEPS = 100
-_MOST_HALVINGS = 30
+_MOST_HALVINGS = 20
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class LaplacePosterior:
             dual = _Mode(Z @ Z.T, signs, weight, np.zeros(len(Z))).dual
             start = Z.T @ dual
         problem = _FeatureProblem(features, D, signs, weight)
-        mode, value, factor = _newton(problem, start)
+        mode, value, factor = _newton(
+            problem, start, max(_DECREMENT, float(np.finfo(features.dtype).eps))
+        )
         evidence = value - float(np.sum(np.log(np.diagonal(factor))))
         return cls(mode, factor, evidence)
 
@@ -85,14 +88,14 @@ _Problem = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
 def _newton(
-    problem: _Problem, start: np.ndarray
+    problem: _Problem, start: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Return where a concave function is largest, its value and the factor there."""
     at = start
     value, gradient, factor = problem(at)
     for _ in range(_MOST_STEPS):
         step = scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
-        if float(gradient @ step) <= _DECREMENT * max(1.0, abs(value)):
+        if float(gradient @ step) <= tolerance * max(1.0, abs(value)):
             break
         length = 1.0
         for _ in range(_MOST_HALVINGS):

@@ -22,6 +22,7 @@ _LEAST_ROWS = 2000
 # Changes of the likelihood below this share of it say nothing about θ: about 1e-3 of
 # some thousands.
 _IMPROVEMENT = 1e-7
+_ROUGH_IMPROVEMENT = 1e-3
 # A restart moves each number by a factor of about this (one standard deviation).
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
@@ -93,6 +94,7 @@ def bounds(
 
 def maximise(
     objective: Objective,
+    names: list[str],
     theta: np.ndarray,
     limits: list[tuple[float, float]],
     n_restarts: int,
@@ -104,11 +106,14 @@ def maximise(
     ----------
     objective : callable
         Returns the value at θ and its gradient.
+    names : list of str
+        Of the entries of θ.
     theta : ndarray
         The first start.
     limits : list of (float, float)
         From :func:`bounds`.
     """
+    lengthscales = ["lengthscale" in name.rpartition("__")[2] for name in names]
     starts = [theta]
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
@@ -117,12 +122,15 @@ def maximise(
     with warnings.catch_warnings():
         # Trial values may be ill conditioned; the value that is kept says so again.
         warnings.simplefilter("ignore", IllConditionedWarning)
-        found = [_descend(objective, start, limits) for start in starts]
+        found = [_descend(objective, start, limits, lengthscales) for start in starts]
     return min(found, key=lambda result: result[0])[1]
 
 
 def _descend(
-    objective: Objective, start: np.ndarray, limits: list[tuple[float, float]]
+    objective: Objective,
+    start: np.ndarray,
+    limits: list[tuple[float, float]],
+    lengthscales: list[bool],
 ) -> tuple[float, np.ndarray]:
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
         try:
@@ -131,12 +139,21 @@ def _descend(
             return math.inf, np.zeros(len(theta))
         return -value, -gradient
 
-    result = scipy.optimize.minimize(
-        negative,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=limits,
-        options={"ftol": _IMPROVEMENT},
-    )
+    # Noise and scales first: where they are far off, the slope along lengthscales
+    # leads away, into a maximum that explains the noise by short ones.
+    held = [
+        (x, x) if along else limit
+        for x, along, limit in zip(start, lengthscales, limits, strict=True)
+    ]
+    stages = ((held, _ROUGH_IMPROVEMENT, 10), (limits, _IMPROVEMENT, 15_000))
+    for bounded, share, most in stages:
+        result = scipy.optimize.minimize(
+            negative,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounded,
+            options={"ftol": share, "maxiter": most},
+        )
+        start = result.x
     return float(result.fun), result.x

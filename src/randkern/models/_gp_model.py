@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
+from randkern._validation import Rows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels._gradients import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
@@ -45,11 +46,15 @@ class GaussianProcess(FeatureModel):
 
     optimizer: str | None
     n_restarts_optimizer: int
-    # The rows that hyperparameters are learned from.
-    _sample: ArrayRows
+    # The rows that hyperparameters are learned from: X, targets and weights.
+    _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
 
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
+
+    @property
+    def _sample(self) -> ArrayRows:
+        return ArrayRows(*self._learned_from)
 
     @abstractmethod
     def _evidence(self) -> Objective:
@@ -76,6 +81,7 @@ class GaussianProcess(FeatureModel):
         if self.optimizer is not None and len(theta):
             theta = maximise(
                 evidence,
+                self.hyperparameters_,
                 theta,
                 bounds(self.hyperparameters_, theta, mean_square, self._scale_range),
                 int(self.n_restarts_optimizer),

@@ -210,14 +210,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _learn_from_rows(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
-        self._sample = ArrayRows(sample.X, self._scaled(sample.Y), sample.weight)
+        self._learned_from = (sample.X, self._scaled(sample.Y), sample.weight)
         extra = {"noise": math.log(self.noise)}
         self._learn(extra, self._mean_square(), stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
 
     def _mean_square(self) -> float:
-        squares = np.mean(self._sample.Y**2, axis=1)
-        return float(np.average(squares, weights=self._sample.weight))
+        sample = self._sample
+        squares = np.mean(sample.Y**2, axis=1)
+        return float(np.average(squares, weights=sample.weight))
 
     def _evidence(self) -> Evidence:
         return Evidence(self._sample, Hyperparameters(self.kernel_), self.plan_)

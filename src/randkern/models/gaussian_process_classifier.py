@@ -134,9 +134,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
         self._check_memory(rows)
-        self._sample = learning_rows(
-            rows, self.plan_, stream.child("sample"), _learning_rows(rows.n_targets)
-        )
+        most = _learning_rows(rows.n_targets)
+        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
+        self._learned_from = (sample.X, sample.Y, sample.weight)
         self._learn({}, 1.0, stream.child("restarts"))
         features: PlanFeatures | FactorFeatures
         if self.plan_ is not None:
@@ -144,11 +144,10 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
             signs, weight = all_targets(rows)
             D = self.plan_.n_components
         else:
-            X = self._sample.X
-            features = FactorFeatures(self.kernel_._gram(X, None))
-            signs, weight = all_targets(self._sample)
+            features = FactorFeatures(self.kernel_._gram(sample.X, None))
+            signs, weight = all_targets(sample)
             D = len(features.pivots)
-            self.X_fit_ = X[features.pivots]
+            self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
         self._posteriors = [
             LaplacePosterior.of(features, D, column, weight) for column in signs.T

@@ -73,7 +73,7 @@ class KernelLogistic(MarginClassifier):
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
     >>> model = rk.KernelLogistic(C=10.0, random_state=0).fit(X[:1000], y[:1000])
-    >>> model.score(X[1000:], y[1000:]) > 0.95
+    >>> model.score(X[1000:], y[1000:]) > 0.9
     True
     >>> float(model.predict_proba(X[1000:1001]).sum())
     1.0

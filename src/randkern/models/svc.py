@@ -78,9 +78,12 @@ class KernelSVC(MarginClassifier):
 
     Notes
     -----
-    Without an intercept the exact kernel differs from scikit-learn's ``SVC``, which
-    fits one: ``kernel + 0.1 * ...`` or a constant column stand in for it where classes
-    are unbalanced.
+    There is no intercept, so that the exact kernel differs a little from
+    scikit-learn's ``SVC``, which fits one.
+
+    With float64 rows whose features are in memory, and at most 1,000 dual variables
+    within their bounds, these are finally solved for: the optimum is exact to rounding,
+    whatever `tol`. Float32 rows are solved as far as their rounding errors tell.
 
     References
     ----------
