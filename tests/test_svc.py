@@ -318,3 +318,27 @@ def test_duplicated_and_constant_rows(n_components, data):
     )
     flat = machine(1.0, n_components).fit(np.ones((6, 2)), [0, 1, 1, 1, 0, 1])
     assert np.all(flat.predict(np.ones((3, 2))) == 1)
+
+
+@pytest.mark.parametrize("n_components", [3, None], ids=["features", "exact"])
+def test_rows_of_zeros(n_components, data):
+    # A dot product cannot place them: they cost C each, whatever the weights.
+    X, y, _ = data
+    X = np.vstack([X[:, :3], np.zeros((4, 3))])
+    y = np.append(y == "b", [True, True, False, False])
+    model = rk.KernelSVC(rk.Linear(), 0.7, n_components).fit(X, y)
+    without = rk.KernelSVC(rk.Linear(), 0.7, n_components).fit(X[:-4], y[:-4])
+    assert np.all(np.isin(np.arange(len(X) - 4, len(X)), model.support_))
+    np.testing.assert_allclose(
+        model.decision_function(X), without.decision_function(X), atol=1e-6
+    )
+    if n_components == 3:
+        with pytest.raises(NotSeparableError):
+            rk.KernelSVC(rk.Linear(), math.inf, 3).fit(X[-6:], y[-6:])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_features_that_overflow(data):
+    X, y, _ = data
+    with pytest.raises(ValueError, match="scale the input down"):
+        rk.KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)

@@ -64,9 +64,12 @@ def _descend(
                 projected = max(gradient, 0.0)
             largest = max(largest, projected)
             smallest = min(smallest, projected)
-            if abs(projected) > _TINY and squares[i] > 0:
+            if abs(projected) > _TINY:
                 old = alpha[i]
-                alpha[i] = min(max(old - gradient / squares[i], 0.0), upper[i])
+                if squares[i] > 0:
+                    alpha[i] = min(max(old - gradient / squares[i], 0.0), upper[i])
+                else:
+                    alpha[i] = upper[i]  # a row of zeros costs nothing
                 _add(row, weights.dtype.type((alpha[i] - old) * signs[i]), weights)
             s += 1
         if largest - smallest <= tolerance:

@@ -380,5 +380,10 @@ class _Decomposition:
         penalty = 0.5 * np.einsum("ij,ij->i", self.weights, self.weights)
         losses = np.maximum(1 - self.signs * self.scores, 0.0)
         objective = penalty + self.upper @ losses
+        if not np.all(np.isfinite(objective)):
+            raise ValueError(
+                "features overflow: rows of X are too large for this kernel; scale the "
+                "input down."
+            )
         gap: Any = objective - (self.alpha.sum(axis=0) - penalty)
         return objective, gap / np.where(objective > 0, objective, 1.0)
