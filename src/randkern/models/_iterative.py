@@ -235,25 +235,7 @@ def solve_exact(
             "(n_components=None) set tol."
         )
     n, k = rows.n_rows, rows.n_targets
-    solver = copy.copy(solver)
-    if solver.tol is None:
-        solver.tol = _DUAL_TOL
-
-    def n_bytes(rank: int) -> tuple[int, int]:
-        return kernel_operator_bytes(n, k, rows.dtype.itemsize, rank)
-
-    if solver.rank is None:
-        # As many as half the memory allows.
-        ranks = range(min(n // 20, _DUAL_RANK), solver.chosen_rank(n), -100)
-        fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
-        solver.rank = next(fitting, solver.chosen_rank(n))
-    building, iterating = n_bytes(solver.chosen_rank(n))
-    check_memory(
-        building,
-        limit,
-        f"conjugate gradients on the exact kernel of {n} rows",
-        "Use a smaller rank, as solver=PCG(rank=...)",
-    )
+    solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
     survey = rows.survey()
     unit = survey.weight_unit
     weight = np.ones(n) if rows.weight is None else rows.weight / unit
@@ -286,6 +268,32 @@ def solve_exact(
     )
     dual = dual_of(solution.value)
     return replace(solution, value=dual), intercept_of(dual)
+
+
+def _dual_solver(
+    solver: PCG, n: int, n_targets: int, itemsize: int, limit: int
+) -> tuple[PCG, int]:
+    """Return a solver with its defaults filled in, and the memory that it takes."""
+    solver = copy.copy(solver)
+    if solver.tol is None:
+        solver.tol = _DUAL_TOL
+
+    def n_bytes(rank: int) -> tuple[int, int]:
+        return kernel_operator_bytes(n, n_targets, itemsize, rank)
+
+    if solver.rank is None:
+        # As many eigenpairs as half the memory allows.
+        ranks = range(min(n // 20, _DUAL_RANK), solver.chosen_rank(n), -100)
+        fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
+        solver.rank = next(fitting, solver.chosen_rank(n))
+    building, iterating = n_bytes(solver.chosen_rank(n))
+    check_memory(
+        building,
+        limit,
+        f"conjugate gradients on the exact kernel of {n} rows",
+        "Use a smaller rank, as solver=PCG(rank=...)",
+    )
+    return solver, iterating
 
 
 def _held_out(
