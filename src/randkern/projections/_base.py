@@ -59,7 +59,7 @@ class Law:
     """
 
     entries: Literal[
-        *("normal", "complex_normal", "sphere", "cauchy", "laplace", "roots", "paths")
+        "normal", "complex_normal", "sphere", "cauchy", "laplace", "roots", "paths"
     ]
     mixing: Mixing | None = None
 
