@@ -83,7 +83,7 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
     sizes = sorted(options.n_components or _default_sizes(options))
     repeats, draws = options.repeats, options.tail_draws
     if options.quick:
-        rows, repeats, draws = min(rows, 20), min(repeats, 10), min(draws, 20_000)
+        rows, repeats, draws = min(rows, 20), min(repeats, 10), min(draws, 5_000)
     dataset = load_dataset(options.data, data_dir=options.data_dir)
     X = _unit_rows(np.asarray(dataset.X_train, dtype=np.float64), rows, options.seed)
     results = begin_results("optical-convergence", options)

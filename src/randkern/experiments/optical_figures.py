@@ -41,7 +41,7 @@ _PROJECTIONS: dict[str, tuple[str, str, str, Any]] = {
     "streamed": ("streamed", "#56B4E9", "X", (0, (4, 2))),
     "structured": ("structured", "#0072B2", "s", "-"),
     "gpu": ("GPU", "#009E73", "^", "-"),
-    "P100": ("P100, published ({rows:,} rows, real product)", "#CC79A7", "", ":"),
+    "P100": ("P100, published ({rows:,} rows)", "#CC79A7", "", ":"),
     "device": ("device, 500 µs a row and 30 W", "#D55E00", "", (0, (6, 2))),
 }
 _DECADES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
@@ -288,7 +288,7 @@ def plot_projection_cost(results: Mapping[str, Any]) -> "Figure":
     >>> from randkern.experiments.projection_cost import Options, run
     >>> results = run(Options(quick=True, n_components=(50, 100)))
     >>> [axes.get_ylabel() for axes in plot_projection_cost(results).axes]
-    ['seconds', 'joules']
+    ['seconds for 1,000 rows', 'joules for 1,000 rows']
     """
     from matplotlib.figure import Figure
 
@@ -299,11 +299,15 @@ def plot_projection_cost(results: Mapping[str, Any]) -> "Figure":
     for axes, quantity in zip(panels, ("seconds", "joules"), strict=True):
         for method, (label, colour, marker, dashes) in _PROJECTIONS.items():
             points = sorted(
-                (r["n_components"], r[quantity])
+                (r["n_components"], 1000 * r[quantity] / r["batch"])
                 for r in (published if method == "P100" else records)
                 if r["method"] == method and r[quantity]
             )
-            if points:
+            if method == "device":
+                axes.axhline(
+                    points[0][1], color=colour, linestyle=dashes, label=label, lw=1.6
+                )
+            elif points:
                 axes.plot(
                     *np.transpose(points),
                     color=colour,
@@ -316,7 +320,7 @@ def plot_projection_cost(results: Mapping[str, Any]) -> "Figure":
         logarithmic(axes, "x", _DECADES)
         axes.set_yscale("log")
         axes.set_xlabel("number of features D")
-        axes.set_ylabel(quantity)
+        axes.set_ylabel(f"{quantity} for 1,000 rows")
     widths = {r["columns"] for r in records}
     columns = "D" if len(widths) > 1 else f"{widths.pop():,}"
     panels[0].set_title(

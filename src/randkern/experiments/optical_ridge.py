@@ -7,7 +7,9 @@ computed; and the same from the counts of a simulated device.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,8 +105,9 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         options.data_dir,
     )
     if progress is not None:
-        progress(0, 0, "choosing hyperparameters")
-    settings = {s.kernel: s for s in optical_settings(images, seed=options.seed)}
+        progress(0, 1, "choosing hyperparameters")
+    found = optical_settings(images, seed=options.seed, quick=options.quick)
+    settings = {setting.kernel: setting for setting in found}
     runs = _Runs(images, settings, options, sizes, progress)
     runs.run()
     results = begin_results("optical-ridge", options)
@@ -204,10 +207,11 @@ class _Runs:
     def _compile(self) -> None:
         """Fit what will be timed on a few rows, and forget it."""
         few = np.arange(min(400, len(self.X_train)))
-        for setting in self.settings.values():
-            for solver in ("cholesky", "pcg"):
-                model = self._model(setting.build(), setting, 64)
-                model.set_params(solver=solver)
+        for setting, solver in product(self.settings.values(), ("cholesky", "pcg")):
+            model = self._model(setting.build(), setting, 64)
+            model.set_params(solver=solver)
+            # Whoever exceeds the limit on a few rows will be skipped on all.
+            with suppress(MemoryLimitError):
                 model.fit(self.X_train[few], self.images.y_train[few])
                 model.predict(self.X_test[:2])
 

@@ -14,6 +14,7 @@ __all__ = ["KERNELS", "KernelSetting", "optical_settings"]
 KERNELS = ("gaussian", "optical:2", "optical:4")
 # Features, and rows, of the search where nothing is stored.
 _SEARCH_COMPONENTS, _SEARCH_ROWS = 1000, 5000
+_QUICK_COMPONENTS, _QUICK_ROWS = 150, 400
 _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0)
 
 
@@ -75,7 +76,9 @@ _STORED = {
 }
 
 
-def optical_settings(images: BinaryImages, *, seed: int = 0) -> list[KernelSetting]:
+def optical_settings(
+    images: BinaryImages, *, seed: int = 0, quick: bool = False
+) -> list[KernelSetting]:
     """Return the hyperparameters of the Gaussian and two optical kernels.
 
     Parameters
@@ -83,6 +86,8 @@ def optical_settings(images: BinaryImages, *, seed: int = 0) -> list[KernelSetti
     images : BinaryImages
     seed : int
         Of the rows and the features of the search.
+    quick : bool
+        Search with 150 features of 400 rows.
 
     Returns
     -------
@@ -97,16 +102,18 @@ def optical_settings(images: BinaryImages, *, seed: int = 0) -> list[KernelSetti
     --------
     >>> from randkern.experiments.binary_images import load_binary_images
     >>> from randkern.experiments.optical_settings import optical_settings
-    >>> settings = optical_settings(load_binary_images("digits", None))
+    >>> settings = optical_settings(load_binary_images("digits", None), quick=True)
     >>> [setting.kernel for setting in settings]
     ['gaussian', 'optical:2', 'optical:4']
     """
     if images.complete and images.family in _STORED:
         return list(_STORED[images.family])
-    rows = np.random.default_rng(seed).permutation(len(images.X_train))[:_SEARCH_ROWS]
+    n_components, n_rows = _SEARCH_COMPONENTS, _SEARCH_ROWS
+    if quick:
+        n_components, n_rows = _QUICK_COMPONENTS, _QUICK_ROWS
+    rows = np.random.default_rng(seed).permutation(len(images.X_train))[:n_rows]
     dataset = images.dataset(rows)
     mean_lit = float(dataset.X_train.sum(axis=1).mean())
-    n_components = min(_SEARCH_COMPONENTS, 2 * len(rows))
     results = tune(
         dataset,
         KERNELS,

@@ -31,7 +31,7 @@ METHODS = ("dense", "streamed", "structured", "gpu")
 _SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _QUICK_SIZES, _QUICK_BATCH = (100, 300, 1000), 50
 # A measurement is repeated until it has taken so long: energy counters are coarse.
-_LEAST_SECONDS = 0.3
+_LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 _GIGABYTE = 1e9
 
 
@@ -187,7 +187,9 @@ class _Costs:
             work, meter = _on_gpu(self.torch, X, size), self.gpu
         else:
             work, meter = _on_cpu(X, size, method, self.options.seed), self.cpu
-        seconds, joules, repeats = _timed(work, meter)
+        seconds, joules, repeats = _timed(
+            work, meter, _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
+        )
         self._record(method, size, seconds, joules, repeats)
 
     def _record(
@@ -242,14 +244,14 @@ def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
 
 
 def _timed(
-    work: Callable[[], Any], meter: EnergyMeter
+    work: Callable[[], Any], meter: EnergyMeter, least_seconds: float
 ) -> tuple[float, float | None, int]:
     """Return seconds and joules of one call, and of how many it is the mean."""
     work()  # compiles, and draws a matrix that is kept
     start = time.perf_counter()
     work()
     once = time.perf_counter() - start
-    repeats = max(1, min(10_000, math.ceil(_LEAST_SECONDS / max(once, 1e-6))))
+    repeats = max(1, min(10_000, math.ceil(least_seconds / max(once, 1e-6))))
     with Joules(meter) as spent:
         start = time.perf_counter()
         for _ in range(repeats):

@@ -1,0 +1,472 @@
+"""Published experiments: what they measure, what they record, and the command."""
+
+import json
+import math
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern.experiments import optical_convergence, optical_ridge, projection_cost
+from randkern.experiments.binary_images import load_binary_images
+from randkern.experiments.convolutional_features import load_features
+from randkern.experiments.device_counts import acquired_counts
+from randkern.experiments.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
+from randkern.experiments.optical_settings import KernelSetting, optical_settings
+from randkern.experiments.published import (
+    published_about,
+    published_rows,
+    published_source,
+)
+from randkern.experiments.reproductions import EXPERIMENTS, CommonOptions
+from randkern.experiments.transfer_learning import _standardised
+
+COMMON = {
+    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
+    *("records", "published", "notes", "seconds"),
+}
+OWN = {
+    "optical-ridge": {
+        *("hyperparameters", "device", "skipped", "overtaking", "device_loss"),
+    },
+    "optical-hyperparameters": {"best", "published_best", "skipped"},
+    "transfer-learning": {"tried", "device"},
+    "projection-cost": {"energy", "skipped", "crossings", "published_crossings"},
+    "optical-convergence": {"exponents", "variances"},
+}
+RECORDS = {
+    "optical-ridge": {
+        *("curve", "kernel", "n_components", "seed", "n_train", "test_error"),
+        *("fit_seconds", "predict_seconds", "solver_iterations", "outcome"),
+    },
+    "optical-hyperparameters": {"kernel", "hyperparameters", "validation_error"},
+    "transfer-learning": {
+        *("method", "n_components", "hyperparameters", "validation_error"),
+        *("test_error", "fit_seconds", "predict_seconds"),
+    },
+    "projection-cost": {
+        *("method", "n_components", "columns", "batch", "seconds", "joules"),
+        "repeats",
+    },
+    "optical-convergence": {"measure", "degree", "n_components"},
+}
+OPTICAL = tuple(OWN)
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    """The results of a smoke run of an experiment, run once, and its progress."""
+    found = {}
+
+    def run(name):
+        if name not in found:
+            module, calls = EXPERIMENTS[name].load(), []
+            options = module.Options(quick=True)
+            results = module.run(options, lambda *call: calls.append(call))
+            found[name] = results, calls
+        return found[name]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def quick(smoke):
+    """The results alone."""
+    return lambda name: smoke(name)[0]
+
+
+# -- every experiment ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPTICAL)
+def test_results_have_their_documented_keys(name, quick):
+    results = quick(name)
+    assert set(results) == COMMON | OWN[name]
+    assert results["command"] == "reproduce"
+    assert results["experiment"] == name
+    assert all(set(r) >= RECORDS[name] for r in results["records"])
+    assert json.loads(json.dumps(results, allow_nan=False)) == results
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_prints_and_draws(name, quick):
+    module, results = EXPERIMENTS[name].load(), quick(name)
+    tables = module.tables(results)
+    assert tables and all(table.rows for table in tables)
+    for table in tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    assert module.figure(results).axes
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_progress_ends_at_its_total(name, smoke):
+    calls = smoke(name)[1]
+    done, total, _ = calls[-1]
+    assert done == total > 0
+    counted = [done for done, of, _ in calls if of == total]
+    assert counted == sorted(counted)
+
+
+def test_every_optical_experiment_is_tested_by_its_keys():
+    assert set(OPTICAL) <= set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_options_are_documented(name):
+    options = EXPERIMENTS[name].load().Options
+    assert issubclass(options, CommonOptions)
+    for annotation in vars(options)["__annotations__"].values():
+        assert annotation.__metadata__[0].endswith((".", "?"))
+
+
+# -- published numbers --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "n_rows"),
+    [
+        ("fashion-mnist-features", 184),
+        ("fashion-mnist-kernels", 4),
+        ("fashion-mnist-grid-gaussian", 432),
+        ("fashion-mnist-grid-optical-2", 252),
+        ("fashion-mnist-grid-optical-4", 252),
+        ("cifar10-transfer-learning", 12),
+        ("projection-cost-p100", 92),
+    ],
+)
+def test_published_tables_are_whole(table, n_rows):
+    rows = published_rows(table)
+    assert len(rows) == n_rows
+    assert len({tuple(row) for row in rows}) == 1
+    assert published_about(table)
+
+
+def test_published_numbers_are_those_of_the_paper():
+    accuracy = {
+        (row["features"], row["n_components"]): row["test_accuracy"]
+        for row in published_rows("fashion-mnist-features")
+    }
+    assert accuracy["sim_opu_2", 100_000] == 0.8871
+    assert accuracy["real_opu_4", 100_000] == 0.8822
+    final = published_rows("cifar10-transfer-learning")[-1]
+    assert (final["rbf_fourier"], final["rbf_kernel_limit"]) == (14.8, 13.0)
+    assert "Ohana" in published_source()
+
+
+def test_an_unknown_published_table_is_named():
+    with pytest.raises(ValueError, match="no published table 'x'; expected one of"):
+        published_rows("x")
+
+
+# -- data ---------------------------------------------------------------------------
+
+
+def test_bits_are_those_above_ten(data_dir):
+    images = load_binary_images("mnist", data_dir)
+    raw = rk.datasets.load_dataset("mnist", data_dir=data_dir)
+    expected = np.round(raw.X_train[:500] * 255) > 10
+    np.testing.assert_array_equal(images.X_train[:500], expected)
+    assert images.complete and images.family == "mnist"
+    assert optical_settings(images)[1].value == 64
+
+
+def test_auto_takes_digits_without_a_directory():
+    images = load_binary_images("auto", None)
+    assert images.name == "digits"
+    assert set(np.unique(images.X_train)) == {0, 1}
+
+
+def test_auto_says_what_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="has none of the folders fashion-mnist"):
+        load_binary_images("auto", tmp_path)
+
+
+def test_tables_are_no_images():
+    with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
+        load_binary_images("iris", None)
+
+
+def test_a_setting_builds_its_kernel():
+    setting = KernelSetting("optical:4", 16.0, 3.0, "somewhere")
+    assert (setting.build().degree, setting.build().bias) == (4, 16.0)
+    assert setting.describe()["origin"] == "somewhere"
+
+
+def write_features(folder, n_train=60, n_test=20, labels=None):
+    rng = np.random.default_rng(0)
+    for part, n in (("train", n_train), ("test", n_test)):
+        y = np.arange(n) % 3
+        X = rng.standard_normal((n, 5)) + y[:, None]
+        np.save(folder / f"final_{part}.npy", X.astype(np.float16))
+        np.save(folder / f"labels_{part}.npy", y[:labels])
+
+
+def test_features_are_read_from_files(tmp_path):
+    write_features(tmp_path)
+    features = load_features("final", tmp_path)
+    assert features.X_train.shape == (60, 5)
+    train, test = _standardised(features, "root")
+    np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(train.std(axis=0), 1, atol=1e-4)
+    assert test.shape == (20, 5)
+
+
+def test_missing_features_are_named(tmp_path):
+    write_features(tmp_path)
+    with pytest.raises(ValueError, match="other_train.npy is missing"):
+        load_features("other", tmp_path)
+
+
+def test_labels_must_belong_to_the_features(tmp_path):
+    write_features(tmp_path, labels=7)
+    with pytest.raises(ValueError, match="a row of features and one label an image"):
+        load_features("final", tmp_path)
+
+
+def test_features_need_a_directory():
+    with pytest.raises(ValueError, match="give --data-dir, or --quick"):
+        load_features("final", None)
+
+
+def test_unknown_layers_are_named(tmp_path):
+    with pytest.raises(ValueError, match="no layer 'L9' of 'ResNet34'; expected one"):
+        load_features("L9", tmp_path, network="ResNet34")
+
+
+# -- the device ---------------------------------------------------------------------
+
+
+def test_leading_outputs_are_features_of_the_same_kernel():
+    """The mean product over leading outputs is the kernel, in five sigma."""
+    X = (np.random.default_rng(0).random((6, 100)) < 0.4).astype(np.uint8)
+    with acquired_counts(8192, [(X, X[:, 0])], bias=9, seed=1) as stored:
+        block = next(iter(stored.blocks(0, 4096, 2))).X
+    exact = rk.Optical(2, 9)(X.astype(float))
+    variance = rk.Optical(4, 9)(X.astype(float)) - exact**2
+    deviation = np.abs(block @ block.T - exact) / np.sqrt(variance / 4096)
+    # Calibration is on these rows, and noise adds some 2 % to the diagonal.
+    assert np.all(deviation < 6)
+
+
+def test_counts_need_room(monkeypatch, tmp_path):
+    usage = type("Usage", (), {"free": 10})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    X = np.ones((4, 10), dtype=np.uint8)
+    with (
+        pytest.raises(OSError, match="GB free; name another directory with --scratch"),
+        acquired_counts(100, [(X, X[:, 0])], scratch=tmp_path),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+# -- optical-ridge ------------------------------------------------------------------
+
+
+def test_errors_fall_and_exact_kernels_are_the_best(quick):
+    records = quick("optical-ridge")["records"]
+    for curve in optical_ridge.CURVES:
+        errors = [
+            r["test_error"]
+            for r in records
+            if r["curve"] == curve and r["n_components"]
+        ]
+        assert errors[-1] < 0.5 * errors[0]
+    exact = [r["test_error"] for r in records if r["n_components"] is None]
+    assert len(exact) == 3
+    assert max(exact) < 0.1
+
+
+def test_overtaking_is_where_degree_four_stays_ahead():
+    def record(curve, size, error):
+        return {"curve": curve, "n_components": size, "test_error": error}
+
+    records = [
+        record(curve, size, error)
+        for curve, errors in {
+            "optical-2": (0.5, 0.3, 0.2),
+            "optical-4": (0.4, 0.35, 0.1),
+        }.items()
+        for size, error in zip((10, 20, 30), errors, strict=True)
+    ]
+    assert optical_ridge._overtaking(records, "optical") == 30
+    assert optical_ridge._overtaking(records, "device") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, [10, 30, 100, 300, 1000, 3000, 10_000]),
+        ({"max_components": 5}, [5]),
+        ({"n_components": (50, 20, 50)}, [20, 50]),
+        ({"quick": True}, [10, 30, 100, 300]),
+    ],
+)
+def test_numbers_of_features(options, sizes):
+    assert optical_ridge._sizes(optical_ridge.Options(**options)) == sizes
+
+
+def test_exact_rows_must_not_be_negative():
+    with pytest.raises(ValueError, match="exact_rows must be 0 or more, got -1"):
+        optical_ridge.run(optical_ridge.Options(exact_rows=-1))
+
+
+def test_what_exceeds_the_memory_is_skipped():
+    options = optical_ridge.Options(quick=True, n_components=(20,), memory_limit="2MB")
+    results = optical_ridge.run(options)
+    skipped = {(s["curve"], s["n_components"]) for s in results["skipped"]}
+    assert ("fourier", None) in skipped
+    assert any("skipped fourier, exact" in note for note in results["notes"])
+
+
+# -- convergence --------------------------------------------------------------------
+
+
+def test_errors_follow_the_variance_formula(quick):
+    """The squared error is a mean of 10 draws; its own spread widens the bound."""
+    for record in quick("optical-convergence")["records"]:
+        if record["measure"] == "error" and record["degree"] <= 2:
+            assert 0.4 < record["ratio"] < 2.2
+
+
+def test_unit_products_have_the_mean_and_variance_of_theory():
+    Z = optical_convergence._features(np.array([[1.0, 0.0]]), 2, 200_000, seed=3)
+    squares = Z[0] ** 2  # |u|⁴, of mean 2 and variance 20
+    assert abs(squares.mean() - 2) < 5.2 * math.sqrt(20 / 200_000)
+
+
+def test_tails_grow_heavier_with_the_degree(quick):
+    shares = {
+        r["degree"]: r["share"]
+        for r in quick("optical-convergence")["records"]
+        if r["measure"] == "tail" and r["deviation"] == 4.0
+    }
+    assert shares[1] < shares[2] < shares[3] < shares[4]
+
+
+# -- cost ---------------------------------------------------------------------------
+
+
+def test_the_device_takes_its_model(quick):
+    for record in quick("projection-cost")["records"]:
+        if record["method"] == "device":
+            assert record["seconds"] == pytest.approx(5e-4 * record["batch"])
+            assert record["joules"] == pytest.approx(30 * record["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([(10, 0.1), (100, 0.5)], None),
+        ([(10, 2.0), (100, 3.0)], 0.0),
+        ([(10, 0.1), (1000, 10.0)], 100.0),
+        ([(10, 2.0), (100, 0.1), (10_000, 10.0)], 1000.0),
+    ],
+)
+def test_crossings_are_interpolated(ratios, expected):
+    assert projection_cost._crossing(ratios) == (
+        None if expected is None else pytest.approx(expected)
+    )
+
+
+def test_too_large_and_too_slow_are_skipped():
+    options = projection_cost.Options(
+        quick=True, n_components=(64, 500, 5000), max_seconds=1e-5, memory_limit="1MB"
+    )
+    results = projection_cost.run(options)
+    reasons = {s["method"]: s["reason"] for s in results["skipped"]}
+    assert "more than the limit" in reasons["dense"]
+    assert "it would take about" in reasons["streamed"]
+    assert "structured" not in reasons
+
+
+def test_rapl_counts_packages_and_wraps(tmp_path):
+    for zone, energy in (
+        ("intel-rapl:0", 5),
+        ("intel-rapl:1", 7),
+        ("intel-rapl:0:0", 9),
+    ):
+        folder = tmp_path / zone
+        folder.mkdir()
+        (folder / "energy_uj").write_text(f"{energy}\n")
+        (folder / "max_energy_range_uj").write_text("99\n")
+    meter = cpu_meter(tmp_path)
+    with Joules(meter) as spent:
+        (tmp_path / "intel-rapl:0" / "energy_uj").write_text("3\n")  # past its end
+        (tmp_path / "intel-rapl:1" / "energy_uj").write_text("17\n")
+    assert spent.joules == pytest.approx(108e-6)
+
+
+def test_no_meter_says_why(tmp_path):
+    assert cpu_meter(tmp_path).name == f"none: {tmp_path} has no zone of RAPL"
+    (tmp_path / "intel-rapl:0").mkdir()
+    assert cpu_meter(tmp_path).name.startswith("none: RAPL cannot be read")
+    assert gpu_meter().name
+    with Joules(EnergyMeter("none", None)) as spent:
+        pass
+    assert spent.joules is None
+
+
+# -- the command --------------------------------------------------------------------
+
+
+def run_command(monkeypatch, *arguments):
+    from randkern.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["randkern", "reproduce", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def test_the_command_writes_and_prints(monkeypatch, tmp_path, capsys):
+    code = run_command(
+        *(monkeypatch, "projection-cost", "--quick", "--n-components", "50,100"),
+        *("--columns", 64, "--out", tmp_path / "out"),
+    )
+    assert code == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["arguments"]["n_components"] == [50, 100]
+    assert results["arguments"]["columns"] == 64
+    assert (tmp_path / "out" / "projection-cost.png").stat().st_size > 10_000
+    printed = capsys.readouterr().out
+    assert "structured" in printed
+    assert "published" in printed
+    assert "results.json" in printed
+
+
+def test_help_names_every_experiment(monkeypatch, capsys):
+    assert run_command(monkeypatch, "--help") == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in EXPERIMENTS)
+
+
+def test_help_of_an_experiment_has_its_options(monkeypatch, capsys):
+    assert run_command(monkeypatch, "optical-ridge", "--help") == 0
+    printed = capsys.readouterr().out
+    for option in (
+        "--data-dir",
+        "--quick",
+        "--max-components",
+        "--exact-rows",
+        "--out",
+    ):
+        assert option in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "unknown experiment 'nothing'; expected one of optical-ridge"),
+        (["optical-ridge", "--exact-rows", "-3"], "exact_rows must be 0 or more"),
+        (["optical-ridge", "--n-components", "ten"], "positive whole numbers"),
+        (["transfer-learning"], "give --data-dir, or --quick"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+    assert run_command(monkeypatch, *arguments, "--out", tmp_path) == 2
+    printed = capsys.readouterr().err
+    assert re.match(r"randkern: error: .*\n\Z", printed)
+    assert message in printed
