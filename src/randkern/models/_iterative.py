@@ -38,6 +38,8 @@ __all__ = [
 # Predictions at the training rows differ by at most this share of the targets'
 # standard deviation from the solution's.
 _DUAL_TOL = 1e-2
+# Labels coded as ±1 are told apart before that.
+_DUAL_TOL_OF_LABELS = 5e-2
 # Eigenpairs of the preconditioner: an iteration makes tiles of the kernel again.
 _DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
@@ -235,6 +237,9 @@ def solve_exact(
             "(n_components=None) set tol."
         )
     n, k = rows.n_rows, rows.n_targets
+    if solver.tol is None:
+        solver = copy.copy(solver)
+        solver.tol = _DUAL_TOL if problem.settled is None else _DUAL_TOL_OF_LABELS
     solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
     survey = rows.survey()
     unit = survey.weight_unit
@@ -273,15 +278,13 @@ def solve_exact(
 def _dual_solver(
     solver: PCG, n: int, n_targets: int, itemsize: int, limit: int
 ) -> tuple[PCG, int]:
-    """Return a solver with its defaults filled in, and the memory that it takes."""
-    solver = copy.copy(solver)
-    if solver.tol is None:
-        solver.tol = _DUAL_TOL
+    """Return a solver with a rank that fits, and the memory that it takes."""
 
     def n_bytes(rank: int) -> tuple[int, int]:
         return kernel_operator_bytes(n, n_targets, itemsize, rank)
 
     if solver.rank is None:
+        solver = copy.copy(solver)
         # As many eigenpairs as half the memory allows.
         ranks = range(min(n // 20, _DUAL_RANK), solver.chosen_rank(n), -100)
         fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
