@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from .._extras import import_extra
+
 __all__ = ["EnergyMeter", "Joules", "cpu_meter", "gpu_meter"]
 
 _POWERCAP = Path("/sys/class/powercap")
@@ -111,7 +113,7 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
 def gpu_meter(index: int = 0) -> EnergyMeter:
     """Return NVML's counter of a GPU's energy, if there is one."""
     try:
-        import pynvml
+        pynvml = import_extra("pynvml", "the energy of a GPU", "gpu")
     except ImportError:
         return EnergyMeter("none: pynvml is not installed", None)
     try:

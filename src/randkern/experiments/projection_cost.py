@@ -333,8 +333,8 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"energy of the GPU: {results['energy']['gpu']}"
     reasons: dict[tuple[str, str], list[int]] = {}
     for note in results["skipped"]:
-        key = (note["method"], note["reason"])
-        reasons.setdefault(key, []).append(note["n_components"])
+        same = (note["method"], note["reason"])
+        reasons.setdefault(same, []).append(note["n_components"])
     for (method, reason), sizes in reasons.items():
         listed = ", ".join(f"{size:,}" for size in sizes)
         yield f"skipped {method}, D = {listed}: {reason}"

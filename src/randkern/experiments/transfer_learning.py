@@ -281,9 +281,7 @@ class _Methods:
         train: tuple[Any, Any],
         tests: Any,
     ) -> None:
-        # The search had fewer rows: the penalty grows with their number.
-        growth = len(self.X) / len(self.kept)
-        alpha = relative_alpha * scale * growth
+        alpha = relative_alpha * scale
         model = randkern.KernelRidgeClassifier(
             kernel,
             alpha=alpha,

@@ -1,0 +1,101 @@
+"""Features of a layer of a PyTorch module, streamed to disk."""
+
+import numpy as np
+import pytest
+
+from randkern.experiments.extraction import (
+    _CHANNEL_MEAN,
+    _CHANNEL_STD,
+    PAPER_LAYERS,
+    extract_features,
+    load_network,
+)
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, stride=2),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.LazyLinear(5),
+    )
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((10, 9, 9, 3), dtype=np.float32)
+
+
+def test_features_are_the_outputs_of_the_layer(network, images, tmp_path):
+    pixels = (images - np.array(_CHANNEL_MEAN)) / np.array(_CHANNEL_STD)
+    batch = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32))
+    with torch.no_grad():
+        expected = network[:2](batch).numpy().reshape(10, -1)
+    calls = []
+    found = extract_features(
+        *(network, "1", images, tmp_path / "f.npy"),
+        batch_size=4,
+        progress=lambda *call: calls.append(call),
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert calls == [(4, 10), (8, 10), (10, 10)]
+    assert [path.name for path in tmp_path.iterdir()] == ["f.npy"]
+
+
+def test_images_are_brought_to_the_size(network, images, tmp_path):
+    found = extract_features(network, "0", images, tmp_path / "f.npy", image_size=17)
+    assert found.shape == (10, 4 * 8 * 8)
+
+
+def test_hooks_are_removed(network, images, tmp_path):
+    extract_features(network, "1", images, tmp_path / "f.npy")
+    assert not network[1]._forward_hooks
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        ("9", (2, 9, 9, 3), "has no layer '9'; it has 0, 1, 2, 3"),
+        ("", (2, 9, 9, 3), "has no layer ''"),
+        ("1", (2, 9, 9), r"images must have shape \(n, height, width, 3\)"),
+        ("1", (0, 9, 9, 3), r"images must have shape"),
+    ],
+)
+def test_bad_input_is_named(layer, shape, message, network, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        extract_features(network, layer, np.zeros(shape), tmp_path / "f.npy")
+
+
+def test_layers_that_are_not_used_are_named(images, tmp_path):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = torch.nn.Flatten(), torch.nn.Flatten()
+
+        def forward(self, x):
+            return self.used(x)
+
+    with pytest.raises(ValueError, match="does not use its layer 'unused'"):
+        extract_features(Two(), "unused", images, tmp_path / "f.npy")
+
+
+@pytest.mark.parametrize("paper", PAPER_LAYERS, ids=lambda p: p.architecture + p.layer)
+def test_layers_of_the_table_have_its_dimensions(paper, tmp_path):
+    pytest.importorskip("torchvision")
+    from randkern.experiments.published import published_rows
+
+    dimension = next(
+        row["dimension"]
+        for row in published_rows("cifar10-transfer-learning")
+        if (row["architecture"], row["layer"]) == (paper.architecture, paper.layer)
+    )
+    module = load_network(paper.network, pretrained=False)
+    images = np.zeros((1, 32, 32, 3), dtype=np.float32)
+    found = extract_features(
+        *(module, paper.module, images, tmp_path / "f.npy"), image_size=paper.image_size
+    )
+    assert found.shape == (1, dimension)
