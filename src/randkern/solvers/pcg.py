@@ -171,7 +171,7 @@ class PCG(BaseEstimator):
         standard deviation. Classifiers stop by ``Loss.settled`` instead.
     max_iter : int
     rank : int or None
-        Number of eigenpairs in the preconditioner; None: a twentieth of the
+        Number of eigenpairs in the preconditioner; None: a 32nd of the
         size of A, at most 600. 0 uses none.
     validation_fraction : float or None
         Share of the rows that a model holds out to stop by: when their error has
@@ -230,7 +230,7 @@ class PCG(BaseEstimator):
 
     def chosen_rank(self, size: int) -> int:
         """Return the rank of the preconditioner for a matrix of this size."""
-        rank = size // 20 if self.rank is None else self.rank
+        rank = size // 32 if self.rank is None else self.rank
         return min(rank, size, _MOST_RANK if self.rank is None else size)
 
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:

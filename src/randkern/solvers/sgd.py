@@ -131,7 +131,7 @@ class SGD(BaseEstimator):
         None: where larger batches no longer allow longer steps, from 256 to 4,096;
         with few rows fewer, so that an epoch takes 32 steps.
     rank : int or None
-        Number of eigenpairs in the preconditioner; None: a twentieth of the number of
+        Number of eigenpairs in the preconditioner; None: a 32nd of the number of
         features, at most 600. 0 uses none.
     callback : callable, optional
         Called with a :class:`Progress` after every epoch; its residual is not a
