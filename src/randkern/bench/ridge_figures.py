@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _ALIGNED = {-7: "right", 0: "center", 7: "left", 8: "left"}
 _AXIS_LABELS = {"n_components": "features D", "n": "training rows n"}
 _SLOPE_COLOUR = "0.55"
 _GUIDE = "guide"
+_LEAST_SPAN = 2.0
 
 
 def plot_ridge(results: Mapping[str, Any]) -> Figure:
@@ -59,6 +61,7 @@ def plot_ridge(results: Mapping[str, Any]) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0.1, y=0.12)
+    _widen(axes)
     _few_ticks(axes)
     axes.set_xlabel("seconds: features of the training rows, and fit")
     axes.set_ylabel("test error")
@@ -244,6 +247,13 @@ def _draw_contender(
             color=colour,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
+
+
+def _widen(axes: Axes) -> None:
+    """Let errors span a factor at least, so that equal ones look alike."""
+    low, high = axes.get_ylim()
+    missing = math.sqrt(max(1.0, _LEAST_SPAN * low / high))
+    axes.set_ylim(low / missing, high * missing)
 
 
 def _few_ticks(axes: Axes) -> None:
