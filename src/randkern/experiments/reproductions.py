@@ -128,6 +128,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "optical_convergence",
         "Error and tails of optical features by degree (Ohana et al., appendix C).",
     ),
+    "compositional-accuracy": Experiment(
+        "compositional_accuracy",
+        "Gram matrices of compositional features against D (Daniely et al., Fig. 3).",
+    ),
+    "compositional-structure": Experiment(
+        "compositional_structure",
+        "Ridge on linear, shallow and deep skeletons (Daniely et al., Theorem 5).",
+    ),
 }
 
 

@@ -1,0 +1,272 @@
+"""Experiments on compositional kernels: their data, measures, records and command."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern.datasets import Dataset
+from randkern.experiments import (
+    circle_images,
+    compositional_accuracy,
+    compositional_structure,
+)
+from randkern.experiments.reproductions import EXPERIMENTS
+
+COMMON = {
+    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
+    *("records", "published", "notes", "seconds"),
+}
+OWN = {
+    "compositional-accuracy": {"medians", "gains", "slopes", "complexity"},
+    "compositional-structure": {"skipped", "lengthscales", "order", "growth_slopes"},
+}
+RECORDS = {
+    "compositional-accuracy": {
+        *("kernel", "method", "n_components", "seed", "mean_error", "rms_error"),
+        *("max_error", "correlation", "seconds"),
+    },
+    "compositional-structure": {
+        *("measure", "data", "curve", "n_components", "n_train", "seed", "alpha"),
+        *("validation_error", "test_error", "fit_seconds", "predict_seconds"),
+        "outcome",
+    },
+}
+SMALL = {
+    "compositional-accuracy": {"n_components": (64, 256), "gain_seeds": 4},
+    "compositional-structure": {"n_components": (40, 120), "n": 240, "exact_rows": 100},
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The results of a small run of an experiment, run once."""
+    found = {}
+
+    def run(name):
+        if name not in found:
+            module = EXPERIMENTS[name].load()
+            found[name] = module.run(module.Options(quick=True, **SMALL[name]))
+        return found[name]
+
+    return run
+
+
+# -- results ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_results_have_their_documented_keys(name, small):
+    results = small(name)
+    assert set(results) == COMMON | OWN[name]
+    assert all(set(r) >= RECORDS[name] for r in results["records"])
+    assert json.dumps(results, allow_nan=False)
+    assert results["dataset"]["name"] == "digits"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_tables_and_figures_are_of_the_results(name, small):
+    module, results = EXPERIMENTS[name].load(), small(name)
+    for table in module.tables(results):
+        assert table.rows
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    assert len(module.figure(results).axes) == 3
+
+
+def test_command_writes_its_results(monkeypatch, tmp_path, capsys):
+    from randkern.cli import main
+
+    arguments = ["--quick", "--n-components", "50,100", "--gain-seeds", "3"]
+    given = ["randkern", "reproduce", "compositional-accuracy", *arguments]
+    given += ["--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", given)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["arguments"]["n_components"] == [50, 100]
+    assert (tmp_path / "compositional-accuracy.png").stat().st_size > 10_000
+    assert "paired by seed" in capsys.readouterr().out
+
+
+# -- images -------------------------------------------------------------------------
+
+
+def fake_images(name, **_):
+    """Images of 32 × 32 whose pixels tell where they are."""
+    rows, columns = np.mgrid[:32, :32] / 255
+    image = np.stack([rows, columns, 0 * rows], axis=2).reshape(1, -1)
+    X = np.repeat(image, 8, axis=0).astype(np.float32)
+    y = np.arange(8) % 2
+    return Dataset(name, X, y, X, y, image_shape=(32, 32, 3))
+
+
+def test_large_images_are_cropped_to_their_centre(monkeypatch):
+    monkeypatch.setattr(circle_images, "load_dataset", fake_images)
+    images = circle_images.load_circle_images("cifar10", None, n_train=3, n_test=2)
+    assert images.shape == (24, 24, 3)
+    assert (len(images.X_train), len(images.X_test)) == (3, 2)
+    first = images.X_train[0].reshape(24, 24, 3)[0, 0]
+    expected = np.pi / 2 * (2 * np.array([4, 4, 0]) / 255 - 1)
+    np.testing.assert_allclose(first, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "depth"),
+    [
+        ("linear", (8, 8, 1), 1),
+        ("shallow", (24, 24, 3), 1),
+        ("deep", (8, 8, 1), 3),
+        ("deep", (24, 24, 3), 3),
+        ("deep", (28, 28, 1), 3),
+    ],
+)
+def test_skeletons_read_every_pixel(name, shape, depth):
+    skeleton = circle_images.build_skeleton(name, shape)
+    assert skeleton.n_features == np.prod(shape)
+    assert skeleton.depth == depth
+
+
+def test_tables_are_no_images():
+    with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
+        circle_images.load_circle_images("iris", None, n_train=10)
+
+
+def test_a_directory_without_images_is_named(tmp_path):
+    with pytest.raises(ValueError, match="none of the folders cifar10, mnist"):
+        circle_images.available_images(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    assert circle_images.available_images(tmp_path) == ("mnist",)
+
+
+# -- compositional-accuracy ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_the_shallow_kernel_is_gaussian_in_the_embedded_points(scale):
+    X = np.random.default_rng(0).uniform(-1.5, 1.5, (6, 64)).astype(np.float32)
+    shallow = compositional_accuracy._problems(X, (8, 8, 1), scale)[0]
+    embedded = compositional_accuracy.embed(X.astype(np.float64))
+    gaussian = rk.Gaussian(shallow.lengthscale)(embedded)
+    np.testing.assert_allclose(shallow.exact, gaussian, rtol=1e-10)
+
+
+def test_errors_are_those_off_the_diagonal():
+    exact = np.array([[1.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 1.0]])
+    Z = np.sqrt(2) * np.eye(3)  # a Gram matrix of 0 off the diagonal, 2 on it
+    errors = compositional_accuracy._errors(Z, exact)
+    assert errors["mean_error"] == pytest.approx(0.8 / 3)
+    assert errors["rms_error"] == pytest.approx(np.sqrt(0.1))
+    assert errors["max_error"] == pytest.approx(0.5)
+    assert errors["correlation"] == 0.0
+    factor = np.linalg.cholesky(exact)
+    assert compositional_accuracy._errors(factor, exact)["correlation"] > 0.999
+
+
+def test_ratios_are_paired_by_seed():
+    without = {seed: 10.0**seed for seed in range(5)}
+    ratio = compositional_accuracy._paired_ratio(
+        {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}, without
+    )
+    assert ratio["seeds"] == 5
+    assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
+    assert ratio["ratio"] == pytest.approx(0.5)
+
+
+def test_more_features_err_less(small):
+    medians = small("compositional-accuracy")["medians"]
+    for kernel, method in {(m["kernel"], m["method"]) for m in medians}:
+        errors = {
+            m["n_components"]: m["mean_error"]
+            for m in medians
+            if (m["kernel"], m["method"]) == (kernel, method)
+        }
+        assert errors[256] < errors[64]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"images": 2}, "images must be 3 or more, got 2"),
+        ({"gain_seeds": 1}, "gain_seeds must be 3 or more, got 1"),
+        ({"scale": -1.0}, "scale must be positive, got -1.0"),
+        ({"scale": float("nan")}, "scale must be positive"),
+        ({"n_components": (0,)}, "n_components must be a positive integer"),
+    ],
+)
+def test_bad_options_of_accuracy(options, message):
+    with pytest.raises(ValueError, match=message):
+        compositional_accuracy.run(compositional_accuracy.Options(**options))
+
+
+# -- compositional-structure --------------------------------------------------------
+
+
+def test_every_part_is_measured(small):
+    records = small("compositional-structure")["records"]
+    parts = {(r["measure"], r["curve"], r["n_components"]) for r in records}
+    for curve in compositional_structure.CURVES:
+        assert {("features", curve, 40), ("features", curve, 120)} <= parts
+    for curve in compositional_structure.EXACT:
+        assert {("subset", curve, 120), ("subset", curve, None)} <= parts
+    growth = [r for r in records if r["measure"] == "growth"]
+    assert {r["n_components"] / r["n_train"] for r in growth} == {0.5}
+    assert all(0 <= r["test_error"] < 0.5 for r in records if r["n_train"] == 240)
+
+
+def test_features_come_near_their_exact_kernel(small):
+    """At D = 120 and n = 100 digits; chance is 0.9."""
+    errors = {
+        (r["curve"], r["n_components"]): r["test_error"]
+        for r in small("compositional-structure")["records"]
+        if r["measure"] == "subset"
+    }
+    for curve in compositional_structure.EXACT:
+        assert errors[curve, None] < 0.3
+        assert abs(errors[curve, 120] - errors[curve, None]) < 0.25
+
+
+def test_order_is_by_error_at_the_largest_common_size():
+    def record(curve, size, error):
+        return {
+            "measure": "features",
+            "curve": curve,
+            "n_components": size,
+            "test_error": error,
+        }
+
+    errors = {"gaussian": 0.3, "linear": 0.4, "shallow": 0.2, "deep": 0.1}
+    records = [record(curve, 100, error) for curve, error in errors.items()]
+    records += [record("deep", 1000, 0.9), record("gaussian", 1000, 0.05)]
+    order = compositional_structure._order(records)
+    assert order == ["deep", "shallow", "gaussian", "linear"]
+    assert compositional_structure._order(records[:3]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, [300, 1000, 3000, 10_000]),
+        ({"max_components": 50_000}, [300, 1000, 3000, 10_000, 30_000, 50_000]),
+        ({"max_components": 5}, [5]),
+        ({"n_components": (50, 20, 50)}, [20, 50]),
+    ],
+)
+def test_numbers_of_features(options, sizes):
+    options = compositional_structure.Options(**options)
+    assert compositional_structure._sizes(options) == sizes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exact_rows": -1}, "must be 0 or more, got -1 and 0.5"),
+        ({"features_per_row": -0.5}, "must be 0 or more"),
+        ({"n": 0}, "n must be a positive integer"),
+    ],
+)
+def test_bad_options_of_structure(options, message):
+    with pytest.raises(ValueError, match=message):
+        compositional_structure.run(compositional_structure.Options(**options))
