@@ -22,7 +22,7 @@ import numpy as np
 from ..experiments.measure import Measurement
 from .ridge_contenders import RidgeContender
 
-__all__ = ["ARRAYS", "StreamedTask", "fit_arrays", "fit_stream"]
+__all__ = ["ARRAYS", "StreamedTask", "ask_process", "fit_arrays", "fit_stream"]
 
 # The arrays that `fit_arrays` looks for, NAME.npy.
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
@@ -100,9 +100,30 @@ def fit_stream(contender: RidgeContender, task: StreamedTask) -> dict[str, Any]:
 
 
 def _run(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Start the process, watch its memory, and read its answer."""
+    return ask_process(__name__, request)
+
+
+def ask_process(module: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a module in a new process, watch its memory, and read its answer.
+
+    Parameters
+    ----------
+    module : str
+        Takes the request as its argument and writes an answer, both JSON.
+    request : mapping
+
+    Returns
+    -------
+    measured : dict
+        The answer, ``process_seconds`` and ``peak_anonymous_bytes``.
+
+    Raises
+    ------
+    ValueError
+        If the answer has ``error``, or the process did not end well.
+    """
     start = time.perf_counter()
-    command = [sys.executable, "-m", __name__, json.dumps(request)]
+    command = [sys.executable, "-m", module, json.dumps(request)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

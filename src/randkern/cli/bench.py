@@ -1,12 +1,13 @@
 """``randkern bench NAME``: time and accuracy of features, beside peers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..bench.contenders import FAMILIES
+from .bench_gp_tables import gp_notes, gp_table
 from .bench_ridge_tables import ridge_tables, scaling_notes, scaling_tables
 from .bench_tables import (
     accuracy_tables,
@@ -116,7 +117,7 @@ def features_command(
                     progress=progress,
                 )
         written = _write(results, out, _feature_figures(results))
-    _print([*features_tables(results), *sweep_tables(results)], results, written)
+    _print([*features_tables(results), *sweep_tables(results)], notes(results), written)
 
 
 @application.command("accuracy")
@@ -187,7 +188,7 @@ def accuracy_command(
             )
         results["arguments"]["data"] = data
         written = _write(results, out, _accuracy_figures(results))
-    _print([*accuracy_tables(results), *cost_table(results)], results, written)
+    _print([*accuracy_tables(results), *cost_table(results)], notes(results), written)
 
 
 @application.command("ridge")
@@ -323,7 +324,52 @@ def ridge_command(
                 )
         written = _write(results, out, _ridge_figures(results))
     tables = [*ridge_tables(results), *scaling_tables(results)]
-    _print(tables, results, written)
+    _print(tables, [*notes(results), *scaling_notes(results)], written)
+
+
+@application.command("gp")
+def gp_command(
+    n: Annotated[int, typer.Option("--n", help="Generated training rows.")] = 100_000,
+    n_components: Annotated[
+        int, typer.Option(help="Features, or inducing points.")
+    ] = 256,
+    exact_rows: Annotated[
+        int, typer.Option(help="Training rows of exact processes at most.")
+    ] = 1000,
+    steps: Annotated[int, typer.Option(help="Of Adam, for RFFKernel.")] = 50,
+    epochs: Annotated[int, typer.Option(help="Of SVGP.")] = 10,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Of features, exact, scikit-learn, rff, svgp; default: all."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and figures.")
+    ] = Path("randkern-bench/gp"),
+) -> None:
+    """Error, predictive density and seconds of Gaussian processes, beside GPyTorch.
+
+    On scikit-learn's diabetes and on generated rows: randkern's features and exact
+    process, scikit-learn's, and GPyTorch's RFFKernel and SVGP where it is installed.
+    """
+    with user_messages():
+        from ..bench import gaussian_process
+        from ..bench.gp_figures import plot_gaussian_processes
+
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = gaussian_process.run(
+                n,
+                n_components=n_components,
+                exact_rows=exact_rows,
+                steps=steps,
+                epochs=epochs,
+                methods=parse_names(methods),
+                seed=seed,
+                progress=progress,
+            )
+        written = _write(results, out, {"gp.png": plot_gaussian_processes(results)})
+    _print([gp_table(results)], gp_notes(results), written)
 
 
 def parse_names(text: str | None) -> list[str] | None:
@@ -411,11 +457,11 @@ def _write(
     return written + [save_figure(fig, out / name) for name, fig in figures.items()]
 
 
-def _print(tables: list[Any], results: Mapping[str, Any], written: list[Path]) -> None:
-    """Print tables, what was skipped, and the files."""
+def _print(tables: list[Any], lines: Iterable[str], written: list[Path]) -> None:
+    """Print tables, notes such as what was skipped, and the files."""
     console = output()
     for table in tables:
         console.print(table)
-    for note in [*notes(results), *scaling_notes(results)]:
+    for note in lines:
         console.print(note, soft_wrap=True)
     console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)

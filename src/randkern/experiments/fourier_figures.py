@@ -161,7 +161,7 @@ def _plot_against_rows(
         points = sorted((r["n_train"], r[key]) for r in own if r["method"] == method)
         peer = method == "SVC"
         slope = exponents.get(method)
-        label = "scikit-learn's SVC" if peer else f"{method}, features"
+        label = "scikit-learn's SVC" if peer else f"{_KERNELS[method][0]}, features"
         if key == "seconds" and slope is not None:
             label += f": $n^{{{slope:.2f}}}$"
         axes.plot(

@@ -121,7 +121,7 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
     repeats = check_count("repeats", options.repeats)
     sizes = sorted(options.n_components or _default_sizes(options))
     if options.quick:
-        size, repeats = min(size, 300), min(repeats, 4)
+        size, repeats = min(size, 300), min(repeats, 10)
     task = _draw_task(options)
     results = begin_results("kitchen-sinks-gp", options)
     exact = task.posterior(None)
@@ -270,9 +270,8 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     for convention, exponents in results["exponents"].items():
         if exponents["mean"] is not None:
             yield (
-                f"factor {convention}: the error of the mean falls as "
-                f"D^{exponents['mean']:.3f}, of the standard deviation as "
-                f"D^{exponents['sd']:.3f} (from D = {_ASYMPTOTIC} on)"
+                f"factor {convention}: errors fall as D^{exponents['mean']:.3f} (mean) "
+                f"and D^{exponents['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
             )
     yield f"all in {results['seconds']:.0f} s"
 

@@ -136,6 +136,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "compositional_structure",
         "Ridge on linear, shallow and deep skeletons (Daniely et al., Theorem 5).",
     ),
+    "kitchen-sinks-gp": Experiment(
+        "kitchen_sinks_gp",
+        "Gaussian processes on features, in two conventions (Bonilla, Fig. 1).",
+    ),
+    "fourier-svm": Experiment(
+        "fourier_svm",
+        "Hard and soft margins on both feature maps, and their cost (Póczos).",
+    ),
 }
 
 

@@ -1,0 +1,288 @@
+"""Gaussian processes and support vector machines beside what was published of them."""
+
+import json
+import sys
+from itertools import product
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern.bench import gaussian_process
+from randkern.bench.gp_figures import plot_gaussian_processes
+from randkern.cli.bench_gp_tables import gp_notes, gp_table
+from randkern.experiments import fourier_svm, kitchen_sinks_gp
+
+COMMON = {
+    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
+    *("records", "published", "notes", "seconds"),
+}
+MEASURES = {
+    "rows": {
+        *("measure", "dataset", "method", "n_train", "n_components", "accuracy"),
+        *("seconds", "predict_seconds"),
+    },
+    "soft": {
+        *("measure", "dataset", "kernel", "fourier", "n_train", "n_components"),
+        *("seed", "accuracy", "seconds", "predict_seconds"),
+    },
+    "hard": {
+        *("measure", "dataset", "kernel", "fourier", "n_train", "n_components"),
+        *("margin", "gap", "least", "support", "accuracy", "seconds"),
+        "predict_seconds",
+    },
+    "certificate": {
+        *("measure", "dataset", "kernel", "fourier", "n_train", "n_components"),
+        *("error", "least", "sum", "support", "residual"),
+    },
+}
+BENCH_RECORD = {
+    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
+    *("coverage", "seconds", "warm_up_seconds", "process_seconds"),
+    *("peak_memory_bytes", "peak_anonymous_bytes"),
+}
+
+
+@pytest.fixture(scope="module")
+def processes():
+    return kitchen_sinks_gp.run(kitchen_sinks_gp.Options(quick=True))
+
+
+@pytest.fixture(scope="module")
+def machines():
+    return fourier_svm.run(fourier_svm.Options(quick=True))
+
+
+def of(results, measure):
+    return [r for r in results["records"] if r["measure"] == measure]
+
+
+# -- kitchen-sinks-gp ---------------------------------------------------------------
+
+
+def test_processes_have_their_documented_keys(processes):
+    own = {"curves", "n_components", "exponents", "conventions", "difference"}
+    assert set(processes) == COMMON | own
+    keys = {"convention", "n_components", "seed", "mean_error", "sd_error", "seconds"}
+    assert all(set(r) == keys for r in processes["records"])
+    assert json.loads(json.dumps(processes, allow_nan=False)) == processes
+
+
+def test_the_conventions_give_the_same_features(processes):
+    assert processes["difference"]["features"] < 1e-10
+    assert processes["difference"]["posterior"] < 1e-6
+    for law in processes["conventions"].values():
+        # 150 frequencies: the standard error of their deviation is 1/√300.
+        assert abs(law["found"] / law["expected"] - 1) < 5 / np.sqrt(300)
+
+
+def test_the_traditional_convention_is_that_of_the_notes(processes):
+    """Eq. 9 with w ~ N(0, (2πℓ)⁻²), written out, is the plan's own features."""
+    options = kitchen_sinks_gp.Options()
+    task = kitchen_sinks_gp._draw_task(options)
+    features = task.features(20, "2*pi", seed=3)
+    small = features.transform(np.full((1, 1), 2 * np.pi * 1e-4))[0]
+    w = np.arctan2(small[1::2], small[::2]) / (2 * np.pi * 1e-4)
+    phases = 2 * np.pi * w * task.X
+    Z = features.transform(2 * np.pi * task.X)
+    np.testing.assert_allclose(Z[:, ::2], np.cos(phases) / np.sqrt(10), atol=1e-7)
+    np.testing.assert_allclose(Z[:, 1::2], np.sin(phases) / np.sqrt(10), atol=1e-7)
+
+
+def test_errors_fall_with_the_number_of_features(processes):
+    """A tenfold D makes errors 3.2 times smaller; two are seen with 10 draws."""
+    for convention, key in product(kitchen_sinks_gp.CONVENTIONS, ("mean", "sd")):
+        few, many = (
+            kitchen_sinks_gp._root_mean_square(
+                processes["records"], convention, size, f"{key}_error"
+            )
+            for size in (30, 300)
+        )
+        assert many < few / 2
+        assert processes["exponents"][convention][key] < 0
+
+
+def test_exact_curves_are_those_of_the_dense_formula(processes):
+    task = kitchen_sinks_gp._draw_task(kitchen_sinks_gp.Options())
+    kernel = rk.Gaussian(task.lengthscale)
+    K = kernel(task.X) + task.noise * np.eye(len(task.X))
+    cross = kernel(task.grid, task.X)
+    variance = 1 - np.sum(cross * np.linalg.solve(K, cross.T).T, axis=1)
+    exact = processes["curves"]["exact"]
+    np.testing.assert_allclose(
+        exact["mean"], cross @ np.linalg.solve(K, task.y), atol=1e-8
+    )
+    np.testing.assert_allclose(exact["sd"], np.sqrt(variance), atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["lengthscale", "noise"])
+def test_numbers_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name} must be a positive number, got 0"):
+        kitchen_sinks_gp.run(kitchen_sinks_gp.Options(**{name: 0.0}))
+
+
+# -- fourier-svm --------------------------------------------------------------------
+
+
+def test_machines_have_their_documented_keys(machines):
+    assert set(machines) == COMMON | {"exponents", "skipped"}
+    for measure, keys in MEASURES.items():
+        found = of(machines, measure)
+        assert found and all(set(r) == keys for r in found), measure
+    assert json.loads(json.dumps(machines, allow_nan=False)) == machines
+
+
+def test_hard_margins_are_solved(machines):
+    records = of(machines, "hard")
+    assert {(r["kernel"], r["fourier"]) for r in records} == {
+        (kernel, fourier)
+        for kernel in fourier_svm.KERNELS
+        for fourier in ("pair", "offset", None)
+    }
+    for record in records:
+        assert record["gap"] < 1e-6
+        assert record["least"] > 1 - 1e-5
+        assert record["margin"] > 0
+
+
+def test_certificates_prove_what_they_say(machines):
+    for record in of(machines, "certificate"):
+        assert record["error"] == "NotSeparableError"
+        assert record["least"] >= 0
+        assert record["sum"] == pytest.approx(1)
+        assert record["residual"] < 1e-5
+
+
+def test_both_maps_and_svc_learn(machines):
+    assert {r["method"] for r in of(machines, "rows")} == {"SVC", *fourier_svm.KERNELS}
+    assert all(r["accuracy"] > 0.55 for r in of(machines, "rows"))
+    exact = [r for r in of(machines, "soft") if r["n_components"] is None]
+    assert len(exact) == len(fourier_svm.KERNELS)
+
+
+def test_a_pair_is_the_same_made_first_or_in_the_model():
+    X, y = fourier_svm._generate(200, seed=0)
+    X = X.astype(np.float64)
+    own = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "pair", 3).fit(X, y)
+    Z = rk.RandomFeatures(rk.Gaussian(2.0), 60, random_state=3).fit_transform(X)
+    linear = rk.KernelSVC(rk.Linear(), 1.0, 60, random_state=3).fit(Z, y)
+    np.testing.assert_allclose(
+        own.decision_function(X), linear.decision_function(Z), atol=1e-6
+    )
+
+
+def test_offset_features_solve_the_primal_of_the_slides():
+    """The objective of version 2 of the map is least: LinearSVC finds no less."""
+    from sklearn.svm import LinearSVC
+
+    X, y = fourier_svm._generate(200, seed=1)
+    X = X.astype(np.float64)
+    model = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "offset", 0)
+    Z = model.fit(X, y)[0].transform(X)
+    peer = LinearSVC(
+        loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6, random_state=0
+    ).fit(Z, y)
+
+    def objective(decision, w):
+        return np.maximum(0, 1 - (2 * y - 1) * decision).sum() + w @ w / 2
+
+    expected = objective(peer.decision_function(Z), peer.coef_[0])
+    margin = model[-1].margin_[0]
+    found = np.maximum(0, 1 - (2 * y - 1) * model.decision_function(X)).sum()
+    assert found + 0.5 / margin**2 == pytest.approx(expected, rel=1e-4)
+
+
+def test_rows_of_svc_may_be_limited():
+    options = fourier_svm.Options(quick=True, rows=(100, 200), peer_rows=100)
+    results = fourier_svm.run(options)
+    assert [s["n_train"] for s in results["skipped"]] == [200]
+    assert any("skipped SVC" in note for note in results["notes"])
+
+
+# -- bench gp -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The results of a run whose fits are all in this process, which is quicker."""
+
+    def ask(module, request):
+        assert module == gaussian_process.__name__
+        measured = gaussian_process._answer(json.loads(json.dumps(request)))
+        return measured | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
+
+    methods = ("features", "exact", "scikit-learn", "rff")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian_process, "ask_process", ask)
+        return gaussian_process.run(
+            200, n_components=40, exact_rows=80, steps=5, methods=methods
+        )
+
+
+def test_a_fit_has_a_process_of_its_own():
+    task = gaussian_process._friedman(100, seed=0)
+    request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
+    measured = gaussian_process._measure(task["arrays"], request)
+    assert measured["process_seconds"] > measured["seconds"]
+    assert 0 <= measured["coverage"] <= 1
+
+
+def test_benchmark_has_its_documented_keys(bench):
+    assert set(bench) == {
+        *("command", "arguments", "versions", "machine"),
+        *("datasets", "records", "skipped"),
+    }
+    assert all(set(record) == BENCH_RECORD for record in bench["records"])
+    assert {"torch", "gpytorch"} <= set(bench["versions"])
+    assert json.loads(json.dumps(bench, allow_nan=False)) == bench
+
+
+def test_benchmark_scores_are_plausible(bench):
+    for record in bench["records"]:
+        assert 0.2 < record["rmse"] < 1.3
+        assert -1 < record["nlpd"] < 3
+        assert record["peak_memory_bytes"] > 10**7
+    exact = [r for r in bench["records"] if r["method"] in ("exact", "scikit-learn")]
+    assert len(exact) == 4
+    assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
+
+
+def test_both_exact_processes_learn_the_same(bench):
+    """From the same start, one maximum of the likelihood: at most a step apart."""
+    for name in ("diabetes", "friedman"):
+        scores = {r["method"]: r for r in bench["records"] if r["dataset"] == name}
+        own, peer = scores["exact"], scores["scikit-learn"]
+        assert own["rmse"] == pytest.approx(peer["rmse"], abs=0.02)
+        assert own["nlpd"] == pytest.approx(peer["nlpd"], abs=0.05)
+
+
+def test_missing_gpytorch_is_named(bench):
+    if bench["versions"]["gpytorch"] is not None:
+        assert {r["method"] for r in bench["records"]} >= {"rff"}
+        return
+    assert {s["method"] for s in bench["skipped"]} == {"rff"}
+    assert all("pip install gpytorch" in note for note in gp_notes(bench)[1:])
+
+
+def test_benchmark_prints_and_draws(bench):
+    table = gp_table(bench)
+    assert table.row_count == len(bench["records"])
+    assert len(plot_gaussian_processes(bench).axes) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--n-components", "0"], "n_components must be"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+    from randkern.cli import main
+
+    command = ["randkern", "bench", "gp", *arguments, "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
