@@ -45,8 +45,8 @@ class KernelSetting:
         Examples
         --------
         >>> from randkern.experiments.optical_settings import KernelSetting
-        >>> KernelSetting("optical:2", 16.0, 1e4, "").build()
-        Optical(bias=16.0, degree=2.0)
+        >>> KernelSetting("optical:4", 16.0, 1e10, "").build()
+        Optical(bias=16.0, degree=4)
         """
         return parse_kernel(self.kernel).build(self.value)
 
