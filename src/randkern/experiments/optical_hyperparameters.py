@@ -201,7 +201,7 @@ def tables(results: Mapping[str, Any]) -> list[TextTable]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return the grids as heatmaps, the published one below each.
 
-    Lengthscales and biases for which most of the published solves failed are left
+    Lengthscales and biases for which a third of the published solves failed are left
     out.
     """
     from ..plots import plot_tune
@@ -227,9 +227,9 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def _mostly_solved(records: Sequence[Mapping[str, Any]], kernel: str) -> set[float]:
-    """Return the lengthscales or biases with at least half of the largest grid."""
+    """Return the lengthscales or biases with two thirds of the largest grid."""
     own = [
         r["hyperparameters"][_opens(kernel)] for r in records if r["kernel"] == kernel
     ]
     counts = {value: own.count(value) for value in set(own)}
-    return {v for v, count in counts.items() if 2 * count >= max(counts.values())}
+    return {v for v, count in counts.items() if 3 * count >= 2 * max(counts.values())}
