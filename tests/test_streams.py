@@ -518,3 +518,20 @@ def test_names_of_parquet_columns(tmp_path, rng):
     np.testing.assert_allclose(model.predict(rows), model.predict(table))
     with pytest.raises(ValueError, match="names"):
         model.predict(table.rename(columns={"c": "d"}))
+
+
+def test_scores_of_a_buffer_that_is_filled_anew(rng):
+    X = rng.normal(size=(60, 3))
+    y = np.sin(X[:, 0])
+
+    def blocks():
+        rows, targets, weights = np.empty((20, 3)), np.empty(20), np.empty(20)
+        for start in range(0, 60, 20):
+            part = slice(start, start + 20)
+            rows[:], targets[:], weights[:] = X[part], y[part], 1.0 + start
+            yield rows, targets, weights
+
+    model = rk.KernelRidgeRegressor(n_components=20, random_state=0).fit(X, y)
+    weight = np.repeat([1.0, 21.0, 41.0], 20)
+    expected = model.score(X, y, sample_weight=weight)
+    assert model.score(rk.RowBlocks(blocks)) == pytest.approx(expected)

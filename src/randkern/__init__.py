@@ -50,7 +50,7 @@ _PUBLIC: dict[str, str] = {
         ".sizing",
     ),
 }
-_MODULES = ("datasets", "exceptions", "kernels", "optics", "solvers")
+_MODULES = ("datasets", "exceptions", "kernels", "optics", "skeletons", "solvers")
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -117,8 +118,9 @@ def predicted_in_blocks(
     for number, block in enumerate(X):
         if block.y is None:
             raise ValueError(f"block {number} has no y to compare predictions with.")
-        targets.append(np.asarray(block.y))
-        weights.append(block.sample_weight)
+        # Copies: the stream may fill the same memory with its next block.
+        targets.append(np.array(block.y))
+        weights.append(copy.copy(block.sample_weight))
     predictions = model.predict(X)
     weight = None if weights[0] is None else np.concatenate(weights)
     return np.concatenate(targets), predictions, weight

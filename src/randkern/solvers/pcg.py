@@ -22,7 +22,7 @@ from randkern.solvers._solution import Outcome, Solution
 __all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
 
 _LEAST_GAIN = 1e-5
-_MOST_RANK = 600
+_LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # The decrease of the loss is taken for a geometric series, of the largest ratio seen
@@ -172,7 +172,7 @@ class PCG(BaseEstimator):
     max_iter : int
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
-        size of A, at most 600. 0 uses none.
+        size of A, from 64 (or a quarter of it) to 600. 0 uses none.
     validation_fraction : float or None
         Share of the rows that a model holds out to stop by: when their error has
         not fallen for `patience` iterations, the best weights so far are taken.
@@ -230,8 +230,9 @@ class PCG(BaseEstimator):
 
     def chosen_rank(self, size: int) -> int:
         """Return the rank of the preconditioner for a matrix of this size."""
-        rank = size // 32 if self.rank is None else self.rank
-        return min(rank, size, _MOST_RANK if self.rank is None else size)
+        if self.rank is not None:
+            return min(self.rank, size)
+        return min(max(size // 32, min(size // 4, _LEAST_RANK)), _MOST_RANK)
 
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:
         """Build the preconditioner."""

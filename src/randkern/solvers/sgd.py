@@ -89,8 +89,8 @@ class SGDState:
     def step(self, batch: Batch) -> None:
         """Take one step along the preconditioned gradient of a batch.
 
-        The largest stable step for batches of m rows is m/(β + (m − 1)λ), λ being the
-        largest eigenvalue of the preconditioned matrix a row and β the largest
+        The largest stable step for batches of m rows is m/(β + (m − 1)λ + mα), λ being
+        the largest eigenvalue of the preconditioned matrix a row and β the largest
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
         gradient, loss = batch.gradient(self.W)
@@ -100,7 +100,7 @@ class SGDState:
             if self.preconditioner is not None:
                 direction = self.preconditioner.apply(direction)
             m = max(batch.weight, 1.0)
-            length = m / (self.peak + (m - 1) * self.tail + penalty)
+            length = m / (self.peak + (m - 1) * self.tail + m * penalty)
             self.W = self.W - _SAFETY * length * direction
         self.loss = self.loss + loss
         self.batch += 1
@@ -305,7 +305,7 @@ class SGD(BaseEstimator):
         if len(state.losses) < 2:
             return None
         before, now = state.losses[-2:]
-        if before - now <= self.tol * before:
+        if abs(before - now) <= self.tol * before:
             return Outcome.LOSS_CONVERGED
         return None
 
