@@ -22,7 +22,7 @@ from randkern.solvers._solution import Outcome, Solution
 __all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
 
 _LEAST_GAIN = 1e-5
-_LEAST_RANK, _MOST_RANK = 64, 600
+_LEAST_RANK, _MOST_RANK = 16, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # The decrease of the loss is taken for a geometric series, of the largest ratio seen
@@ -172,7 +172,7 @@ class PCG(BaseEstimator):
     max_iter : int
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
-        size of A, from 64 (or a quarter of it) to 600. 0 uses none.
+        size of A, from 16 (or a quarter of it) to 600. 0 uses none.
     validation_fraction : float or None
         Share of the rows that a model holds out to stop by: when their error has
         not fallen for `patience` iterations, the best weights so far are taken.

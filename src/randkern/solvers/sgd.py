@@ -132,7 +132,7 @@ class SGD(BaseEstimator):
         with few rows fewer, so that an epoch takes 32 steps.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the number of
-        features, at most 600. 0 uses none.
+        features, from 16 (or a quarter of it) to 600. 0 uses none.
     callback : callable, optional
         Called with a :class:`Progress` after every epoch; its residual is not a
         number. Returning True stops.
