@@ -7,7 +7,7 @@ the features of Rahimi and Recht (2007), dense and structured.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
@@ -371,33 +371,32 @@ def tables(results: Mapping[str, Any]) -> list[TextTable]:
     sizes = sorted({m["n_components"] for m in medians})
     described = results["dataset"]
     of = f"{described['n_images']} images of {described['name']}"
+    shown = {
+        "mean |error| of the Gram matrix, medians": lambda m: f"{m['mean_error']:.5f}",
+        "ms to draw and evaluate": lambda m: f"{1000 * m['seconds']:,.0f}",
+    }
     return [
-        *(_error_table(found, kernel, sizes, of) for kernel in KERNELS),
+        *(
+            _by_size(found, kernel, sizes, f"{kernel} kernel, {of}: {what}", cell)
+            for kernel, (what, cell) in product(KERNELS, shown.items())
+        ),
         _measure_table(found, max(sizes)),
         _gain_table(results["gains"]),
     ]
 
 
-def _error_table(
+def _by_size(
     found: Mapping[_Key, Mapping[str, Any]],
     kernel: str,
     sizes: Sequence[int],
-    of: str,
+    title: str,
+    cell: Callable[[Mapping[str, Any]], str],
 ) -> TextTable:
     methods = [m for m in METHODS if any((kernel, m, size) in found for size in sizes)]
-    table = TextTable(
-        f"{kernel} kernel, {of}: mean |error| of the Gram matrix (ms to draw and "
-        "evaluate), medians",
-        ("D", *methods),
-    )
+    table = TextTable(title, ("D", *methods))
     for size in sizes:
-        cells = []
-        for method in methods:
-            m = found.get((kernel, method, size))
-            cell = ""
-            if m is not None:
-                cell = f"{m['mean_error']:.5f} ({1000 * m['seconds']:,.0f})"
-            cells.append(cell)
+        medians = (found.get((kernel, method, size)) for method in methods)
+        cells = ("" if m is None else cell(m) for m in medians)
         table.rows.append((f"{size:,}", *cells))
     return table
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .optical_figures import logarithmic
+from .optical_figures import logarithmic, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def plot_accuracy(results: Mapping[str, Any]) -> "Figure":
                     lw=1.5,
                     ms=4.5,
                 )
-        logarithmic(axes, "x", sizes)
+        logarithmic(axes, "x", spaced(sizes, 4))
         logarithmic(axes, "y")
         axes.set_title(title, fontsize=11)
         axes.set_xlabel("number of features D")
@@ -170,8 +170,8 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
             axes.set_ylabel("test error (%)")
         cost.set_ylabel("ns an entry of the feature matrix")
         sizes = sorted({r["n_components"] for r in features})
-        logarithmic(against_d, "x", sizes)
-        logarithmic(cost, "x", sizes)
+        logarithmic(against_d, "x", spaced(sizes, 5))
+        logarithmic(cost, "x", spaced(sizes, 5))
         logarithmic(cost, "y")
         growing = sorted({r["n_train"] for r in own if r["measure"] == "growth"})
         if growing:
