@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, check_weights, validate_rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
@@ -40,8 +41,8 @@ def fit_plan(
     `options` are those of :func:`randkern.kernels.draw.draw_plan`.
     """
     terms = kernel.terms()
-    if sample_weight is not None and np.any(sample_weight == 0):
-        kept = np.flatnonzero(sample_weight)
+    if sample_weight is not None and (sample_weight == 0).any():
+        kept = ops_of(X).flatnonzero(sample_weight)
         X, sample_weight = X[kept], sample_weight[kept]
     diagonals = mean_diagonals(terms, X, sample_weight)
     return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
@@ -175,6 +176,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         float32 rows give float32 features, all others float64. A Dask array or
         dataframe gives a Dask array, of which each partition is made on its worker.
+        A PyTorch tensor gives a tensor on its device, under
+        ``sklearn.config_context(array_api_dispatch=True)``.
         """
         check_is_fitted(self)
         if is_dask(X):
@@ -184,7 +187,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         X = validate_rows(self, X, reset=False)
         Z = evaluate(self.plan_, X)
         # A row whose features overflow does so in nearly every column.
-        if not np.all(np.isfinite(Z[:, :_CHECKED_COLUMNS])):
+        if not ops_of(Z).is_finite(Z[:, :_CHECKED_COLUMNS]):
             raise ValueError(
                 f"features overflow {Z.dtype}: rows of X are too large for "
                 f"{self.kernel_}; scale the input down, or use float64."

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import gamma
 
 from randkern._random import Stream
 from randkern._validation import Rows
-from randkern.backend import cpu
 from randkern.backend.counter import random_matrix
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.projections import InputMap, Projection
 from randkern.projections._base import TILE_DRAWS, TILE_ROWS
@@ -63,30 +62,10 @@ class Factor:
         """
         if self.role != "modulus":
             return X, self.inputs, None
-        with np.errstate(over="ignore"):
-            squares = (
-                np.asarray(X.multiply(X).sum(axis=1)).ravel()
-                if sp.issparse(X)
-                else np.einsum("ij,ij->i", X, X)
-            )
-        bound = 2.0 ** (np.finfo(X.dtype).maxexp // 2)
-        extreme = (squares > bound) | (squares < 1 / bound)
-        if not extreme.any():
+        bounded = ops_of(X).bounded_amplitudes(X, self.inputs.apply, self.power)
+        if bounded is None:
             return X, self.inputs, None
-        block = self.inputs.apply(X)
-        sizes = abs(block[extreme]).max(axis=1)
-        sizes = sizes.toarray().ravel() if sp.issparse(sizes) else sizes
-        exponents = np.zeros(len(squares), dtype=int)
-        exponents[extreme] = np.frexp(sizes)[1]
-        # In two steps: the power of two of a subnormal row is out of range.
-        for part in (-exponents // 2, -exponents - (-exponents // 2)):
-            factors = np.ldexp(np.ones(len(part)), part).astype(X.dtype)
-            if sp.issparse(block):
-                block = sp.diags_array(factors) @ block
-            else:
-                block = block * factors[:, None]
-        with np.errstate(over="ignore"):
-            undo = np.exp2(exponents * self.power)
+        block, undo = bounded
         return block, InputMap(self.inputs.width), undo
 
 
@@ -152,8 +131,8 @@ def evaluate(
     Parameters
     ----------
     plan : Plan
-    X : float ndarray or CSR matrix, shape (n, d)
-        Checked rows. The features have their dtype.
+    X : float ndarray, CSR matrix or tensor, shape (n, d)
+        Checked rows. The features have their dtype, and lie on their device.
     columns : slice
         Which columns, of step one.
     out : ndarray of shape (n, number of columns), optional
@@ -168,7 +147,7 @@ def evaluate(
         raise ValueError(f"columns must be a slice of step 1, got {columns}.")
     shape = (X.shape[0], max(0, last - first))
     if out is None:
-        out = np.empty(shape, dtype=X.dtype)
+        out = ops_of(X).empty(shape, X)
     elif out.shape != shape or out.dtype != X.dtype:
         raise ValueError(
             f"out must have shape {shape} and dtype {X.dtype}, got {out.shape} and "
@@ -219,7 +198,7 @@ def _evaluate_pairs(
     if low % 2 or high % 2:
         # A range that splits a pair goes through a copy with whole pairs.
         whole = (low - low % 2, high + high % 2)
-        copy = np.empty((X.shape[0], whole[1] - whole[0]), dtype=out.dtype)
+        copy = ops_of(X).empty((X.shape[0], whole[1] - whole[0]), out)
         _evaluate_pairs(group, X, *whole, copy)
         out[:] = copy[:, low - whole[0] : high - whole[0]]
         return
@@ -230,14 +209,19 @@ def _evaluate_pairs(
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
         target = out[rows, 2 * draws.start : 2 * draws.stop]
-        cpu.cos_sin_pairs(phase, group.weight, target, amplitude)
+        ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
 
 
 def _evaluate_offset(
     group: Group, X: Rows, start: int, stop: int, out: np.ndarray
 ) -> None:
     """Write draws of the form weight·A(x)·cos(p(x) + b)."""
-    offsets = group.draw_offsets(start, stop, out.dtype)
+    ops = ops_of(X)
+    offsets = ops.constant(
+        *(group, ("offsets", start, stop), out),
+        lambda: group.draw_offsets(start, stop, np.float64),
+    )
+    offsets = ops.asarray(offsets, out)
     if _is_one_phase(group):
         (factor,) = group.factors
         factor.projection.cosines(
@@ -245,13 +229,14 @@ def _evaluate_offset(
         )
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
-        cpu.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
+        ops.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
 
 
 def _evaluate_draws(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
     """Write columns that are one draw each."""
+    ops = ops_of(X)
     if group.output == "offset":
         _evaluate_offset(group, X, low, high, out)
         return
@@ -263,20 +248,20 @@ def _evaluate_draws(
         )
         if undo is not None:
             with np.errstate(over="ignore"):
-                out *= undo[:, None].astype(out.dtype)
+                out *= ops.asarray(undo, out)[:, None]
     else:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
-            np.multiply(amplitude, group.weight, out=out[rows, draws])
+            ops.multiply(amplitude, group.weight, out[rows, draws])
     if group.output == "centered":
         for rows in row_blocks(X.shape[0], TILE_ROWS):
             mean = group.weight * _mean_amplitude(group, X[rows])
-            out[rows] -= mean[:, None].astype(out.dtype)
+            out[rows] -= ops.asarray(mean, out)[:, None]
 
 
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
     """Return E[A(x)] over draws, a vector over the rows of X in float64."""
     factors = [factor.mean_amplitude(X) for factor in group.factors]
-    return math.prod(factors) * np.ones(X.shape[0])
+    return math.prod(factors) * ops_of(X).ones(X.shape[0], X)
 
 
 def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
@@ -284,6 +269,7 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
 
     Phase or amplitude is None where no factor makes one.
     """
+    ops = ops_of(X)
     for rows in row_blocks(X.shape[0], TILE_ROWS):
         safe = [factor.safe(X[rows]) for factor in group.factors]
         inputs = [inputs.apply(block) for block, inputs, _ in safe]
@@ -299,14 +285,12 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                     term, angle = term
                     phase = angle if phase is None else phase + angle
                 if factor.role == "phase":
-                    term = np.asarray(term, dtype=X.dtype)
+                    term = ops.asarray(term, X)
                     phase = term if phase is None else phase + term
                     continue
                 if factor.role == "modulus":
-                    real, imag = term
-                    cpu.modulus_power(real, imag, factor.power, 1.0, real)
-                    term = real
+                    term = ops.modulus_in_place(*term, factor.power)
                     if undo is not None:
-                        term *= undo[:, None].astype(term.dtype)
+                        term = term * ops.asarray(undo, term)[:, None]
                 amplitude = term if amplitude is None else amplitude * term
             yield rows, draws, phase, amplitude

@@ -20,6 +20,7 @@ from randkern._validation import (
     check_weights,
     column_names,
 )
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.projections import InputMap, Law
 
@@ -38,7 +39,7 @@ class Term:
 
     def diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal of this term in float64."""
-        out = np.full(X.shape[0], self.weight)
+        out = self.weight * ops_of(X).ones(X.shape[0], X)
         for leaf in self.leaves:
             out *= leaf._diag(X)
         return out
@@ -46,8 +47,9 @@ class Term:
 
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
-    largest = float(diagonal.max(initial=0.0))
-    if not largest <= float(np.finfo(dtype).max):
+    ops = ops_of(diagonal)
+    largest = ops.largest(diagonal)
+    if not largest <= ops.largest_value(dtype):
         raise ValueError(
             f"k(x, x) reaches {largest:.3g}, beyond {dtype}; scale the input down "
             "(for instance with sklearn.preprocessing.StandardScaler or "
@@ -98,7 +100,7 @@ class Kernel(BaseEstimator):
         kernel = self._bind(column_names(X))
         X, _, encoder = check_kernel_rows(X)
         kernel._check(X.shape[1], encoder)
-        return kernel._diag(X).astype(X.dtype, copy=False)
+        return ops_of(X).asarray(kernel._diag(X), X)
 
     def resolve(
         self, X: Any, sample_weight: Any = None, random_state: Any = None
@@ -202,8 +204,8 @@ class Kernel(BaseEstimator):
         encoder: TableEncoder | None = None,
     ) -> Kernel:
         """Return the resolved kernel for checked rows."""
-        if sample_weight is not None and np.any(sample_weight == 0):
-            kept = np.flatnonzero(sample_weight)
+        if sample_weight is not None and (sample_weight == 0).any():
+            kept = ops_of(X).flatnonzero(sample_weight)
             X, sample_weight = X[kept], sample_weight[kept]
         resolved = clone(self._bind(names))
         for index, leaf in enumerate(resolved.leaves()):
@@ -352,16 +354,18 @@ class Leaf(Kernel):
         X = self._select(X)
         same = Y is None
         Y = X if same else self._select(Y)
-        out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
-        dtype = np.dtype(np.float64) if precise else X.dtype
+        ops = ops_of(X)
+        out = ops.empty((X.shape[0], Y.shape[0]), X)
         for rows in row_blocks(X.shape[0], TILE):
-            X_tile = X[rows].astype(dtype, copy=False)
+            X_tile = ops.as_float64(X[rows]) if precise else X[rows]
             for columns in row_blocks(Y.shape[0], TILE):
                 if same and columns.start < rows.start:
                     out[rows, columns] = out[columns, rows].T
                     continue
                 diagonal = same and rows == columns
-                Y_tile = X_tile if diagonal else Y[columns].astype(dtype, copy=False)
+                Y_tile = X_tile
+                if not diagonal:
+                    Y_tile = ops.as_float64(Y[columns]) if precise else Y[columns]
                 out[rows, columns] = self._tile(X_tile, Y_tile, diagonal)
         return out
 

@@ -21,9 +21,10 @@ from scipy.special import gamma, kv
 from sklearn.base import clone
 
 from randkern._validation import Rows, densify
+from randkern.backend.distances import scaled_squared_distances
+from randkern.backend.matern import matern_correlation
 from randkern.blocks import row_blocks
 from randkern.kernels._base import Kernel
-from randkern.kernels._matern import matern_correlation
 from randkern.kernels.algebra import Product, Scaled, Sum
 from randkern.kernels.stationary import (
     Cauchy,
@@ -32,7 +33,6 @@ from randkern.kernels.stationary import (
     Matern,
     RationalQuadratic,
     Stationary,
-    _squared_distances,
 )
 from randkern.plan import Factor, Group, Plan, evaluate
 
@@ -186,7 +186,7 @@ def _lengthscale_gradient(
         for square in squares:
             weight = weight / (1 + square)
         return np.array([np.sum(weight * square / (1 + square)) for square in squares])
-    squared = _squared_distances(X, Y, 1.0, False)
+    squared = scaled_squared_distances(X, Y, 1.0, False)
     weight = M * _slope(kernel, squared.copy())
     if not np.ndim(kernel.lengthscale):
         return np.array([np.sum(weight * squared)])

@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.exceptions import UnresolvedKernelError
 
@@ -60,12 +61,13 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
     that no scale overflows or vanishes.
     """
     n, d = X.shape
+    ops = ops_of(X)
     values = X.data if sp.issparse(X) else X
-    largest = float(max(-values.min(), values.max(), 0.0)) if values.size else 0.0
+    largest = max(ops.largest(values), ops.largest(-values))
     if largest == 0.0 or _is_constant(X, values):
         return 0.0
-    weight = np.ones(n) if sample_weight is None else sample_weight
-    total = weight.sum() * d
+    weight = ops.ones(n, X) if sample_weight is None else sample_weight
+    total = float(weight.sum()) * d
     mean = _weighted_sum(X, weight) / largest / total
     squares = 0.0
     for rows in row_blocks(n, _BLOCK):
@@ -75,21 +77,20 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
             block.data = (block.data / largest - mean) ** 2
             row_sums = np.asarray(block.sum(axis=1)).ravel() + zeros * mean**2
         else:
-            block = X[rows].astype(np.float64) / largest - mean
-            row_sums = np.einsum("ij,ij->i", block, block)
+            row_sums = ops.squared_norms(ops.as_float64(X[rows]) / largest - mean)
         squares += float(weight[rows] @ row_sums)
     return largest * float(np.sqrt(squares / total))
 
 
 def _is_constant(X: Rows, values: np.ndarray) -> bool:
-    has_zeros = sp.issparse(X) and values.size < X.shape[0] * X.shape[1]
+    has_zeros = sp.issparse(X) and len(values) < X.shape[0] * X.shape[1]
     return not has_zeros and bool(values.min() == values.max())
 
 
 def _weighted_sum(X: Rows, weight: np.ndarray) -> float:
     total = 0.0
     for rows in row_blocks(X.shape[0], _BLOCK):
-        sums = np.asarray(X[rows].astype(np.float64).sum(axis=1)).ravel()
+        sums = ops_of(X).row_sums(X[rows])
         total += float(weight[rows] @ sums)
     return total
 
@@ -105,13 +106,16 @@ def median_distance(
     A pair counts with the product of its rows' weights. Pairs of equal rows
     are left out; 1 if there are no others.
     """
+    ops = ops_of(X)
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
         chosen = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
         chosen.sort()
-        X = X[chosen]
+        X = ops.take(X, chosen)
         sample_weight = None if sample_weight is None else sample_weight[chosen]
-    dense = densify(X).astype(np.float64)
+    dense = ops.to_host(densify(X)).astype(np.float64)
+    if sample_weight is not None:
+        sample_weight = ops.to_host(sample_weight)
     # Shifted and divided by the largest entry, squares neither overflow nor vanish.
     dense -= dense[0].copy()
     largest = float(np.abs(dense).max(initial=0.0))

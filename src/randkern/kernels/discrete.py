@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels._base import Leaf
 from randkern.projections import InputMap, Law
@@ -52,14 +52,10 @@ class Linear(Leaf):
         return d / (d + 2) * (norms + 2 * self._gram(X, Y) ** 2)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        if sp.issparse(X):
-            X = X.astype(np.float64)
-            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return ops_of(X).squared_norms(X)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        products = X @ Y.T
-        return products.toarray() if sp.issparse(products) else products
+        return densify(X @ Y.T)
 
 
 class Categorical(Leaf):
@@ -100,7 +96,8 @@ class Categorical(Leaf):
     ) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))
-            self.categories = tuple(np.unique(column) for column in X.T)
+            unique = ops_of(X).unique
+            self.categories = tuple(unique(X[:, j]) for j in range(X.shape[1]))
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
@@ -159,11 +156,11 @@ class Categorical(Leaf):
         return total / len(self.sizes())
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        return np.ones(X.shape[0])
+        return ops_of(X).ones(X.shape[0], X)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         X, Y = densify(X), densify(Y)
-        total = np.zeros((X.shape[0], Y.shape[0]))
+        total = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
         for j in range(X.shape[1]):
             total += X[:, j, None] == Y[None, :, j]
         return total / X.shape[1]

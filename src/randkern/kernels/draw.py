@@ -11,6 +11,7 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern._validation import Rows, TableEncoder
+from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.discrete import Categorical, Linear
@@ -43,7 +44,7 @@ def mean_diagonals(
     diagonals = [term.diag(X) for term in terms]
     for diagonal in diagonals:
         check_finite_diagonal(diagonal, X.dtype)
-    return np.array([np.average(d, weights=sample_weight) for d in diagonals])
+    return np.array([ops_of(d).average(d, sample_weight) for d in diagonals])
 
 
 def resolve_kernel(

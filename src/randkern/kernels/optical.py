@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.special import binom, ellipe, gamma, hyp2f1
+from scipy.special import gamma
 
-from randkern._validation import Rows, check_positive
+from randkern._validation import Rows, check_positive, densify
+from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Leaf
 from randkern.projections import InputMap, Law
 
@@ -73,67 +73,25 @@ class Optical(Leaf):
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return Optical(2 * self.degree, self.bias, columns=self.columns)._gram(X, Y)
 
-    def _units(self, X: Rows) -> tuple[Rows, np.ndarray]:
-        """Return rows over their norms, and the norms, both with the bias entry.
-
-        Rows are first divided by their largest entry, so that no square leaves
-        the range of float64; a zero row stays zero.
-        """
-        if sp.issparse(X):
-            X = sp.csr_array(X, dtype=np.float64, copy=True)
-            largest = abs(X).max(axis=1).toarray().ravel()
-            largest[largest == 0] = 1.0
-            X.data /= np.repeat(largest, np.diff(X.indptr))
-            norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-        else:
-            largest = np.abs(X).max(axis=1, initial=0.0).astype(np.float64)
-            largest[largest == 0] = 1.0
-            X = X / largest[:, None]
-            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-        full = np.hypot(largest * norms, math.sqrt(self.bias))
-        share = largest / np.where(full > 0, full, 1.0)
-        share = np.where(full > 0, share, 0.0)
-        if sp.issparse(X):
-            X.data *= np.repeat(share, np.diff(X.indptr))
-            return X, full
-        X *= share[:, None]
-        return X, full
-
     def _diag_selected(self, X: Rows) -> np.ndarray:
         m = float(self.degree)
         with np.errstate(over="ignore"):
-            return self._units(X)[1] ** (2 * m) * gamma(1 + m)
+            return ops_of(X).unit_rows(X, self.bias)[1] ** (2 * m) * gamma(1 + m)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         m = float(self.degree)
-        X, x_norms = self._units(X)
-        Y, y_norms = (X, x_norms) if same else self._units(Y)
-        cosine = X @ Y.T
-        if sp.issparse(cosine):
-            cosine = cosine.toarray()
+        ops = ops_of(X)
+        X, x_norms = ops.unit_rows(X, self.bias)
+        Y, y_norms = (X, x_norms) if same else ops.unit_rows(Y, self.bias)
+        cosine = densify(X @ Y.T)
         if self.bias:
             root = math.sqrt(self.bias)
-            cosine += np.outer(root / x_norms, root / y_norms)
-        cosine = np.minimum(np.abs(cosine), 1.0, out=cosine)
+            cosine += (root / x_norms)[:, None] * (root / y_norms)
+        cosine = abs(cosine).clip(max=1.0)
         if same:
-            np.fill_diagonal(cosine, 1.0)
-        values = _angular(cosine, m)
+            ops.fill_diagonal(cosine, 1.0)
+        values = ops.optical_angles(cosine, m)
         with np.errstate(over="ignore"):
             values *= (x_norms**m)[:, None]
             values *= y_norms**m
         return values
-
-
-def _angular(cosine: np.ndarray, m: float) -> np.ndarray:
-    """Return Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
-    if m == 1.0:
-        # The complete elliptic integral E of parameter k² = 4c/(1 + c)².
-        return (1 + cosine) / 2 * ellipe(np.minimum(4 * cosine / (1 + cosine) ** 2, 1))
-    squared = cosine * cosine
-    if m % 2 == 0 and m <= 60:
-        s = int(m) // 2
-        coefficients = binom(s, np.arange(s + 1)) ** 2
-        return gamma(1 + s) ** 2 * np.polynomial.polynomial.polyval(
-            squared, coefficients
-        )
-    return gamma(1 + m / 2) ** 2 * hyp2f1(-m / 2, -m / 2, 1.0, squared)

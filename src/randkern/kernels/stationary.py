@@ -13,33 +13,20 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.spatial.distance import cdist
 
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
-from randkern.backend import cpu
-from randkern.backend.threads import run_over_ranges
-from randkern.blocks import row_blocks
+from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Leaf
 from randkern.kernels._lengthscale import (
     check_lengthscale,
     median_distance,
     standard_deviation,
 )
-from randkern.kernels._matern import matern_correlation
 from randkern.projections import InputMap, Law, Mixing
 
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
 
-
-# In so few columns differences cost no more than a matrix product.
-_FEW_COLUMNS = 16
-# ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
-_CANCELLED = 1e-3
-_PAIRS = 4096
-# Rows of a tile of which the temporary arrays of a profile stay in the cache.
-_PROFILE_ROWS = 32
 
 
 class Stationary(Leaf):
@@ -84,92 +71,32 @@ class Stationary(Leaf):
         return self._gram(2 * X, 2 * Y)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        return np.ones(X.shape[0])
+        return ops_of(X).ones(X.shape[0], X)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        scale = 1.0 / self._lengthscale(X.shape[1])
+        ops = ops_of(X)
+        scale = self._inverse_scale(X)
         if self.metric == "euclidean":
-            values = self._profiles(_squared_distances(X, Y, scale, same))
+            distances = ops.scaled_squared_distances(X, Y, scale, same)
         else:
-            X = densify(X) * scale
-            Y = densify(Y) * scale
-            values = self._profiles(self._coordinates(X, Y))
+            distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+            X, Y = densify(X) * scale, densify(Y) * scale
+            ops.manhattan_distances(X, Y, distances)
+        values = ops.map_rows(self._profile, distances)
         if same:
-            np.fill_diagonal(values, 1.0)
+            ops.fill_diagonal(values, 1.0)
         return values
 
-    def _coordinates(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return what the profile takes, where it is not a squared distance."""
-        out = np.empty((X.shape[0], Y.shape[0]))
-        cpu.manhattan_distances(X, Y, out)
-        return out
-
-    def _profiles(self, distances: np.ndarray) -> np.ndarray:
-        """Overwrite distances with the kernel, some rows at a time on each thread."""
-
-        def task(start: int, stop: int) -> None:
-            for rows in row_blocks(stop - start, _PROFILE_ROWS):
-                part = distances[start + rows.start : start + rows.stop]
-                part[:] = self._profile(part)
-
-        run_over_ranges(task, len(distances), distances.size)
-        return distances
+    def _inverse_scale(self, X: Rows) -> Any:
+        """Return 1/ℓ, a number or a vector on the device of X."""
+        scale = 1.0 / self._lengthscale(X.shape[1])
+        if isinstance(scale, float):
+            return scale
+        return ops_of(X).float64_like(scale, X)
 
     @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         """Return the kernel at squared (or L1) distances, which it may overwrite."""
-
-
-def _squared_distances(
-    X: Rows, Y: Rows, scale: float | np.ndarray, same: bool
-) -> np.ndarray:
-    """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
-
-    Dense rows are first shifted by the mean of Y, so that data far from the
-    origin does not cancel; where it still does, rows are subtracted instead.
-    """
-    if sp.issparse(X) or sp.issparse(Y):
-        X = X_centred = sp.csr_array(X).multiply(scale).tocsr()
-        Y = Y_centred = sp.csr_array(Y).multiply(scale).tocsr()
-        x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-        y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
-    else:
-        X = X * scale
-        Y = X if same else Y * scale
-        if X.shape[1] <= _FEW_COLUMNS:
-            return cdist(X, Y, "sqeuclidean")
-        center = Y.mean(axis=0)
-        X_centred = X - center
-        Y_centred = X_centred if same else Y - center
-        x_norms = np.einsum("ij,ij->i", X_centred, X_centred)
-        y_norms = np.einsum("ij,ij->i", Y_centred, Y_centred)
-    if not np.isfinite(max(x_norms.max(), y_norms.max())):
-        return cdist(densify(X), densify(Y), "sqeuclidean")
-    products = X_centred @ Y_centred.T
-    squared = products.toarray() if sp.issparse(products) else products
-    near = cpu.squared_distances(x_norms, y_norms, _CANCELLED, squared)
-    if not sp.issparse(X) and near.sum() > squared.size // 20:
-        return cdist(X, Y, "sqeuclidean").astype(squared.dtype, copy=False)
-    rows = np.flatnonzero(near)
-    bound = _CANCELLED * (x_norms[rows, None] + y_norms)
-    first, second = np.nonzero(squared[rows] <= bound)
-    _subtract(squared, X, Y, rows[first], second)
-    if same:
-        np.fill_diagonal(squared, 0.0)
-    return squared
-
-
-def _subtract(
-    squared: np.ndarray, X: Rows, Y: Rows, first: np.ndarray, second: np.ndarray
-) -> None:
-    """Take the squared distances of some pairs from differences of rows."""
-    for part in row_blocks(len(first), _PAIRS):
-        difference = X[first[part]] - Y[second[part]]
-        if sp.issparse(difference):
-            squares = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
-        else:
-            squares = np.einsum("ij,ij->i", difference, difference)
-        squared[first[part], second[part]] = squares
 
 
 class Gaussian(Stationary):
@@ -204,7 +131,7 @@ class Gaussian(Stationary):
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -0.5
-        return np.exp(distances, out=distances)
+        return ops_of(distances).exp_of(distances)
 
 
 class Laplacian(Stationary):
@@ -237,8 +164,8 @@ class Laplacian(Stationary):
         return Law("cauchy")
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
-        np.negative(distances, out=distances)
-        return np.exp(distances, out=distances)
+        distances *= -1.0
+        return ops_of(distances).exp_of(distances)
 
 
 class Cauchy(Stationary):
@@ -265,9 +192,9 @@ class Cauchy(Stationary):
         return Law("laplace")
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        scale = 1.0 / self._lengthscale(X.shape[1])
-        out = np.empty((X.shape[0], Y.shape[0]))
-        cpu.cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
+        scale = self._inverse_scale(X)
+        out = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
+        ops_of(X).cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
         return out
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
@@ -316,7 +243,7 @@ class Matern(Stationary):
         return Law("normal", Mixing("student", float(self.nu)))
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
-        return matern_correlation(distances, float(self.nu))
+        return ops_of(distances).matern_correlation(distances, float(self.nu))
 
 
 class RationalQuadratic(Stationary):
@@ -359,6 +286,7 @@ class RationalQuadratic(Stationary):
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= 0.5 / self.alpha
-        np.log1p(distances, out=distances)
+        ops = ops_of(distances)
+        distances = ops.log1p_of(distances)
         distances *= -self.alpha
-        return np.exp(distances, out=distances)
+        return ops.exp_of(distances)

@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from randkern._random import Stream
 from randkern._validation import Rows
-from randkern.backend import cpu
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 
 __all__ = ["InputMap", "Law", "Mixing", "Projection"]
@@ -101,41 +100,18 @@ class InputMap:
         """Return a block of rows, selected, scaled, and with the bias entry."""
         X = self.select(X)
         if self.categories is not None:
-            return self._codes(X)
-        dtype = X.dtype
-        scale = np.asarray(self.inverse_scale, dtype=dtype)
-        if sp.issparse(X):
-            X = X.multiply(scale).tocsr() if np.any(scale != 1) else X
-            if self.bias:
-                entries = np.full((X.shape[0], 1), self.bias, dtype=dtype)
-                X = sp.hstack([X, sp.csr_array(entries)], format="csr")
-            return X
-        if not self.bias:
-            return X * scale if np.any(scale != 1) else X
-        out = np.empty((X.shape[0], self.width), dtype=dtype)
-        np.multiply(X, scale, out=out[:, :-1])
-        out[:, -1] = self.bias
-        return out
+            return ops_of(X).codes(X, self.categories)
+        return ops_of(X).with_bias(X, self.inverse_scale_like(X), self.bias)
 
     def squared_norms(self, X: Rows) -> np.ndarray:
         """Return the squared norms of the rows of ``apply(X)`` in float64."""
-        X = self.apply(X)
-        if sp.issparse(X):
-            data = X.astype(np.float64)
-            return np.asarray(data.multiply(data).sum(axis=1)).ravel()
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return ops_of(X).squared_norms(self.apply(X))
 
-    def _codes(self, X: Rows) -> np.ndarray:
-        X = X.toarray() if sp.issparse(X) else X
-        codes = np.empty(X.shape, dtype=np.int64)
-        for j, values in enumerate(self.categories or ()):
-            # Compared in the narrower dtype: 0.1 in float32 is another number.
-            single = np.float32 in (values.dtype, X.dtype)
-            dtype = np.float32 if single else np.float64
-            column, values = X[:, j].astype(dtype), values.astype(dtype)
-            position = np.minimum(np.searchsorted(values, column), len(values) - 1)
-            codes[:, j] = np.where(values[position] == column, position, len(values))
-        return codes
+    def inverse_scale_like(self, X: Rows) -> Any:
+        """Return what the columns are multiplied by: a vector on the device of X."""
+        if isinstance(self.inverse_scale, float):
+            return self.inverse_scale
+        return ops_of(X).constant(self, "scale", X, lambda: self.inverse_scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +168,8 @@ class Projection(ABC):
         """Write weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved, to `out`."""
         for rows, draws, phase in self._tiles(X, inputs, start, stop):
             columns = slice(2 * draws.start, 2 * draws.stop)
-            phase = np.asarray(phase, dtype=out.dtype)
-            cpu.cos_sin_pairs(phase, weight, out[rows, columns])
+            phase = ops_of(X).asarray(phase, out)
+            ops_of(X).cos_sin_pairs(phase, weight, out[rows, columns])
 
     def cosines(
         self,
@@ -207,8 +183,8 @@ class Projection(ABC):
     ) -> None:
         """Write weight·cos(ωᵢ·x + bᵢ) to `out`."""
         for rows, draws, phase in self._tiles(X, inputs, start, stop):
-            phase = np.asarray(phase, dtype=out.dtype)
-            cpu.cosines(phase, offsets[draws], weight, out[rows, draws])
+            phase = ops_of(X).asarray(phase, out)
+            ops_of(X).cosines(phase, offsets[draws], weight, out[rows, draws])
 
     def modulus(
         self,
@@ -222,7 +198,7 @@ class Projection(ABC):
     ) -> None:
         """Write weight·|uᵢ·x|^power to `out` (complex laws)."""
         for rows, draws, (real, imag) in self._tiles(X, inputs, start, stop):
-            cpu.modulus_power(real, imag, power, weight, out[rows, draws])
+            ops_of(X).modulus_power(real, imag, power, weight, out[rows, draws])
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws counted from `start`, projected tile)."""
@@ -248,16 +224,20 @@ class Stored(Projection):
         parts = 2 if self.law.is_complex else 1
         return parts * self.n_draws * self.width * (32 + itemsize)
 
-    def matrices(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-        """Return what :meth:`draw` draws in `dtype`, kept from call to call."""
-        kept = self._cache.get(dtype.char)
+    def matrices(self, like: Any) -> tuple[np.ndarray, ...]:
+        """Return what :meth:`draw` draws, of the dtype and on the device of `like`.
+
+        It is kept from call to call.
+        """
+        ops = ops_of(like)
+        kept = self._cache.get(ops.key(like))
         if kept is None:
-            kept = tuple(part.astype(dtype, copy=False) for part in self.draw())
+            kept = tuple(ops.asarray(part, like) for part in self.draw())
             # One copy at a time is kept: a map is used with one dtype.
             self._cache.clear()
-            self._cache[dtype.char] = kept
+            self._cache[ops.key(like)] = kept
         return kept
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        tiles = [X @ part[start:stop].T for part in self.matrices(X.dtype)]
+        tiles = [X @ part[start:stop].T for part in self.matrices(X)]
         return tuple(tiles) if self.law.is_complex else tiles[0]

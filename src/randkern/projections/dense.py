@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from randkern._validation import Rows
-from randkern.backend.counter import random_matrix
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.projections._base import TILE_ROWS, InputMap, Stored
 
@@ -36,28 +36,34 @@ class Dense(Stored):
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.rows(0, self.n_draws)
 
-    def rows(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
-        """Return rows `start` to `stop` of the matrix, or their two parts."""
+    def rows(self, start: int, stop: int, like: Any = None) -> tuple[Any, ...]:
+        """Return rows `start` to `stop` of the matrix, or their two parts.
+
+        They are made where the array `like` lies.
+        """
         if self.law.is_complex:
             parts = tuple(
-                self._entries(part, start, stop) for part in ("real", "imaginary")
+                self._entries(part, start, stop, like) for part in ("real", "imaginary")
             )
             for part in parts:
-                part *= np.float32(math.sqrt(0.5))
+                part *= math.sqrt(0.5)
             return parts
-        matrix = self._entries("real", start, stop)
+        matrix = self._entries("real", start, stop, like)
+        ops = ops_of(like)
         if self.law.entries == "sphere":
-            norms = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
+            norms = ops.squared_norms(matrix)[:, None] ** 0.5
             return (math.sqrt(self.width) * (matrix / norms),)
         if self.law.mixing is not None:
-            return (matrix * self.mixing_factors[start:stop, None],)
+            factors = ops.constant(self, "mixing", like, lambda: self.mixing_factors)
+            return (matrix * factors[start:stop, None],)
         return (matrix,)
 
-    def _entries(self, part: str, start: int, stop: int) -> np.ndarray:
+    def _entries(self, part: str, start: int, stop: int, like: Any) -> Any:
         """Return standard entries in float32, the same whatever the range."""
         kind = "normal" if self.law.rotation_invariant else self.law.entries
         key = self.stream.child(part).key
-        return random_matrix(key, kind, start, stop, 0, self.width)
+        random_matrix = ops_of(like).random_matrix
+        return random_matrix(key, kind, start, stop, 0, self.width, like)
 
 
 class Streamed(Dense):
@@ -75,13 +81,12 @@ class Streamed(Dense):
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         parts = 2 if self.law.is_complex else 1
-        out = tuple(
-            np.empty((X.shape[0], stop - start), dtype=X.dtype) for _ in range(parts)
-        )
+        ops = ops_of(X)
+        out = tuple(ops.empty((X.shape[0], stop - start), X) for _ in range(parts))
         for draws in row_blocks(stop - start, self.tile_draws):
-            matrices = self.rows(start + draws.start, start + draws.stop)
+            matrices = self.rows(start + draws.start, start + draws.stop, X)
             for target, matrix in zip(out, matrices, strict=True):
-                target[:, draws] = X @ matrix.astype(X.dtype, copy=False).T
+                target[:, draws] = X @ ops.asarray(matrix, X).T
         return out if self.law.is_complex else out[0]
 
     def _tiles(
@@ -92,8 +97,8 @@ class Streamed(Dense):
         only = inputs.apply(X) if len(blocks) == 1 else None
         for draws in row_blocks(stop - start, self.tile_draws):
             matrices = tuple(
-                matrix.astype(X.dtype, copy=False)
-                for matrix in self.rows(start + draws.start, start + draws.stop)
+                ops_of(X).asarray(matrix, X)
+                for matrix in self.rows(start + draws.start, start + draws.stop, X)
             )
             for rows in blocks:
                 block = inputs.apply(X[rows]) if only is None else only

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from randkern._validation import Rows, densify
 from randkern.projections._base import Projection
 
@@ -22,4 +20,4 @@ class Identity(Projection):
     name = "identity"
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        return densify(X[:, start:stop]) * np.asarray(self.width**0.5, dtype=X.dtype)
+        return densify(X[:, start:stop]) * self.width**0.5

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.projections._base import Projection
 
 __all__ = ["Roots"]
@@ -26,6 +27,15 @@ class Roots(Projection):
     sizes: tuple[int, ...] = ()
 
     def project(self, X: Rows, start: int, stop: int) -> np.ndarray:
+        ops = ops_of(X)
+        column, omega, n = ops.constant(
+            self, ("draws", start, stop), X, lambda: self._draws(start, stop)
+        )
+        # ω·x mod n in integers keeps the roots of unity exact.
+        return (2 * np.pi / ops.as_float64(n)) * ((X[:, column] * omega) % n)
+
+    def _draws(self, start: int, stop: int) -> np.ndarray:
+        """Return the columns, frequencies and sizes of draws, a row each."""
         generator = self.stream.child("real").generator()
         sizes = np.asarray(self.sizes)
         # Two uniforms a draw, in this order, whatever range is asked for.
@@ -33,5 +43,4 @@ class Roots(Projection):
         column = (uniforms[:, 0] * len(sizes)).astype(np.int64)
         n = sizes[column]
         omega = 1 + (uniforms[:, 1] * n).astype(np.int64)
-        # ω·x mod n in integers keeps the roots of unity exact.
-        return (2 * np.pi / n) * ((X[:, column] * omega) % n)
+        return np.stack([column, omega, n])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from randkern._validation import Rows
-from randkern.backend import hadamard
+from randkern.backend.hadamard import block_size
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.projections._base import InputMap, Projection
 
@@ -35,7 +36,7 @@ class Structured(Projection):
     @property
     def block(self) -> int:
         """The padded size p: rows come in orthogonal blocks of this many."""
-        return hadamard.block_size(self.width)
+        return block_size(self.width)
 
     @cached_property
     def norms(self) -> np.ndarray:
@@ -52,24 +53,26 @@ class Structured(Projection):
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "norms"}
 
-    def _rows(self, start: int, stop: int) -> dict[str, Any]:
-        """Return what names rows `start` to `stop` to the compiled functions."""
+    def _rows(self, X: Rows, start: int, stop: int) -> dict[str, Any]:
+        """Return what names rows `start` to `stop` to the transforms of X."""
+        norms = ops_of(X).constant(self, "norms", X, lambda: self.norms)
         return {
             "key": self.stream.child("signs").key,
-            "norms": self.norms[start:stop],
+            "norms": norms[start:stop],
             "row_start": start,
             "row_stop": stop,
         }
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
+        ops = ops_of(X)
         shape = (X.shape[0], stop - start)
-        out = np.empty(shape, dtype=X.dtype)
+        out = ops.empty(shape, X)
         if not self.law.is_complex:
-            hadamard.project(X, out=out, **self._rows(start, stop))
+            ops.hadamard.project(X, out=out, **self._rows(X, start, stop))
             return out
-        imaginary = np.empty(shape, dtype=X.dtype)
-        hadamard.project_complex(
-            X, out_real=out, out_imag=imaginary, **self._rows(start, stop)
+        imaginary = ops.empty(shape, X)
+        ops.hadamard.project_complex(
+            X, out_real=out, out_imag=imaginary, **self._rows(X, start, stop)
         )
         return out, imaginary
 
@@ -83,7 +86,7 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            hadamard.pairs(block, weight=weight, out=out[rows], **named)
+            ops_of(X).hadamard.pairs(block, weight=weight, out=out[rows], **named)
 
     def cosines(
         self,
@@ -96,7 +99,7 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            hadamard.cosines(
+            ops_of(X).hadamard.cosines(
                 block, offsets=offsets, weight=weight, out=out[rows], **named
             )
 
@@ -111,14 +114,14 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            hadamard.modulus(block, power=power, weight=weight, out=out[rows], **named)
+            ops_of(X).hadamard.modulus(block, power=power, weight=weight, out=out[rows], **named)
 
     def _blocks(
         self, X: Rows, inputs: InputMap, start: int, stop: int
     ) -> Iterator[tuple[slice, Rows, dict[str, Any]]]:
         """Yield rows with the columns they read; all at once if that is free."""
-        named = self._rows(start, stop) | {
-            "inverse_scale": inputs.inverse_scale,
+        named = self._rows(X, start, stop) | {
+            "inverse_scale": inputs.inverse_scale_like(X),
             "bias": inputs.bias or None,
         }
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
