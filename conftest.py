@@ -3,6 +3,7 @@
 It sits at the root so that the examples in ``src/`` get it too.
 """
 
+import importlib.util
 import os
 
 # Before anything loads BLAS or Numba. The workers of pytest-xdist share the
@@ -13,11 +14,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(_name, "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tensors are tested where PyTorch is installed; SciPy reads this when it is imported.
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+if _HAS_TORCH:
+    os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
+# The examples of modules that import PyTorch at their top.
+collect_ignore_glob = (
+    [] if _HAS_TORCH else ["src/randkern/backend/torch_*.py", "src/randkern/torch.py"]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from randkern._tensors import is_tensor, tensor_floats
 
 __all__ = [
     "Rows",
@@ -29,11 +32,12 @@ __all__ = [
     "check_positive",
     "check_weights",
     "column_names",
+    "is_device_array",
     "validate_rows",
 ]
 
 FLOATS = (np.float64, np.float32)
-Rows = Any  # a 2-D float ndarray or a scipy.sparse CSR matrix
+Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
@@ -73,9 +77,9 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if sample_weight is None:
         return None
     weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        sample_weight, X, dtype=_floats_of(X)[0], ensure_non_negative=True
     )
-    if not np.any(weights):
+    if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
 
@@ -89,6 +93,35 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     return _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )
+
+
+def is_device_array(X: Any) -> bool:
+    """Tell whether `X` is a tensor that is computed on where it lies.
+
+    A tensor of the CPU is read as a NumPy array unless scikit-learn's dispatch is on.
+
+    Raises
+    ------
+    TypeError
+        For a tensor of another device, while dispatch is off.
+    """
+    if not is_tensor(X):
+        return False
+    if get_config()["array_api_dispatch"]:
+        return True
+    if X.device.type != "cpu":
+        raise TypeError(
+            f"got a tensor on {X.device}: to compute there, set the environment "
+            "variable SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and "
+            "call under sklearn.config_context(array_api_dispatch=True); or pass "
+            "tensor.cpu()."
+        )
+    return False
+
+
+def _floats_of(X: Any) -> tuple[Any, ...]:
+    """Return the dtypes of rows, those of tensors for a tensor."""
+    return tensor_floats() if is_device_array(X) else FLOATS
 
 
 def is_table(X: Any) -> bool:
@@ -248,6 +281,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             f"{type(estimator).__name__} was fitted on a dataframe with text "
             f"columns; expected a dataframe, got {type(X).__name__}."
         )
+    if is_device_array(X):
+        return validate_data(
+            estimator, X.detach(), reset=reset, dtype=list(_floats_of(X))
+        )
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
     )
@@ -276,18 +313,41 @@ def check_kernel_rows(
             # Categories that X lacks share a code that no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
+    if is_device_array(X):
+        return *_check_kernel_tensors(X, Y), None
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     X = check_array(X, order="C", input_name="X", **options)
     if Y is None:
         return X, None, encoder
     Y = check_array(Y, order="C", input_name="Y", **options)
+    _check_widths(X, Y)
+    dtype = np.result_type(X.dtype, Y.dtype)
+    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
+
+
+def _check_widths(X: Rows, Y: Rows) -> None:
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns but Y has {Y.shape[1]}: a kernel compares "
             "rows of the same width."
         )
-    dtype = np.result_type(X.dtype, Y.dtype)
-    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
+
+
+def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
+    """Return the arguments of a kernel as tensors of one dtype and device."""
+    options: dict[str, Any] = {"dtype": list(_floats_of(X))}
+    X = check_array(X.detach(), input_name="X", **options)
+    if Y is None:
+        return X, None
+    if not is_tensor(Y) or Y.device != X.device:
+        where = Y.device if is_tensor(Y) else type(Y).__name__
+        raise ValueError(
+            f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
+        )
+    Y = check_array(Y.detach(), input_name="Y", **options)
+    _check_widths(X, Y)
+    dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
+    return X.to(dtype), Y.to(dtype)
 
 
 def densify(X: Rows) -> np.ndarray:

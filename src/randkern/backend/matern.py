@@ -7,11 +7,11 @@ import math
 import numpy as np
 from scipy.special import gammaln, kve
 
-__all__ = ["matern_correlation"]
+__all__ = ["DEBYE_NU", "DEBYE_POLYNOMIALS", "matern_correlation"]
 
 # Above this ν the Bessel function is taken from Debye's expansion, whose first
 # omitted term is then below 1e-14.
-_DEBYE_NU = 200.0
+DEBYE_NU = 200.0
 
 
 def matern_correlation(squared: np.ndarray, nu: float) -> np.ndarray:
@@ -33,7 +33,7 @@ def matern_correlation(squared: np.ndarray, nu: float) -> np.ndarray:
 
 def _log_correlation(z: np.ndarray, nu: float) -> np.ndarray:
     """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)), 0 at z = 0."""
-    if nu >= _DEBYE_NU:
+    if nu >= DEBYE_NU:
         return _debye(z, nu)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         bessel = kve(nu, z)
@@ -69,7 +69,7 @@ def _debye(z: np.ndarray, nu: float) -> np.ndarray:
     root = np.hypot(1.0, s)
     t = 1.0 / root
     series = np.ones_like(z)
-    for k, polynomial in enumerate(_U, start=1):
+    for k, polynomial in enumerate(DEBYE_POLYNOMIALS, start=1):
         series += (
             (-1 / nu) ** k * t**k * np.polynomial.polynomial.polyval(t * t, polynomial)
         )
@@ -81,7 +81,7 @@ def _debye(z: np.ndarray, nu: float) -> np.ndarray:
     return exponent - 0.5 * np.log(root) + np.log(series)
 
 
-_U = (
+DEBYE_POLYNOMIALS = (
     np.array([3.0, -5.0]) / 24,
     np.array([81.0, -462.0, 385.0]) / 1152,
     np.array([30375.0, -369603.0, 765765.0, -425425.0]) / 414720,

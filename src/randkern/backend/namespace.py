@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-__all__ = ["is_tensor", "ops_of"]
+from randkern._tensors import is_tensor
 
-
-def is_tensor(array: Any) -> bool:
-    """Tell whether `array` is a PyTorch tensor (PyTorch is not imported for it)."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+__all__ = ["ops_of"]
 
 
 def ops_of(array: Any) -> Any:

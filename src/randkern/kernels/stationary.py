@@ -28,7 +28,6 @@ from randkern.projections import InputMap, Law, Mixing
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
 
 
-
 class Stationary(Leaf):
     """A kernel of (x − y)/ℓ with ℓ a number or one a column (ARD)."""
 

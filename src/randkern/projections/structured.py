@@ -114,7 +114,9 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.modulus(block, power=power, weight=weight, out=out[rows], **named)
+            ops_of(X).hadamard.modulus(
+                block, power=power, weight=weight, out=out[rows], **named
+            )
 
     def _blocks(
         self, X: Rows, inputs: InputMap, start: int, stop: int

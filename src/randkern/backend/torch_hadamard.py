@@ -1,0 +1,194 @@
+"""Structured projections of tensors: :mod:`randkern.backend.hadamard` on a device.
+
+Blocks R·H S₃ H S₂ H S₁ with the same signs and norms. H is applied as products with
+Hadamard matrices of order at most 64, one a run of bits of the index: additions with
+signs, so that their rounding is that of a fast transform. Signs are made anew on the
+device; nothing is copied to it.
+"""
+
+import math
+from functools import lru_cache
+
+import torch
+
+from randkern.backend import torch_random
+from randkern.backend.torch_trig import cos_sin_pairs, modulus_power
+from randkern.backend.torch_trig import cosines as write_cosines
+
+__all__ = ["cosines", "modulus", "pairs", "project", "project_complex", "transform"]
+
+_LEAST_BLOCK = 64
+_FACTOR_BITS = 6
+# Entries of a tile of transformed rows, by the kind of device.
+_TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
+
+
+@lru_cache(maxsize=16)
+def _hadamard_matrix(bits, dtype, device):
+    H = torch.ones((1, 1), dtype=dtype, device=device)
+    for _ in range(bits):
+        H = torch.cat([torch.cat([H, H], 1), torch.cat([H, -H], 1)])
+    return H
+
+
+def transform(X):
+    """Return rows transformed by the Sylvester-Hadamard matrix, not normalised.
+
+    Parameters
+    ----------
+    X : tensor of shape (..., p), p a power of two
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend.torch_hadamard import transform
+    >>> transform(torch.tensor([[1.0, 2.0]]))
+    tensor([[ 3., -1.]])
+    """
+    shape = X.shape
+    left = shape[-1].bit_length() - 1
+    while left:
+        bits = min(left, _FACTOR_BITS)
+        left -= bits
+        H = _hadamard_matrix(bits, X.dtype, X.device)
+        if left == 0:
+            X = X.reshape(-1, 2**bits) @ H
+        else:
+            X = H @ X.reshape(-1, 2**bits, 2**left)
+    return X.reshape(shape)
+
+
+def _prepared(X, inverse_scale, bias, dtype):
+    """Return scaled rows in `dtype`, with the bias, padded to p columns."""
+    X = X.to(dtype)
+    if isinstance(inverse_scale, torch.Tensor):
+        X = X * inverse_scale.to(dtype)
+    elif inverse_scale != 1.0:
+        X = X * inverse_scale
+    width = X.shape[1] + bool(bias)
+    p = 1 << (max(_LEAST_BLOCK, width) - 1).bit_length()
+    if bias:
+        X = torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1)
+    return torch.nn.functional.pad(X, (0, p - width))
+
+
+def _tiles(X, key, norms, row_start, row_stop, is_complex, inverse_scale, bias, out):
+    """Yield (rows, columns, parts): projections of some rows by whole blocks."""
+    n, p = (
+        X.shape[0],
+        1 << (max(_LEAST_BLOCK, X.shape[1] + bool(bias)) - 1).bit_length(),
+    )
+    entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
+    n_rows = max(1, min(n, entries // p))
+    n_blocks = max(1, entries // (n_rows * p))
+    first, last = row_start // p, -(-row_stop // p)
+    for start in range(0, n, n_rows):
+        rows = slice(start, min(start + n_rows, n))
+        block = _prepared(X[rows], inverse_scale, bias, out.dtype)
+        for b in range(first, last, n_blocks):
+            count = min(n_blocks, last - b)
+            low, high = max(b * p, row_start), min((b + count) * p, row_stop)
+            signs = torch_random.signs(key, b, count, 6, p, X.device).to(out.dtype)
+            parts = (_complex if is_complex else _real)(block, signs)
+            columns = slice(low - row_start, high - row_start)
+            scale = norms[columns].to(out.dtype) * p**-1.5
+            within = slice(low - b * p, high - b * p)
+            yield rows, columns, tuple(part[:, within] * scale for part in parts)
+
+
+def _real(block, signs):
+    """Return (H S₃ H S₂ H S₁ x,) of every block, rows by blocks·p."""
+    Y = block[:, None, :] * signs[:, 0]
+    for stage in (1, 2):
+        Y = transform(Y) * signs[:, stage]
+    return (transform(Y).reshape(len(block), -1),)
+
+
+def _complex(block, signs):
+    """Return the real and imaginary parts, S₂ and S₃ holding (±1 ± i)/√2."""
+    real, imag = block[:, None, :] * signs[:, 0], None
+    for stage in (1, 2):
+        real = transform(real)
+        a = signs[:, stage] * math.sqrt(0.5)
+        b = signs[:, stage + 3] * math.sqrt(0.5)
+        if imag is None:
+            real, imag = a * real, b * real
+        else:
+            imag = transform(imag)
+            real, imag = a * real - b * imag, a * imag + b * real
+    rows = len(block)
+    return transform(real).reshape(rows, -1), transform(imag).reshape(rows, -1)
+
+
+def project(X, *, key, norms, row_start, row_stop, out, inverse_scale=1.0, bias=None):
+    """Write the projections of rows; see :func:`randkern.backend.hadamard.project`."""
+    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
+    for rows, columns, (phase,) in _tiles(*arguments):
+        out[rows, columns] = phase
+
+
+def project_complex(
+    X,
+    *,
+    key,
+    norms,
+    row_start,
+    row_stop,
+    out_real,
+    out_imag,
+    inverse_scale=1.0,
+    bias=None,
+):
+    """Write the real and imaginary parts of projections by unitary blocks."""
+    arguments = (X, key, norms, row_start, row_stop, True, inverse_scale, bias)
+    for rows, columns, (real, imag) in _tiles(*arguments, out_real):
+        out_real[rows, columns] = real
+        out_imag[rows, columns] = imag
+
+
+def pairs(
+    X, *, key, norms, row_start, row_stop, weight, out, inverse_scale=1.0, bias=None
+):
+    """Write weighted cosines and sines of the projections, interleaved."""
+    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
+    for rows, columns, (phase,) in _tiles(*arguments):
+        both = slice(2 * columns.start, 2 * columns.stop)
+        cos_sin_pairs(phase, weight, out[rows, both])
+
+
+def cosines(
+    X,
+    *,
+    key,
+    norms,
+    row_start,
+    row_stop,
+    offsets,
+    weight,
+    out,
+    inverse_scale=1.0,
+    bias=None,
+):
+    """Write weighted cosines of the projections plus offsets."""
+    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
+    for rows, columns, (phase,) in _tiles(*arguments):
+        write_cosines(phase, offsets[columns], weight, out[rows, columns])
+
+
+def modulus(
+    X,
+    *,
+    key,
+    norms,
+    row_start,
+    row_stop,
+    power,
+    weight,
+    out,
+    inverse_scale=1.0,
+    bias=None,
+):
+    """Write weighted powers of the moduli of projections by unitary blocks."""
+    arguments = (X, key, norms, row_start, row_stop, True, inverse_scale, bias, out)
+    for rows, columns, (real, imag) in _tiles(*arguments):
+        modulus_power(real, imag, power, weight, out[rows, columns])

@@ -1,0 +1,337 @@
+"""The primitives on PyTorch tensors, of the CPU or of a GPU.
+
+The functions of :mod:`randkern.backend.numpy_ops`, with the same meaning. Nothing is
+copied to the host but by :func:`to_host` and by what returns a Python number; what is
+constant is copied to the device once and kept there.
+"""
+
+import math
+import weakref
+
+import numpy as np
+import torch
+
+from randkern.backend import counter, torch_hadamard, torch_random
+from randkern.backend.distances import CANCELLED
+from randkern.backend.torch_special import matern_correlation, optical_angles
+from randkern.backend.torch_trig import (
+    cos_sin_pairs,
+    cosines,
+    modulus_in_place,
+    modulus_power,
+)
+
+__all__ = [
+    "add_gram",
+    "as_float64",
+    "asarray",
+    "average",
+    "bounded_amplitudes",
+    "cauchy_kernel",
+    "codes",
+    "constant",
+    "cos_sin_pairs",
+    "cosines",
+    "empty",
+    "exp_of",
+    "fill_diagonal",
+    "flatnonzero",
+    "float64_like",
+    "hadamard",
+    "is_finite",
+    "key",
+    "largest",
+    "largest_value",
+    "log1p_of",
+    "manhattan_distances",
+    "map_rows",
+    "matern_correlation",
+    "modulus_in_place",
+    "modulus_power",
+    "multiply",
+    "ones",
+    "optical_angles",
+    "random_matrix",
+    "row_sums",
+    "scaled_squared_distances",
+    "squared_norms",
+    "take",
+    "to_host",
+    "unique",
+    "unit_rows",
+    "with_bias",
+    "zeros",
+]
+
+hadamard = torch_hadamard
+
+# In so few columns differences are taken, which cost no more than a product.
+_FEW_COLUMNS = 16
+# Entries of a temporary array of differences.
+_DIFFERENCES = 2**24
+_ROWS_F32 = 2048  # longer float32 sums lose digits
+
+# owner -> (name, dtype, device) -> tensor: constants live as long as their owner.
+_CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def key(like):
+    """Return what tells tensors apart that cannot stand for each other."""
+    return like.dtype, like.device
+
+
+def asarray(values, like):
+    """Return `values` with the dtype and on the device of `like`."""
+    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+
+
+def float64_like(values, like):
+    """Return `values` in float64 on the device of `like`."""
+    return torch.as_tensor(values, dtype=torch.float64, device=like.device)
+
+
+def constant(owner, name, like, make):
+    """Return what `make` returns on the device of `like`, reals in its dtype.
+
+    It is copied there once, and kept as long as `owner` lives.
+    """
+    kept = _CONSTANTS.setdefault(owner, {})
+    tensor = kept.get((name, *key(like)))
+    if tensor is None:
+        values = make()
+        if isinstance(values, torch.Tensor):
+            return values  # not constant: it may take part in a gradient
+        values = torch.as_tensor(np.ascontiguousarray(values), device=like.device)
+        tensor = values.to(like.dtype) if values.is_floating_point() else values
+        kept[name, *key(like)] = tensor
+    return tensor
+
+
+def to_host(array):
+    """Return a NumPy array: the only way from a device to the host."""
+    return array.detach().cpu().numpy()
+
+
+def as_float64(X):
+    """Return X in float64, itself if it is."""
+    return X.to(torch.float64)
+
+
+def empty(shape, like):
+    """Return a tensor of unset values of the dtype and on the device of `like`."""
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def zeros(shape, like):
+    """Return zeros in float64."""
+    return torch.zeros(shape, dtype=torch.float64, device=like.device)
+
+
+def ones(shape, like):
+    """Return ones in float64."""
+    return torch.ones(shape, dtype=torch.float64, device=like.device)
+
+
+def take(X, rows):
+    """Return rows by their numbers, which are a NumPy array or a tensor."""
+    return X[torch.as_tensor(rows, device=X.device)]
+
+
+def flatnonzero(values):
+    """Return where a vector is not 0."""
+    return torch.nonzero(values)[:, 0]
+
+
+def multiply(values, factor, out):
+    """Write values·factor to `out`."""
+    out[...] = values * factor
+
+
+def largest(values):
+    """Return the largest value as a float, 0 if there is none above."""
+    return max(float(values.max()), 0.0) if values.numel() else 0.0
+
+
+def largest_value(dtype):
+    """Return the largest finite number of a dtype."""
+    return float(torch.finfo(dtype).max)
+
+
+def is_finite(values):
+    """Tell whether all values are finite."""
+    return bool(torch.isfinite(values).all())
+
+
+def average(values, weights):
+    """Return the weighted mean of a vector as a float."""
+    if weights is None:
+        return float(values.mean())
+    return float((values @ weights) / weights.sum())
+
+
+def fill_diagonal(values, number):
+    """Set the diagonal of a matrix."""
+    values.fill_diagonal_(number)
+
+
+def exp_of(values):
+    """Return exponentials."""
+    return torch.exp(values)
+
+
+def log1p_of(values):
+    """Return log(1 + v)."""
+    return torch.log1p(values)
+
+
+def unique(values):
+    """Return the sorted different values of a vector, as a NumPy array."""
+    return to_host(torch.unique(values))
+
+
+def map_rows(function, values):
+    """Return `function` of values."""
+    return function(values)
+
+
+def row_sums(X):
+    """Return the sums of rows in float64."""
+    return X.sum(dim=1, dtype=torch.float64)
+
+
+def squared_norms(X):
+    """Return the squared norms of rows in float64."""
+    X = X.to(torch.float64)
+    return (X * X).sum(dim=1)
+
+
+def with_bias(X, scale, bias):
+    """Return X·scale, with a last column `bias` if that is not 0."""
+    if isinstance(scale, torch.Tensor):
+        X = X * scale.to(X.dtype)
+    elif scale != 1.0:
+        X = X * scale
+    return torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1) if bias else X
+
+
+def codes(X, categories):
+    """Return the positions of values in sorted categories, one array a column.
+
+    A value that is not there becomes the number of categories.
+    """
+    positions = torch.empty(X.shape, dtype=torch.int64, device=X.device)
+    for j, values in enumerate(categories):
+        # Compared in the narrower dtype: 0.1 in float32 is another number.
+        single = np.float32 == values.dtype or X.dtype == torch.float32
+        dtype = torch.float32 if single else torch.float64
+        column = X[:, j].to(dtype).contiguous()
+        known = torch.as_tensor(np.asarray(values, float), device=X.device).to(dtype)
+        position = torch.searchsorted(known, column).clip(max=len(known) - 1)
+        unseen = torch.full_like(position, len(known))
+        positions[:, j] = torch.where(known[position] == column, position, unseen)
+    return positions
+
+
+def random_matrix(seed, law, row_start, row_stop, col_start, col_stop, like):
+    """Return entries of the random matrix in float32, made on the device of `like`."""
+    rectangle = row_start, row_stop, col_start, col_stop
+    if like.device.type == "cpu":
+        return torch.from_numpy(counter.random_matrix(seed, law, *rectangle))
+    return torch_random.random_matrix(seed, law, *rectangle, like.device)
+
+
+def bounded_amplitudes(X, apply, power):
+    """Return rows whose squares stay in range, and what undoes it; None if all are.
+
+    See :func:`randkern.backend.numpy_ops.bounded_amplitudes`.
+    """
+    squares = (X.detach() * X.detach()).sum(dim=1)
+    bound = 2.0 ** (math.frexp(torch.finfo(X.dtype).max)[1] // 2)
+    extreme = (squares > bound) | (squares < 1 / bound)
+    if not bool(extreme.any()):
+        return None
+    block = apply(X)
+    sizes = block.detach().abs().amax(dim=1).double()
+    exponents = torch.where(extreme, torch.frexp(sizes)[1], 0)
+    # In two steps: the power of two of a subnormal row is out of range.
+    half = torch.div(-exponents, 2, rounding_mode="floor")
+    for part in (half, -exponents - half):
+        block = block * torch.exp2(part.double()).to(block.dtype)[:, None]
+    return block, torch.exp2(exponents.double() * power)
+
+
+def unit_rows(X, bias):
+    """Return rows over their norms, and the norms, both with an entry √bias more.
+
+    See :func:`randkern.backend.numpy_ops.unit_rows`.
+    """
+    sizes = X.abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
+    sizes = torch.where(sizes == 0, 1.0, sizes).to(torch.float64)
+    X = X / sizes[:, None]
+    norms = torch.linalg.vector_norm(X, dim=1)
+    full = torch.hypot(sizes * norms, torch.full_like(norms, math.sqrt(bias)))
+    share = torch.where(full > 0, sizes / torch.where(full > 0, full, 1.0), 0.0)
+    return X * share[:, None], full
+
+
+def scaled_squared_distances(X, Y, scale, same):
+    """Return ‖(x − y)·scale‖² of all pairs of rows.
+
+    By ‖x‖² + ‖y‖² − 2x·y about the mean of Y; where that cancels, or in few columns,
+    from differences.
+    """
+    X = X * scale
+    Y = X if same else Y * scale
+    if X.shape[1] <= _FEW_COLUMNS:
+        return _differences(X, Y, _add_square)
+    center = Y.mean(dim=0)
+    x, y = X - center, Y - center
+    x_norms, y_norms = (x * x).sum(dim=1), (y * y).sum(dim=1)
+    norms = x_norms[:, None] + y_norms
+    squared = torch.addmm(norms, x, y.T, alpha=-2.0)
+    # Infinite norms make nan, which is not above the bound.
+    near = torch.nonzero(~(squared > CANCELLED * norms))
+    if len(near) > squared.numel() // 20:
+        return _differences(X, Y, _add_square)
+    step = max(1, _DIFFERENCES // X.shape[1])
+    for part in near.split(step):
+        difference = X[part[:, 0]] - Y[part[:, 1]]
+        squared[part[:, 0], part[:, 1]] = (difference * difference).sum(dim=1)
+    if same:
+        squared.fill_diagonal_(0.0)
+    return squared
+
+
+def _add_square(total, difference):
+    return total + difference * difference
+
+
+def _differences(X, Y, add, total=0.0):
+    """Return `add` of the differences in every column, one after the other."""
+    total = torch.full((len(X), len(Y)), total, dtype=X.dtype, device=X.device)
+    for x, y in zip(X.T, Y.T, strict=True):
+        total = add(total, x[:, None] - y)
+    return total
+
+
+def manhattan_distances(X, Y, out):
+    """Write the L1 distances of all pairs of rows."""
+    X, Y = X.to(out.dtype), Y.to(out.dtype)
+    out[...] = torch.cdist(X, Y, p=1.0)
+
+
+def cauchy_kernel(X, Y, out):
+    """Write Π_k 1/(1 + (x_k − y_k)²) of all pairs of rows."""
+    X, Y = X.to(out.dtype), Y.to(out.dtype)
+    product = _differences(X, Y, lambda total, d: total * (1.0 + d * d), 1.0)
+    out[...] = 1.0 / product
+
+
+def add_gram(Z, gram):
+    """Add ZᵀZ of a block of rows to `gram`, float64, the whole of it.
+
+    Products of at most 2048 rows in the dtype of Z.
+    """
+    step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
+    for part in Z.split(step):
+        gram += part.T @ part

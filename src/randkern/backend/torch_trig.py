@@ -1,0 +1,89 @@
+"""From projections to features, on tensors.
+
+Where a gradient is wanted nothing is written in place, but for the last copy to the
+output, which PyTorch can differentiate.
+"""
+
+import torch
+
+__all__ = ["cos_sin_pairs", "cosines", "modulus_in_place", "modulus_power"]
+
+
+def _is_tracked(*tensors):
+    return torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+
+
+def _write(function, phase, factor, out):
+    """Write factor·function(phase)."""
+    if _is_tracked(phase, out) or getattr(factor, "requires_grad", False):
+        out[...] = function(phase) * factor
+        return
+    function(phase, out=out)
+    out *= factor
+
+
+def cos_sin_pairs(phase, weight, out, amplitude=None):
+    """Write weighted cosines and sines of phases, interleaved, to (n, 2m).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend import torch_ops
+    >>> out = torch.empty(1, 2)
+    >>> torch_ops.cos_sin_pairs(torch.zeros(1, 1), 2.0, out)
+    >>> out
+    tensor([[2., 0.]])
+    """
+    factor = weight if amplitude is None else weight * amplitude
+    _write(torch.cos, phase, factor, out[:, ::2])
+    _write(torch.sin, phase, factor, out[:, 1::2])
+
+
+def cosines(phase, offsets, weight, out, amplitude=None):
+    """Write weighted cosines of shifted phases.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend import torch_ops
+    >>> out = torch.empty(1, 2)
+    >>> torch_ops.cosines(torch.zeros(1, 2), torch.zeros(2), 3.0, out)
+    >>> out
+    tensor([[3., 3.]])
+    """
+    factor = weight if amplitude is None else weight * amplitude
+    _write(torch.cos, phase + offsets, factor, out)
+
+
+def _power(real, imag, power):
+    square = real * real + imag * imag
+    if power == 2:
+        return square
+    if power == 4:
+        return square * square
+    if power == 1:
+        return torch.sqrt(square)
+    return square * torch.sqrt(square) if power == 3 else square ** (power / 2)
+
+
+def modulus_power(real, imag, power, weight, out):
+    """Write weight·(real² + imag²)^(power/2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend import torch_ops
+    >>> out = torch.empty(1, 1)
+    >>> three, four = torch.full((1, 1), 3.0), torch.full((1, 1), 4.0)
+    >>> torch_ops.modulus_power(three, four, 2.0, 1.0, out)
+    >>> out
+    tensor([[25.]])
+    """
+    out[...] = _power(real, imag, power) * weight
+
+
+def modulus_in_place(real, imag, power):
+    """Return (real² + imag²)^(power/2)."""
+    return _power(real, imag, power)

@@ -1,0 +1,78 @@
+"""What the tests of tensors share: they need PyTorch, and scikit-learn's dispatch."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import sklearn
+
+torch = pytest.importorskip("torch")
+
+# SciPy reads this variable when it is imported; scikit-learn refuses to dispatch
+# without it. The root's conftest.py sets it where PyTorch is installed.
+if os.environ.get("SCIPY_ARRAY_API") != "1":
+    pytest.skip(
+        "set SCIPY_ARRAY_API=1 before pytest starts: scikit-learn needs it to take "
+        "tensors",
+        allow_module_level=True,
+    )
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DTYPES = {"float32": (np.float32, 2e-5), "float64": (np.float64, 1e-6)}
+
+
+def dispatch():
+    """Return scikit-learn's context in which tensors are taken."""
+    return sklearn.config_context(array_api_dispatch=True)
+
+
+def tensor(array, device="cpu"):
+    """Return an array as a tensor of its dtype."""
+    return torch.as_tensor(np.ascontiguousarray(array), device=device)
+
+
+def host(tensor):
+    """Return a tensor as a NumPy array."""
+    return tensor.detach().cpu().numpy()
+
+
+class HostCopy(AssertionError):
+    """A tensor was copied to the host."""
+
+
+@contextmanager
+def no_host_copies(monkeypatch) -> Iterator[list[str]]:
+    """Let nothing but Python numbers leave the device.
+
+    `randkern.backend.torch_ops.to_host` is let through, and its callers are listed.
+    """
+    import sys
+
+    from randkern.backend import torch_ops
+
+    copied: list[str] = []
+    methods = ("cpu", "numpy", "__array__", "tolist", "__dlpack__")
+    originals = {name: getattr(torch.Tensor, name) for name in methods}
+
+    def forbidden(name):
+        def method(self, *args, **kwargs):
+            raise HostCopy(f"Tensor.{name} was called")
+
+        return method
+
+    to_host = torch_ops.to_host
+
+    def listed(array):
+        copied.append(sys._getframe(1).f_code.co_name)
+        with monkeypatch.context() as inner:
+            for name, method in originals.items():
+                inner.setattr(torch.Tensor, name, method)
+            return to_host(array).copy()
+
+    with monkeypatch.context() as patch:
+        for name in methods:
+            patch.setattr(torch.Tensor, name, forbidden(name))
+        patch.setattr(torch_ops, "to_host", listed)
+        yield copied

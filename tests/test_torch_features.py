@@ -1,0 +1,297 @@
+"""Kernels and features of tensors equal those of arrays, and stay where they are."""
+
+import pickle
+
+import numpy as np
+import pytest
+from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw
+from _tensors import (
+    DEVICES,
+    DTYPES,
+    dispatch,
+    host,
+    no_host_copies,
+    tensor,
+    torch,
+)
+
+import randkern as rk
+from randkern.backend import counter, reference, torch_random, torch_special
+from randkern.backend.hadamard_reference import _signs, block_matrix
+from randkern.backend.matern import matern_correlation
+from randkern.backend.numpy_ops import optical_angles
+from randkern.plan import evaluate
+
+# Exact values and random paths of skeletons are those of NumPy only.
+CASES = {name: case for name, case in KERNELS.items() if name != "compositional"}
+each_case = pytest.mark.parametrize("name", CASES)
+each_device = pytest.mark.parametrize("device", DEVICES)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def assert_close(got, expected, share):
+    """Compare with an array, errors as a share of its largest value."""
+    assert str(got.dtype) == f"torch.{expected.dtype}"
+    size = np.abs(expected).max(initial=1e-300)
+    np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
+
+
+# -- entries ----------------------------------------------------------------------
+
+
+@each_device
+@pytest.mark.parametrize("law", ["normal", "cauchy", "laplace", "uniform", "sign"])
+@pytest.mark.parametrize("rectangle", [(0, 5, 0, 64), (3, 9, 5, 300), (7, 8, 70, 71)])
+def test_entries_are_those_of_the_cpu(law, rectangle, device):
+    for key, shift in ((5, 0), (2**64 - 7, 2**33)):
+        rows = (rectangle[0] + shift, rectangle[1] + shift)
+        expected = counter.random_matrix(key, law, *rows, *rectangle[2:])
+        got = torch_random.random_matrix(key, law, *rows, *rectangle[2:], device)
+        scale = np.maximum(np.abs(expected), 1.0)
+        # A phase of half a turn is rounded to 1e-7; a cotangent near a pole by more.
+        np.testing.assert_allclose(host(got) / scale, expected / scale, atol=2e-6)
+        if law in ("uniform", "sign"):
+            oracle = reference.random_matrix(key, law, *rows, *rectangle[2:])
+            assert np.array_equal(host(got), oracle)
+
+
+@each_device
+def test_signs_are_those_of_the_reference(device):
+    key = 2**64 - 3
+    got = host(torch_random.signs(key, 5, 2, 6, 128, device))
+    expected = [[_signs(key, 5 + b, stage, 128) for stage in range(6)] for b in (0, 1)]
+    assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("p", [64, 128, 512, 8192])
+def test_hadamard_transform(p, rng):
+    from randkern.backend import torch_hadamard
+
+    X = rng.normal(size=(2, p))
+    H = np.ones((1, 1))
+    while len(H) < p:
+        H = np.block([[H, H], [H, -H]])
+    got = torch_hadamard.transform(tensor(X))
+    np.testing.assert_allclose(host(got), X @ H, atol=1e-11 * p)
+
+
+@pytest.mark.parametrize("unitary", [False, True])
+def test_structured_rows_are_those_of_the_reference(unitary):
+    from randkern.backend import torch_hadamard
+
+    norms, X = np.array([2.0, 5.0, 1.0]), np.eye(64)
+    expected = (
+        norms[:, None]
+        * np.concatenate([block_matrix(3, b, 64, unitary) for b in (0, 1)])[
+            [62, 63, 64]
+        ]
+    )
+    rows = {"key": 3, "norms": tensor(norms), "row_start": 62, "row_stop": 65}
+    real, imag = (torch.empty(64, 3, dtype=torch.float64) for _ in range(2))
+    if unitary:
+        parts = {"out_real": real, "out_imag": imag}
+        torch_hadamard.project_complex(tensor(X), **parts, **rows)
+        np.testing.assert_allclose(host(imag), expected.imag.T, atol=1e-12)
+    else:
+        torch_hadamard.project(tensor(X), out=real, **rows)
+    np.testing.assert_allclose(host(real), expected.real.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.3, 0.7, 1.0, 1.5, 3.3, 5.5, 20.0, 150.0, 300.0])
+def test_matern_by_quadrature(nu):
+    squared = np.concatenate([np.geomspace(1e-18, 1e6, 200), [0.0]])
+    expected = matern_correlation(squared.copy(), nu)
+    got = torch_special.matern_correlation(tensor(squared), nu)
+    np.testing.assert_allclose(host(got), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("m", [0.5, 1.0, 1.7, 2.0, 3.0, 4.0, 7.3])
+def test_optical_kernels_by_quadrature(m):
+    cosine = np.concatenate([np.linspace(0, 1, 101), 1 - np.geomspace(1e-14, 0.1, 50)])
+    got = torch_special.optical_angles(tensor(cosine), m)
+    np.testing.assert_allclose(host(got), optical_angles(cosine, m), rtol=1e-11)
+
+
+# -- exact values -----------------------------------------------------------------
+
+
+@each_case
+@each_dtype
+@each_device
+def test_exact_values(name, dtype, device):
+    kernel = CASES[name].kernel.resolve(POINTS)
+    dtype, _ = DTYPES[dtype]
+    X, Y = POINTS.astype(dtype), POINTS[:2].astype(dtype)
+    share = 1e-6 if dtype == np.float32 else 1e-11
+    with dispatch():
+        assert_close(kernel(tensor(X, device)), kernel(X), share)
+        got = kernel(tensor(X, device), tensor(Y, device))
+        assert_close(got, kernel(X, Y), share)
+        assert_close(kernel.diag(tensor(X, device)), kernel.diag(X), share)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_distances_do_not_cancel(offset, rng):
+    X = offset + rng.normal(size=(30, 40))
+    X[10:20] = X[:10] + 1e-6 * rng.normal(size=(10, 40))
+    kernel = rk.Matern(0.5, 3.0)
+    with dispatch():
+        assert_close(kernel(tensor(X)), kernel(X), 1e-11)
+        assert_close(kernel(tensor(X), tensor(X[:9])), kernel(X, X[:9]), 1e-11)
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e120])
+def test_rows_of_extreme_size(size, rng):
+    X = rng.normal(size=(4, 70)) * np.array([1.0, size, 1.0, 0.0])[:, None]
+    kernel = rk.Optical(0.5, 1e-3)
+    features = rk.RandomFeatures(kernel, 40, random_state=0).fit(X)
+    with dispatch():
+        assert_close(kernel(tensor(X)), kernel(X), 1e-9)
+        got, expected = host(features.transform(tensor(X))), features.transform(X)
+    np.testing.assert_allclose(got, expected, rtol=1e-8)
+
+
+# -- features ---------------------------------------------------------------------
+
+
+@each_case
+@each_dtype
+@each_device
+def test_features_are_those_of_numpy(name, dtype, device):
+    case = CASES[name]
+    dtype, share = DTYPES[dtype]
+    X = POINTS.astype(dtype)
+    for projection in PROJECTIONS:
+        if not admits(projection, case):
+            continue
+        for fourier in ("pair", "offset"):
+            D = 3 if name == "linear" else 21
+            plan = draw(case, D, projection=projection, fourier=fourier)
+            expected = evaluate(plan, X)
+            got = evaluate(plan, tensor(X, device))
+            assert got.device.type == device
+            assert_close(got, expected, share)
+            some = evaluate(plan, tensor(X, device), slice(1, D - 1))
+            assert_close(some, expected[:, 1 : D - 1], share)
+
+
+@pytest.mark.parametrize("projection", ["structured", "streamed"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        rk.Gaussian(8.0),
+        rk.Matern(1.5, 9.0),
+        rk.Optical(2, 0.5),
+        rk.Optical(1),
+        rk.Gaussian(np.linspace(5, 20, 100)),
+        rk.Gaussian(9.0, columns=slice(0, 80)) * rk.Linear(columns=[81, 85]),
+    ],
+    ids=str,
+)
+def test_many_columns_and_blocks(kernel, projection, rng):
+    X = rng.normal(size=(7, 100)).astype(np.float32)
+    centered = isinstance(kernel, rk.Optical)
+    features = rk.RandomFeatures(
+        kernel, 701, projection=projection, centered=centered, random_state=3
+    ).fit(X)
+    with dispatch():
+        assert_close(features.transform(tensor(X)), features.transform(X), 2e-5)
+
+
+@each_device
+def test_the_same_seed_draws_the_same_map(device, rng):
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    weight = rng.uniform(size=300) * (rng.uniform(size=300) > 0.3)
+    kernels = [
+        None,
+        rk.Gaussian("median") + rk.Linear(),
+        rk.Laplacian("scale"),
+        rk.Categorical(columns=[0]) + rk.Optical(1, columns=[1, 2]),
+    ]
+    X[:, 0] = X[:, 0].round()
+    for kernel in kernels:
+        features = rk.RandomFeatures(kernel, 50, random_state=7)
+        expected = features.fit(X, sample_weight=weight).transform(X)
+        with dispatch():
+            given = tensor(X, device)
+            got = features.fit(given, sample_weight=tensor(weight, device))
+            assert_close(got.transform(given), expected, 1e-4)
+            again = pickle.loads(pickle.dumps(got))
+            assert_close(again.transform(given), expected, 1e-4)
+
+
+# -- the device path --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("projection", ["auto", "streamed", "dense", "qmc"])
+def test_transform_copies_nothing_to_the_host(projection, monkeypatch, rng):
+    X = tensor(rng.normal(size=(20, 70)).astype(np.float32))
+    kernel = rk.Gaussian(8.0) + 0.1 * rk.Optical(1, columns=slice(0, 66))
+    features = rk.RandomFeatures(kernel, 80, projection=projection, random_state=0)
+    with dispatch(), no_host_copies(monkeypatch) as copied:
+        Z = features.fit(X).transform(X)
+        K = features.kernel_(X)
+    assert (Z.dtype, K.dtype, copied) == (torch.float32, torch.float32, [])
+    assert float((Z @ Z.T - K).abs().max() / K.max()) < 6 / 80**0.5
+
+
+def test_what_a_fit_copies_to_the_host(monkeypatch, rng):
+    X = tensor(rng.normal(size=(2000, 3)).round())
+    kernel = rk.Gaussian("median") * rk.Categorical(columns=[0])
+    with dispatch(), no_host_copies(monkeypatch) as copied:
+        rk.RandomFeatures(kernel, 10, random_state=0).fit(X)
+    assert sorted(set(copied)) == ["median_distance", "unique"]
+
+
+# -- the boundary -----------------------------------------------------------------
+
+
+def test_without_dispatch_a_tensor_is_an_array(rng):
+    X = rng.normal(size=(6, 3))
+    features = rk.RandomFeatures(n_components=8, random_state=0).fit(tensor(X))
+    assert isinstance(features.transform(tensor(X)), np.ndarray)
+
+
+def test_integers_and_half_precision(rng):
+    X = tensor(rng.integers(0, 9, (6, 3)))
+    features = rk.RandomFeatures(n_components=8, random_state=0)
+    with dispatch():
+        assert features.fit(X).transform(X).dtype == torch.float64
+        assert features.transform(X.to(torch.bfloat16)).dtype == torch.float64
+        assert features.transform(X.to(torch.float32)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite(value, rng):
+    X = rng.normal(size=(6, 3))
+    X[2, 1] = value
+    with dispatch(), pytest.raises(ValueError, match=r"NaN|infinity"):
+        rk.RandomFeatures().fit(tensor(X))
+
+
+def test_bad_shapes():
+    kernel = rk.Gaussian()
+    features = rk.RandomFeatures(kernel, random_state=0)
+    with dispatch():
+        features.fit(torch.zeros(4, 3))
+        with pytest.raises(ValueError, match="expecting 3 features"):
+            features.transform(torch.zeros(4, 2))
+        with pytest.raises(ValueError, match="Expected 2D array"):
+            features.transform(torch.zeros(4))
+        with pytest.raises(ValueError, match="3 columns but Y has 2"):
+            kernel(torch.zeros(4, 3), torch.zeros(4, 2))
+        with pytest.raises(ValueError, match="Y must be one there too"):
+            kernel(torch.zeros(4, 3), np.zeros((4, 3)))
+
+
+def test_a_tensor_elsewhere_needs_dispatch():
+    X = torch.empty(3, 2, device="meta")
+    with pytest.raises(TypeError, match="SCIPY_ARRAY_API=1"):
+        rk.RandomFeatures().fit(X)
+    with pytest.raises(TypeError, match="array_api_dispatch=True"):
+        rk.Gaussian()(X)
+
+
+def test_no_rows_of_a_plan():
+    plan = draw(CASES["gaussian"], 6)
+    assert evaluate(plan, torch.zeros(0, 4)).shape == (0, 6)
