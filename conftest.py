@@ -15,8 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tensors are tested where PyTorch is installed; SciPy reads this when it is imported.
-_HAS_TORCH = importlib.util.find_spec("torch") is not None
-if _HAS_TORCH:
+if importlib.util.find_spec("torch"):
     os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 from collections.abc import Iterator
@@ -24,9 +23,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-# The examples of modules that import PyTorch at their top.
+# Modules that import PyTorch at their top have examples only where it is installed.
 collect_ignore_glob = (
-    [] if _HAS_TORCH else ["src/randkern/backend/torch_*.py", "src/randkern/torch.py"]
+    []
+    if importlib.util.find_spec("torch")
+    else ["src/randkern/backend/torch_*.py", "src/randkern/torch.py"]
 )
 
 

@@ -38,7 +38,7 @@ def host(tensor):
     return tensor.detach().cpu().numpy()
 
 
-class HostCopy(AssertionError):
+class HostCopyError(AssertionError):
     """A tensor was copied to the host."""
 
 
@@ -58,7 +58,7 @@ def no_host_copies(monkeypatch) -> Iterator[list[str]]:
 
     def forbidden(name):
         def method(self, *args, **kwargs):
-            raise HostCopy(f"Tensor.{name} was called")
+            raise HostCopyError(f"Tensor.{name} was called")
 
         return method
 

@@ -4,6 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
+
+import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw
 from _tensors import (
     DEVICES,
@@ -14,8 +16,6 @@ from _tensors import (
     tensor,
     torch,
 )
-
-import randkern as rk
 from randkern.backend import counter, reference, torch_random, torch_special
 from randkern.backend.hadamard_reference import _signs, block_matrix
 from randkern.backend.matern import matern_correlation

@@ -12,12 +12,12 @@ from functools import lru_cache
 import torch
 
 from randkern.backend import torch_random
+from randkern.backend.hadamard import block_size
 from randkern.backend.torch_trig import cos_sin_pairs, modulus_power
 from randkern.backend.torch_trig import cosines as write_cosines
 
 __all__ = ["cosines", "modulus", "pairs", "project", "project_complex", "transform"]
 
-_LEAST_BLOCK = 64
 _FACTOR_BITS = 6
 # Entries of a tile of transformed rows, by the kind of device.
 _TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
@@ -66,7 +66,7 @@ def _prepared(X, inverse_scale, bias, dtype):
     elif inverse_scale != 1.0:
         X = X * inverse_scale
     width = X.shape[1] + bool(bias)
-    p = 1 << (max(_LEAST_BLOCK, width) - 1).bit_length()
+    p = block_size(X.shape[1], bias)
     if bias:
         X = torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1)
     return torch.nn.functional.pad(X, (0, p - width))
@@ -74,10 +74,7 @@ def _prepared(X, inverse_scale, bias, dtype):
 
 def _tiles(X, key, norms, row_start, row_stop, is_complex, inverse_scale, bias, out):
     """Yield (rows, columns, parts): projections of some rows by whole blocks."""
-    n, p = (
-        X.shape[0],
-        1 << (max(_LEAST_BLOCK, X.shape[1] + bool(bias)) - 1).bit_length(),
-    )
+    n, p = X.shape[0], block_size(X.shape[1], bias)
     entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
     n_rows = max(1, min(n, entries // p))
     n_blocks = max(1, entries // (n_rows * p))

@@ -113,8 +113,9 @@ class Structured(Projection):
         weight: float,
         out: np.ndarray,
     ) -> None:
+        transforms = ops_of(X).hadamard
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.modulus(
+            transforms.modulus(
                 block, power=power, weight=weight, out=out[rows], **named
             )
 
