@@ -256,7 +256,12 @@ def test_plateaus_are_not_the_minimum(offset, lengthscale, frequency, rng):
     scores = []
     for solver in ("cholesky", "pcg"):
         model = rk.KernelRidgeRegressor(
-            kernel, alpha, 300, solver=solver, fit_intercept=bool(offset), random_state=0
+            kernel,
+            alpha,
+            300,
+            solver=solver,
+            fit_intercept=bool(offset),
+            random_state=0,
         ).fit(X, y)
         assert model.solution_.outcome in COMPLETE
         scores.append(model.score(X, y))
