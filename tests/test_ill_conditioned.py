@@ -189,6 +189,30 @@ def test_labels_are_validated_by_their_errors(rng):
     assert model.score(X, signal > 0) > 0.8
 
 
+@pytest.mark.parametrize("frequency", [0, 8])
+def test_plateaus_of_the_validation_error_are_passed(frequency):
+    """Conjugate gradients stand still for some iterations before they go on."""
+    rng = np.random.default_rng(0)
+    if frequency:
+        X = rng.uniform(-1, 1, (4000, 3))
+        signal = np.sin(8 * X[:, 0]) * np.sin(8 * X[:, 1])
+        kernel = rk.Gaussian(0.2)
+    else:
+        X = rng.normal(size=(4000, 8))
+        signal, kernel = np.sin(X[:, 0]) + X[:, 1] ** 2, rk.Gaussian(2.0)
+    y = signal + 0.1 * rng.normal(size=len(X))
+    train, test = slice(0, 2000), slice(2000, None)
+    scores = []
+    for fraction in (None, 0.1):
+        solver = PCG(tol=1e-7, validation_fraction=fraction, patience=20)
+        model = rk.KernelRidgeRegressor(
+            kernel, 1e-2, 600, solver=solver, random_state=0
+        )
+        scores.append(model.fit(X[train], y[train]).score(X[test], y[test]))
+    # A tenth of the rows is missing, which costs up to 1 %.
+    assert scores[1] > scores[0] - 0.015
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.9999, 1.0])
 def test_fractions_that_leave_no_rows(fraction, rng):
     X, _, y = noisy(rng, 100)
