@@ -169,7 +169,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
         "auto" does so where the direct system does not fit the memory limit, or
         takes twice the work: min(n, D) operations an entry of the features,
-        against 4k + 60 (what it takes to make one) in each of 30 iterations.
+        against 4k + 60 (what it takes to make one) in each of 30 iterations, or of 15
+        where labels are told apart before they are met.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -179,7 +180,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             needed = NormalEquations.n_bytes(self._plan, here, k, rows.dtype.itemsize)
         else:
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
-        return needed > limit or min(n, D) > 60 * (4 * k + 60)
+        iterations = 30 if self._settled is None else 15
+        return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
     def _checkpoint(self, limit: int) -> Checkpoint | None:
         if self.checkpoint is None:

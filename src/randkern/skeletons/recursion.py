@@ -8,7 +8,7 @@ kernels are dot products, of which neighbouring nodes share the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,14 @@ __all__ = ["Recursion"]
 # Values of all nodes for a tile of pairs.
 _TILE_BYTES = 32 * 2**20
 _LARGEST_TILE = 128
+# Embedded coordinates of a block of rows, as often as nodes read them.
+_BLOCK_BYTES = 64 * 2**20
 
 Dual = Callable[[np.ndarray], np.ndarray]
 # Of a base and points x, y: (values of pairs, ...), as Base.kernel gives them.
 PairValues = Callable[[Any, np.ndarray, np.ndarray], Any]
+# Of the number of a level: (nodes of it, their means over inputs by pair).
+Patches = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,14 @@ class _Level:
     from_nodes: Any  # averages the values of internal nodes
     from_inputs: Any  # averages those of the inputs whose kernel is no dot product
     patches: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Rows, and of every level their embedded coordinates, (nodes, size, rows)."""
+
+    rows: np.ndarray
+    patches: list[list[np.ndarray]]
 
 
 class Recursion:
@@ -184,29 +196,78 @@ class Recursion:
         """Return the kernel of all pairs of checked rows, in the dtype of X.
 
         Computed in float64, or, if not `precise`, in that dtype; in tiles, which
-        threads share.
+        threads share. Where Y is X, in half of them.
         """
         self.check(X)
-        self.check(Y)
+        if Y is not X:
+            self.check(Y)
         out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
         dtype = np.dtype(np.float64) if precise else X.dtype
+        at_once = self._rows_of_a_block(dtype)
+        for rows in row_blocks(X.shape[0], at_once):
+            left = self._block(X[rows], dtype, weighted=True)
+            for columns in row_blocks(Y.shape[0], at_once):
+                if Y is X and columns.start < rows.start:
+                    continue
+                right = self._block(Y[columns], dtype, weighted=False)
+                self._block_pairs(
+                    *(left, right, out[rows, columns]),
+                    out[columns, rows].T if Y is X else None,
+                    half=Y is X and columns == rows,
+                )
+        return out
+
+    def _rows_of_a_block(self, dtype: np.dtype) -> int:
+        entries = sum(
+            index.size for level in self._kernel_levels for _, index, _ in level.patches
+        )
+        n_bytes = dtype.itemsize * (entries + len(self.graph.columns) + 1)
+        return max(self.tile_side, rows_within(_BLOCK_BYTES, n_bytes))
+
+    def _block(self, X: Rows, dtype: np.dtype, *, weighted: bool) -> _Block:
+        """Return what the tiles of some rows share, times 1/in-degree if `weighted`."""
+        rows = densify(X).astype(dtype, copy=False)
+        # Rows innermost: then a patch is gathered a run of rows at a time.
+        embedded = np.ascontiguousarray(self._embedded(rows).T)
+        patches = []
+        for level in self._kernel_levels:
+            gathered = [embedded[index] for _, index, _ in level.patches]
+            for patch, (_, _, weight) in zip(gathered, level.patches, strict=True):
+                if weighted:
+                    patch *= weight.astype(dtype)[:, None, None]
+            patches.append(gathered)
+        return _Block(rows, patches)
+
+    def _block_pairs(
+        self,
+        left: _Block,
+        right: _Block,
+        out: np.ndarray,
+        mirrored: np.ndarray | None,
+        half: bool,
+    ) -> None:
+        """Write the kernel of the pairs of two blocks, tile by tile.
+
+        To `mirrored` too, if given; if `half`, but that of the tiles from the diagonal
+        upwards.
+        """
         side = self.tile_side
-        levels = self._kernel_levels
         tiles = [
             (rows, columns)
-            for rows in row_blocks(X.shape[0], side)
-            for columns in row_blocks(Y.shape[0], side)
+            for rows in row_blocks(len(left.rows), side)
+            for columns in row_blocks(len(right.rows), side)
+            if not half or columns.start >= rows.start
         ]
 
         def task(start: int, stop: int) -> None:
             for rows, columns in tiles[start:stop]:
-                left = densify(X[rows]).astype(dtype, copy=False)
-                right = densify(Y[columns]).astype(dtype, copy=False)
-                out[rows, columns] = self._tile(levels, left, right)
+                tile = self._tile(left, rows, right, columns)
+                out[rows, columns] = tile
+                if mirrored is not None:
+                    mirrored[rows, columns] = tile
 
         nanoseconds = 20.0 * out.size * (self.graph.n_internal + self.graph.n_inputs)
         run_over_ranges(task, len(tiles), nanoseconds)
-        return out
 
     @cached_property
     def _kernel_levels(self) -> list[_Level]:
@@ -223,29 +284,30 @@ class Recursion:
         values = 8 * (2 * self.graph.n_internal + 2 * n_plain + 1)
         return int(np.clip((_TILE_BYTES / values) ** 0.5, 8, _LARGEST_TILE))
 
-    def _tile(self, levels: list[_Level], X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return the kernel of all pairs of a few rows."""
-        shape = X.shape[0], Y.shape[0]
+    def _tile(
+        self, left: _Block, rows: slice, right: _Block, columns: slice
+    ) -> np.ndarray:
+        """Return the kernel of all pairs of a few rows of two blocks."""
+        X, Y = left.rows[rows], right.rows[columns]
         if self.graph.n_internal == 0:
             (base,) = self.graph.bases
             x, y = self.points(X, 0), self.points(Y, 0)
             return base.kernel(x, y.transpose(1, 0, 2))
-        left, right = self._embedded(X), self._embedded(Y)
         plain = None
         if not all(self._dot):
             plain = self._pair_values(X, Y, _kernel, outer=True)
+        size = len(X) * len(Y)
 
-        def patches(level: _Level, means: np.ndarray) -> None:
-            for chosen, index, weight in level.patches:
-                a = left[:, index].transpose(1, 0, 2) * weight[:, None, None]
-                b = right[:, index].transpose(1, 2, 0)
-                products = np.matmul(a.astype(left.dtype, copy=False), b)
-                means[chosen] += products.reshape(len(chosen), -1)
+        def patches(i: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            found = zip(left.patches[i], right.patches[i], strict=True)
+            for (chosen, _, _), (a, b) in zip(levels[i].patches, found, strict=True):
+                products = np.matmul(a[:, :, rows].transpose(0, 2, 1), b[:, :, columns])
+                yield chosen, products.reshape(len(chosen), size)
 
+        levels = self._kernel_levels
         duals = [activation.dual for activation in self.graph.activations]
-        size = shape[0] * shape[1]
-        values = self._run(levels, duals, size, left.dtype, plain, patches)
-        return values.reshape(shape)
+        values = self._run(levels, duals, size, X.dtype, plain, patches)
+        return values.reshape(len(X), len(Y))
 
     def _pair_values(
         self, X: np.ndarray, Y: np.ndarray, function: PairValues, outer: bool = False
@@ -276,14 +338,21 @@ class Recursion:
         size: int,
         dtype: np.dtype,
         at_inputs: np.ndarray | None,
-        patches: Callable[[_Level, np.ndarray], None] | None = None,
+        patches: Patches | None = None,
     ) -> np.ndarray:
         """Return the values at the output for `size` pairs."""
         values = np.zeros((self.graph.n_internal, size), dtype=dtype)
-        for level in levels:
-            means = np.zeros((len(level.nodes), size), dtype=dtype)
-            if patches is not None:
-                patches(level, means)
+        for i, level in enumerate(levels):
+            means = np.zeros((0, size), dtype=dtype)
+            for chosen, products in patches(i) if patches is not None else ():
+                if len(chosen) == len(level.nodes):
+                    means = products  # of all nodes, in their order
+                    break
+                if len(means) == 0:
+                    means = np.zeros((len(level.nodes), size), dtype=dtype)
+                means[chosen] = products
+            if len(means) == 0:
+                means = np.zeros((len(level.nodes), size), dtype=dtype)
             if level.from_inputs is not None:
                 means += level.from_inputs @ at_inputs
             if level.from_nodes is not None:

@@ -8,33 +8,44 @@ import numpy as np
 
 __all__ = ["Best"]
 
+# The error of few rows is noisy, while iterates of conjugate gradients come ever closer
+# to the minimiser: of those that are about as good the last is taken.
+_AS_GOOD = 1e-2
+# Gains of less do not count.
+_LEAST_GAIN = 1e-3
+
 
 class Best:
-    """The best solution so far on validation rows."""
+    """The last solution of those within 1 % of the least error on validation rows."""
 
     def __init__(self, patience: int, validate: Callable[[np.ndarray], float] | None):
         self._validate = validate
         self._patience = patience
-        self._error = np.inf
+        # The least error, that when it last fell by enough, and iterations since then.
+        self._least = self._noted = np.inf
         self._since = 0
         self.value: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         if self.value is None:
             return {}
-        return {"best": self.value, "best_of": np.array([self._error, self._since])}
+        record = np.array([self._least, self._noted, self._since])
+        return {"best": self.value, "best_record": record}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        if "best" in arrays:
+        if "best_record" in arrays:
             self.value = arrays["best"]
-            self._error, self._since = arrays["best_of"].tolist()
+            self._least, self._noted, self._since = arrays["best_record"].tolist()
 
     def is_past(self, X: np.ndarray) -> bool:
-        """Look at a solution; tell whether the best is long past."""
+        """Look at a solution; tell whether the error has long stopped falling."""
         if self._validate is None:
             return False
         error = self._validate(X)
         self._since += 1
-        if error < self._error:
-            self._error, self._since, self.value = error, 0, X
+        if error < self._noted * (1 - _LEAST_GAIN):
+            self._noted, self._since = error, 0
+        self._least = min(self._least, error)
+        if error <= self._least * (1 + _AS_GOOD):
+            self.value = X
         return self._since >= self._patience

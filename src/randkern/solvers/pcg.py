@@ -25,9 +25,8 @@ _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 16, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# The decrease of the loss is taken for a geometric series, of the largest ratio seen
-# over so many iterations.
-_SERIES, _LONGEST = 3, 5
+# What is left of the loss is estimated by the largest of so many last decreases.
+_LAST = 3
 # The residual of the recurrence may be smaller than the true one by this factor.
 _UNTRUE = 100.0
 
@@ -107,10 +106,10 @@ class Loss:
     initial : ndarray of shape (k,)
         The loss of X = 0, Σ_i w_i y_i².
     least : float
-        A loss below this share of the initial one counts as this share: where 99.9 % of
-        the variance is explained, the rest need not be known as well.
+        A loss below this share of `spread` counts as this share: where 99.9 % of the
+        variance is explained, the rest need not be known as well.
     spread : ndarray of shape (k,), optional
-        The loss of the best constants, Σ_i w_i (y_i − ȳ)².
+        The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
     settled : float, optional
         For labels coded as ±1, which are told apart long before they are met: stop when
         none of two iterations lowers the loss by more than this share of `spread`.
@@ -164,8 +163,12 @@ class PCG(BaseEstimator):
         None: stop by the loss, where there is one, else at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
-        within this share of its minimum (see :class:`Loss`), by an estimate from the
-        decrease in the last iterations (which conjugate gradients know exactly).
+        within this share of its minimum (see :class:`Loss`). The excess r·(A +
+        shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; mostly it is far
+        less, and is estimated from the decreases Δ_j of the loss, which conjugate
+        gradients know exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =
+        Σ_{i≥j} Δ_i/Δ_j of all j so far (after Meurant, Papež and Tichý 2021,
+        "Accurate error estimation in CG").
         None: 0.02 if `tol` is None too, else the residual alone decides. At 0.02
         predictions differ from the minimiser's by a seventh of the residuals'
         standard deviation. Classifiers stop by ``Loss.settled`` instead.
@@ -284,7 +287,7 @@ class PCG(BaseEstimator):
             now = _resumed(checkpoint, best)
         if now is None:
             now = self._begin(state, B, start)
-        outcome: Outcome | None = self._outcome(now, norms, loss)
+        outcome: Outcome | None = self._outcome(now, norms, loss, state.shift)
         least = now
         try:
             while outcome is None and now.iteration < self.max_iter:
@@ -295,11 +298,11 @@ class PCG(BaseEstimator):
                 now = following
                 if now.residual(norms) < least.residual(norms):
                     least = now
-                outcome = self._outcome(now, norms, loss)
+                outcome = self._outcome(now, norms, loss, state.shift)
                 if best.is_past(now.X):
                     outcome = Outcome.VALIDATED
                 seconds = time.perf_counter() - began
-                if self._tell(now.progress(norms, loss, seconds), report):
+                if self._tell(now.progress(norms, loss, state.shift, seconds), report):
                     outcome = Outcome.STOPPED
                 if checkpoint is not None and outcome is None and checkpoint.due:
                     checkpoint.save(now.arrays() | best.arrays())
@@ -380,7 +383,7 @@ class PCG(BaseEstimator):
         return out
 
     def _outcome(
-        self, now: _Iterate, norms: np.ndarray, loss: Loss | None
+        self, now: _Iterate, norms: np.ndarray, loss: Loss | None, shift: float
     ) -> Outcome | None:
         tol, loss_tol = self.tol, self.loss_tol
         if tol is None and loss_tol is None and loss is not None:
@@ -390,7 +393,7 @@ class PCG(BaseEstimator):
                 return Outcome.SETTLED
         if now.residual(norms) <= (_RESIDUAL_TOL if tol is None else tol):
             return Outcome.CONVERGED
-        if loss_tol is not None and now.excess(loss) <= loss_tol:
+        if loss_tol is not None and now.excess(loss, shift) <= loss_tol:
             return Outcome.LOSS_CONVERGED
         return None
 
@@ -435,40 +438,37 @@ class _Iterate:
     def residual(self, norms: np.ndarray) -> float:
         return float(np.max(np.linalg.norm(self.R, axis=0) / norms, initial=0.0))
 
-    def excess(self, loss: Loss | None) -> float:
-        """Estimate the largest share by which the loss is above its minimum.
-
-        The decrease of the loss by an iteration is known; what is left is taken for
-        a geometric series.
-        """
-        if loss is None or len(self.gains) <= _SERIES + 1:
+    def excess(self, loss: Loss | None, shift: float) -> float:
+        """Estimate the largest share by which the loss is above its minimum."""
+        if loss is None:
             return np.inf
-        first, last = loss.initial, self.gains[-1]
-        now = first - self.gains.sum(axis=0) - self.gained_before
+        spread = loss.initial if loss.spread is None else loss.spread
+        now = loss.initial - self.gains.sum(axis=0) - self.gained_before
         # Where nearly all is explained, the rest need not be known as well.
-        now = np.maximum(now, loss.least * first)
-        # The slowest decrease of late: decreases come in bursts. The first is left out:
-        # most of it is a constant.
-        ratio = np.zeros(len(last))
-        for length in range(_SERIES, min(_LONGEST, len(self.gains) - 2) + 1):
-            before = np.maximum(self.gains[-1 - length], 1e-300)
-            ratio = np.maximum(ratio, (last / before) ** (1 / length))
-        ratio = np.minimum(ratio, 0.98)
-        left = last * ratio / (1 - ratio)
-        shares = np.where(first > 0, left / np.where(first > 0, now, 1.0), 0.0)
+        now = np.maximum(now, loss.least * np.where(spread > 0, spread, loss.initial))
+        left = np.full(len(now), np.inf)
+        if shift > 0:
+            left = np.sum(self.R**2, axis=0) / shift
+        if len(self.gains) > _LAST + 1:
+            # Decreases come in bursts: plateaus so far tell how long the next may be.
+            gains = np.maximum(self.gains, np.finfo(float).tiny)
+            following = np.cumsum(gains[::-1], axis=0)[::-1]
+            burst = np.max(following / gains, axis=0)
+            left = np.minimum(left, burst * gains[-_LAST:].max(axis=0))
+        shares = np.where(now > 0, left / np.where(now > 0, now, 1.0), 0.0)
         return float(shares.max(initial=0.0))
 
     def has_settled(self, loss: Loss) -> bool:
         """Tell whether the loss of no target falls by enough to matter."""
-        if loss.settled is None or loss.spread is None or len(self.gains) <= _SERIES:
+        if loss.settled is None or loss.spread is None or len(self.gains) <= _LAST:
             return False
         scale = np.where(loss.spread > 0, loss.spread, loss.initial)
         return bool(np.all(self.gains[-2:] <= loss.settled * scale))
 
     def progress(
-        self, norms: np.ndarray, loss: Loss | None, seconds: float
+        self, norms: np.ndarray, loss: Loss | None, shift: float, seconds: float
     ) -> Progress:
-        residual, excess = self.residual(norms), self.excess(loss)
+        residual, excess = self.residual(norms), self.excess(loss, shift)
         return Progress(self.iteration, residual, excess, seconds, self.X)
 
     def arrays(self) -> dict[str, np.ndarray]:

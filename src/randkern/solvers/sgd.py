@@ -29,6 +29,8 @@ _DECAY = 8
 # Below the largest stable step, which is estimated from a sample.
 _SAFETY = 0.9
 _POWER_STEPS = 30
+# Leading directions must have been followed by e^(−3) before the loss says anything.
+_FOLLOWED = 3.0
 
 
 class Batch(Protocol):
@@ -73,6 +75,8 @@ class SGDState:
     peak: float
     shift: float
     weight_sum: float
+    # What the preconditioner leaves of each leading eigenvalue, with the penalty.
+    leading: float = 0.0
     average: Any = 0.0
     n_averaged: int = 0
     epoch: int = 0
@@ -86,22 +90,25 @@ class SGDState:
         self.loss = np.zeros(self.W.shape[1])
         self.n_averaged = self.batch = 0
 
-    def step(self, batch: Batch) -> None:
-        """Take one step along the preconditioned gradient of a batch.
+    def length(self, weight: float) -> float:
+        """Return the length of a step along a batch.
 
         The largest stable step for batches of m rows is m/(β + (m − 1)λ + mα), λ being
         the largest eigenvalue of the preconditioned matrix a row and β the largest
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
+        m, penalty = max(weight, 1.0), self.shift / self.weight_sum
+        return _SAFETY * m / (self.peak + (m - 1) * self.tail + m * penalty)
+
+    def step(self, batch: Batch) -> None:
+        """Take one step along the preconditioned gradient of a batch."""
         gradient, loss = batch.gradient(self.W)
         if batch.weight > 0:
             penalty = self.shift / self.weight_sum
             direction = gradient / batch.weight + penalty * self.W
             if self.preconditioner is not None:
                 direction = self.preconditioner.apply(direction)
-            m = max(batch.weight, 1.0)
-            length = m / (self.peak + (m - 1) * self.tail + m * penalty)
-            self.W = self.W - _SAFETY * length * direction
+            self.W = self.W - self.length(batch.weight) * direction
         self.loss = self.loss + loss
         self.batch += 1
 
@@ -124,15 +131,17 @@ class SGD(BaseEstimator):
     epochs : int
         Passes over the rows at most.
     tol : float
-        Stop when the loss of an epoch, taken before each step, is less than this
-        share below that of the epoch before. Gradients of batches never get closer
-        than their noise: for an accurate solution use conjugate gradients.
+        Stop when the latter half of all epochs has lowered the loss, taken before each
+        step, by less than this share. Gradients of batches never get closer than their
+        noise: for an accurate solution use conjugate gradients.
     batch_rows : int or None
         None: where larger batches no longer allow longer steps, from 256 to 4,096;
         with few rows fewer, so that an epoch takes 32 steps.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the number of
-        features, from 16 (or a quarter of it) to 600. 0 uses none.
+        features, from 16 (or a quarter of it) to 600, and fewer where the last of them
+        would slow down all others: where their critical batch is larger than a batch.
+        0 uses none.
     callback : callable, optional
         Called with a :class:`Progress` after every epoch; its residual is not a
         number. Returning True stops.
@@ -175,30 +184,43 @@ class SGD(BaseEstimator):
 
     def chosen_batch(self, state: SGDState) -> int:
         """Return the number of rows of a batch."""
+        most = self._most_rows(state.weight_sum)
+        if self.batch_rows is not None:
+            return most
+        critical = state.peak / max(state.tail, 1e-300)
+        return int(np.clip(critical, min(_LEAST_BATCH, most), most))
+
+    def _most_rows(self, weight_sum: float) -> int:
+        """Return the number of rows that a batch has at most."""
         if self.batch_rows is not None:
             return self.batch_rows
-        critical = state.peak / max(state.tail, 1e-300)
-        most = np.clip(state.weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH)
-        return int(np.clip(critical, min(_LEAST_BATCH, most), most))
+        return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH))
 
     def init(self, operator: BatchOperator, shift: float, n_targets: int) -> SGDState:
         """Build the preconditioner, and find the length of a step."""
         self._validate_params()
         W = np.zeros((operator.size, n_targets))
         rank, total = self.chosen_rank(operator.size), operator.weight_sum
-        preconditioner = None
+        preconditioner, leading = None, 0.0
+        values = np.empty(0)
         if rank > 0:
             values, vectors = operator.leading_eigenpairs(rank)
-            if len(values):
-                preconditioner = SpectralPreconditioner.of(values, vectors, shift)
         # Rows other than those of the eigenvectors: these are their own too well.
         Z = operator.sampled_features()
-        if preconditioner is not None:
+        if len(values):
+            if self.rank is None:
+                peaks = _peaks(Z, values + shift, vectors)
+                usable = peaks * total <= self._most_rows(total) * (values + shift)
+                rank = 1 + int(np.flatnonzero(usable)[-1]) if usable.any() else 1
+            values, vectors = values[:rank], vectors[:, :rank]
+            preconditioner = SpectralPreconditioner.of(values, vectors, shift)
+            leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
         norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
         tail = _largest_eigenvalue(Z) / len(Z)
         peak = max(float(norms.max()), tail, np.finfo(float).tiny)
-        return SGDState(W, preconditioner, tail, peak, shift, total)
+        leading = leading or tail + shift / total
+        return SGDState(W, preconditioner, tail, peak, shift, total, leading)
 
     def solve(
         self,
@@ -243,7 +265,7 @@ class SGD(BaseEstimator):
         if outcome is None:
             outcome = Outcome.ITERATION_LIMIT
             warnings.warn(
-                f"the loss still fell by more than tol in the last epoch of {self}; "
+                f"the loss still fell by more than tol in the last epochs of {self}; "
                 "increase epochs, tol or alpha.",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -304,10 +326,24 @@ class SGD(BaseEstimator):
             )
         if len(state.losses) < 2:
             return None
-        before, now = state.losses[-2:]
-        if abs(before - now) <= self.tol * before:
+        # Directions are learned one after the other, each in as long as those before
+        # took together: what a doubling of the work brings tells what is left.
+        before, now = state.losses[(len(state.losses) - 1) // 2], state.losses[-1]
+        size = self.chosen_batch(state)
+        steps = state.epoch * state.weight_sum / size
+        followed = steps * state.length(size) * state.leading
+        if abs(before - now) <= self.tol * before and followed >= _FOLLOWED:
             return Outcome.LOSS_CONVERGED
         return None
+
+
+def _peaks(Z: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the largest z·P⁻¹z for preconditioners of 1, 2, ... eigenpairs."""
+    inner = np.square(Z @ vectors, dtype=np.float64)
+    norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
+    rest = norms[:, None] - np.cumsum(inner, axis=1)
+    shortened = np.cumsum(inner / values, axis=1) * values
+    return np.max(np.maximum(rest, 0.0) + shortened, axis=0)
 
 
 def _largest_eigenvalue(Z: np.ndarray) -> float:
