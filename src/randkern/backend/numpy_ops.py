@@ -8,6 +8,7 @@ is always an array whose namespace, dtype and device the result takes.
 import math
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import binom, ellipe, gamma, hyp2f1
 
@@ -318,3 +319,67 @@ def optical_angles(cosine, m):
             squared, coefficients
         )
     return gamma(1 + m / 2) ** 2 * hyp2f1(-m / 2, -m / 2, 1.0, squared)
+
+
+def hstack(parts):
+    """Return matrices side by side."""
+    return np.hstack(parts)
+
+
+def copy(array):
+    """Return a copy."""
+    return array.copy()
+
+
+def triu(matrix, diagonal):
+    """Return the upper triangle from a diagonal on, zeros below."""
+    return np.triu(matrix, diagonal)
+
+
+def numbers(n, like):
+    """Return 0, ..., n − 1."""
+    return np.arange(n)
+
+
+def as_integers(values):
+    """Return integers, for instance of booleans."""
+    return values.astype(np.int64)
+
+
+def positions(sorted_values, values):
+    """Return the positions of values among sorted ones, and whether they are there."""
+    position = np.searchsorted(sorted_values, values)
+    known = position < len(sorted_values)
+    known[known] = sorted_values[position[known]] == values[known]
+    return position, known
+
+
+def entries_at(values, position):
+    """Return the entries of a vector at positions."""
+    return values[position]
+
+
+def free_bytes(like):
+    """Return the memory that is free on the device of `like`, None on the CPU."""
+    return None
+
+
+def leading_eigenpairs(matrix, rank):
+    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
+    n = len(matrix)
+    values, vectors = scipy.linalg.eigh(
+        matrix.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
+        overwrite_a=True, check_finite=False,
+    )  # fmt: skip
+    return values[::-1], vectors[:, ::-1]
+
+
+def inverse_factor(gram):
+    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+    factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+    return scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
+
+
+def numpy_dtype(array):
+    """Return the dtype of an array as one of NumPy."""
+    return array.dtype

@@ -335,3 +335,108 @@ def add_gram(Z, gram):
     step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
     for part in Z.split(step):
         gram += part.T @ part
+
+
+def hstack(parts):
+    """Return matrices side by side."""
+    return torch.hstack(parts)
+
+
+def copy(array):
+    """Return a copy."""
+    return array.clone()
+
+
+def triu(matrix, diagonal):
+    """Return the upper triangle from a diagonal on, zeros below."""
+    return torch.triu(matrix, diagonal)
+
+
+def numbers(n, like):
+    """Return 0, ..., n − 1."""
+    return torch.arange(n, device=like.device)
+
+
+def as_integers(values):
+    """Return integers, for instance of booleans."""
+    return values.to(torch.int64)
+
+
+def to_integers(values, like):
+    """Return integers on the device of `like`."""
+    return torch.as_tensor(values, dtype=torch.int64, device=like.device)
+
+
+def positions(sorted_values, values):
+    """Return the positions of values among sorted ones, and whether they are there."""
+    sorted_values = torch.as_tensor(sorted_values, device=values.device)
+    position = torch.searchsorted(sorted_values, values.contiguous())
+    position = position.clip(max=len(sorted_values) - 1)
+    return position, sorted_values[position] == values
+
+
+def totals(position, weights, n):
+    """Return the sums of weights (None: 1) at n positions, in float64."""
+    counts = torch.zeros(n, dtype=torch.float64, device=position.device)
+    ones = torch.ones_like(position, dtype=torch.float64)
+    return counts.index_add(0, position, ones if weights is None else weights)
+
+
+def entries_at(values, position):
+    """Return the entries of a vector at positions, on the device of those.
+
+    Those of a NumPy array of texts are a NumPy array.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
+        return values[to_host(position)]
+    return torch.as_tensor(values, device=position.device)[position]
+
+
+def free_bytes(like):
+    """Return the memory that is free on the device of `like`, None on the CPU."""
+    if like.device.type != "cuda":
+        return None
+    return int(torch.cuda.mem_get_info(like.device)[0])
+
+
+def smallest_eigenvalue(factor, steps=8):
+    """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
+    generator = torch.Generator(device=factor.device).manual_seed(0)
+    v = torch.randn(
+        len(factor), 1, dtype=factor.dtype, device=factor.device, generator=generator
+    )
+    size = 1.0
+    for _ in range(steps):
+        v = torch.cholesky_solve(v / torch.linalg.vector_norm(v), factor)
+        size = float(torch.linalg.vector_norm(v))
+    return 1.0 / size
+
+
+def cholesky(matrix):
+    """Return the lower Cholesky factor, None where there is none."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor if int(info) == 0 else None
+
+
+def cholesky_solve(factor, rhs):
+    """Return the solution of LLᵀx = b."""
+    return torch.cholesky_solve(rhs, factor)
+
+
+def leading_eigenpairs(matrix, rank):
+    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
+    values, vectors = torch.linalg.eigh(matrix, UPLO="U")
+    return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
+
+
+def inverse_factor(gram):
+    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+    gram = torch.triu(gram) + torch.triu(gram, 1).T
+    factor = torch.linalg.cholesky(gram, upper=True)
+    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve_triangular(factor, identity, upper=True)
+
+
+def numpy_dtype(array):
+    """Return the dtype of a tensor as one of NumPy."""
+    return np.dtype(str(array.dtype).removeprefix("torch."))

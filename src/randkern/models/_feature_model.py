@@ -12,7 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows, validate_rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
@@ -124,12 +126,15 @@ class FeatureModel(BaseEstimator):
 
     def _values_of(self, X: Rows) -> np.ndarray:
         """Return fitted values of checked rows."""
+        weights = self.dual_coef_ if self.plan_ is None else self.coef_
+        _check_same_device(X, weights)
         if self.plan_ is not None:
-            out = predict_by_features(self.plan_, self.coef_.T, X)
+            weights = weights.T if weights.ndim == 2 else weights
+            out = predict_by_features(self.plan_, weights, X)
         else:
-            out = predict_by_rows(self.kernel_, self.X_fit_, self.dual_coef_, X)
+            out = predict_by_rows(self.kernel_, self.X_fit_, weights, X)
         out += self.intercept_
-        if not np.all(np.isfinite(out)):
+        if not ops_of(out).is_finite(out):
             raise ValueError(
                 "predictions overflow: rows of X lie too far beyond those of the fit "
                 "for this kernel; scale the input down."
@@ -140,3 +145,17 @@ class FeatureModel(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _check_same_device(X: Rows, weights: Any) -> None:
+    """Raise unless rows lie where the weights of the model do."""
+    here, there = (_place(array) for array in (X, weights))
+    if here != there:
+        raise ValueError(
+            f"the model was fitted on {there}, but got X on {here}; pass X as it was "
+            "passed to fit."
+        )
+
+
+def _place(array: Any) -> str:
+    return f"a tensor on {array.device}" if is_tensor(array) else "a NumPy array"

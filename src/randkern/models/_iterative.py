@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
+from randkern._tensors import is_tensor
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
@@ -18,6 +19,7 @@ from randkern.models._operators import (
     FeatureOperator,
     LocalParts,
     Parts,
+    local_parts,
     operator_bytes,
 )
 from randkern.models._predictions import predict_by_features
@@ -124,9 +126,10 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     )
     validation = None
     if solver.validation_fraction is not None:
-        if isinstance(rows, DaskRows):
+        if isinstance(rows, DaskRows) or is_tensor(getattr(rows, "X", None)):
             raise ValueError(
-                "validation_fraction needs rows that are not on a cluster."
+                "validation_fraction needs arrays that are not on a cluster, nor "
+                "tensors."
             )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
@@ -136,7 +139,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     if isinstance(rows, DaskRows):
         parts = DaskParts(plan, rows, survey.weight_unit)
     else:
-        parts = LocalParts(
+        parts = local_parts(
             plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse
         )
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg
 
 from randkern._random import Stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
-from randkern.backend import cpu
-from randkern.blocks import row_blocks
+from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks, rows_within
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_bytes
 from randkern.models._rows import Survey, TrainingBlock, TrainingRows
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FeatureOperator", "LocalParts", "Parts", "operator_bytes"]
+__all__ = ["FeatureOperator", "LocalParts", "Parts", "local_parts", "operator_bytes"]
 
 _COLUMNS = 2048
+# A block of features of tensors, long enough for products at full speed.
+_BLOCK_BYTES = 512 * 2**20
+_MOST_ROWS = 4096
 # Sampled rows for every eigenpair of the preconditioner.
 _OVERSAMPLING = 4
 # Eigenvalues below this share of the first are rounding noise in float32.
@@ -64,6 +68,67 @@ class LocalParts:
         self.cross = self.features.cross
         self.product = self.features.product
         self.take = rows.take
+
+
+class TensorParts:
+    """Rows of tensors: features and products are made where these lie.
+
+    What goes in and out are NumPy arrays of shape (k, D), for k targets.
+    """
+
+    def __init__(self, plan: Plan, rows: Any, weight_unit: float, kept_bytes: int = 0):
+        self.plan, self.rows, self.weight_unit = plan, rows, weight_unit
+        self.n_rows, self.take = rows.n_rows, rows.take
+        self.dtype = ops_of(rows.X).numpy_dtype(rows.X)
+        row = plan.n_components * self.dtype.itemsize
+        self._block = min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=128))
+        self._kept: Any = None
+        if rows.n_rows * row <= kept_bytes:
+            self._kept = evaluate(plan, rows.X)
+
+    def _blocks(self) -> Iterator[tuple[TrainingBlock, Any, Any]]:
+        """Yield blocks of rows, their features and their weights."""
+        for block in self.rows.blocks(self._block):
+            Z = self._kept[block.rows] if self._kept is not None else None
+            Z = evaluate(self.plan, block.X) if Z is None else Z
+            weight = None if block.weight is None else block.weight / self.weight_unit
+            yield block, Z, weight
+
+    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D)."""
+        X = self.rows.X
+        ops = ops_of(X)
+        out = ops.zeros((self.plan.n_components, len(means) + 1), X)
+        center, unit = ops.float64_like(means, X), ops.float64_like(sizes, X)
+        for block, Z, weight in self._blocks():
+            ones = ops.ones((len(block.Y), 1), X)
+            targets = ops.hstack([(block.Y - center) / unit, ones])
+            if weight is not None:
+                targets = targets * weight[:, None]
+            out += Z.T @ ops.asarray(targets, Z)
+        return ops.to_host(out).T
+
+    def product(self, V: np.ndarray) -> np.ndarray:
+        """Return Σ w_i z_i z_iᵀ V, transposed, for V of shape (k, D)."""
+        X = self.rows.X
+        ops = ops_of(X)
+        right = ops.asarray(np.ascontiguousarray(V.T), X)
+        out = ops.zeros(V.shape[::-1], X)
+        for _, Z, weight in self._blocks():
+            inner = Z @ right
+            if weight is not None:
+                inner *= ops.asarray(weight, Z)[:, None]
+            out += Z.T @ inner
+        return ops.to_host(out).T
+
+
+def local_parts(
+    plan: Plan, rows: Any, weight_unit: float, kept_bytes: int, compress: bool
+) -> Parts:
+    """Return the parts of rows that this process reads."""
+    if is_tensor(getattr(rows, "X", None)):
+        return TensorParts(plan, rows, weight_unit, kept_bytes)
+    return LocalParts(plan, rows, weight_unit, kept_bytes, compress)
 
 
 class FeatureOperator:
@@ -164,48 +229,45 @@ class FeatureOperator:
         else:
             rows = np.arange(n)
         sample = self.parts.take(rows)
-        weight = np.ones(n_samples)
+        ops = ops_of(sample.X)
+        root = ops.ones((n_samples, 1), sample.X)
         if sample.weight is not None:
-            weight = sample.weight / self.weight_unit
-        root = np.sqrt(weight)[:, None].astype(self.parts.dtype)
-        gram = np.zeros((n_samples, n_samples))
+            root = ((sample.weight / self.weight_unit) ** 0.5)[:, None]
+        root = ops.asarray(root, sample.X)
+        gram = ops.zeros((n_samples, n_samples), sample.X)
         for columns in row_blocks(self.size, _COLUMNS):
-            cpu.add_gram(self._sampled(sample.X, columns, root).T, gram)
+            ops.add_gram(self._sampled(sample.X, columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
-        values, vectors = _leading(gram.astype(self.parts.dtype), rank)
-        transform = (vectors / np.sqrt(values)).astype(self.parts.dtype)
-        basis = np.empty((self.size, len(values)), self.parts.dtype)
+        values, vectors = _leading(ops.asarray(gram, sample.X), rank)
+        transform = ops.asarray(vectors / values**0.5, sample.X)
+        basis = ops.empty((self.size, len(values)), sample.X)
         for columns in row_blocks(self.size, _COLUMNS):
             basis[columns] = self._sampled(sample.X, columns, root).T @ transform
-        return values * (n / n_samples), _orthonormalised(basis)
+        basis = ops.to_host(_orthonormalised(basis))
+        return ops.to_host(values) * (n / n_samples), basis
 
     def _sampled(self, X: Rows, columns: slice, root: np.ndarray) -> np.ndarray:
         Z = evaluate(self.plan, X, columns)
         if self.center:
-            Z -= self.feature_sum[columns] / self._weight_sum
+            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
         Z *= root
         return Z
 
 
-def _leading(gram: np.ndarray, rank: int) -> tuple[np.ndarray, Any]:
+def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
     """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
-    n = len(gram)
-    values, vectors = scipy.linalg.eigh(
-        gram.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
-        overwrite_a=True, check_finite=False,
-    )  # fmt: skip
-    values, vectors = values[::-1], vectors[:, ::-1]
-    kept = values > _SMALLEST_SHARE * max(values[0], np.finfo(float).tiny)
+    values, vectors = ops_of(gram).leading_eigenpairs(gram, rank)
+    largest = max(float(values[0]), np.finfo(float).tiny)
+    kept = values > _SMALLEST_SHARE * largest
     return values[kept], vectors[:, kept]
 
 
-def _orthonormalised(basis: np.ndarray) -> np.ndarray:
+def _orthonormalised(basis: Any) -> Any:
     """Return nearly orthonormal columns made orthonormal (Cholesky QR)."""
-    gram = np.zeros((basis.shape[1], basis.shape[1]))
-    cpu.add_gram(basis, gram)
-    factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
-    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
-    inverse = inverse.astype(basis.dtype)
+    ops = ops_of(basis)
+    gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
+    ops.add_gram(basis, gram)
+    inverse = ops.asarray(ops.inverse_factor(gram), basis)
     for rows in row_blocks(len(basis), _COLUMNS):
         basis[rows] = basis[rows] @ inverse
     return basis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.models._systems import feature_block_rows
@@ -21,9 +22,10 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     """Return φ(x)·W for weights of shape (D,) or (D, k), in float64."""
     # Products are taken in the dtype of X; weights of any size fit in it once they
     # are divided by the largest.
-    size = float(np.abs(weights).max(initial=0.0)) or 1.0
-    coef = (weights / size).astype(X.dtype)
-    out = np.empty((X.shape[0], *weights.shape[1:]))
+    ops = ops_of(X)
+    size = ops_of(weights).largest(abs(weights)) or 1.0
+    coef = ops.asarray(weights / size, X)
+    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
     for rows in row_blocks(X.shape[0], feature_block_rows(plan, X.dtype.itemsize)):
         with np.errstate(over="ignore", invalid="ignore"):
             out[rows] = evaluate(plan, X[rows]) @ coef
@@ -36,11 +38,12 @@ def predict_by_rows(
     """Return k(X, X_fit)·A for weights of shape (n_fit,) or (n_fit, k), in float64."""
     n_fit = X_fit.shape[0]
     # A kernel that was too large for float64 is not worth it here either.
-    precise = X.dtype == np.float64 or n_fit <= MOST_EXACT_ROWS
-    dtype = np.float64 if precise else X.dtype
-    out = np.empty((X.shape[0], *weights.shape[1:]))
+    ops = ops_of(X)
+    precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
+    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
     block = rows_within(_BLOCK_BYTES, 8 * n_fit, at_least=64)
     for rows in row_blocks(X.shape[0], block):
-        part = X[rows].astype(dtype)
-        out[rows] = kernel._gram(part, X_fit, precise=precise) @ weights
+        part = ops.as_float64(X[rows]) if precise else X[rows]
+        gram = kernel._gram(part, X_fit, precise=precise)
+        out[rows] = ops.as_float64(gram) @ weights
     return out

@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks, row_blocks
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._feature_model import FeatureModel
@@ -92,6 +94,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         kept = None if self.memory_limit is not None else self._continued("memory")
         return resolve_memory_limit(self.memory_limit) if kept is None else kept
 
+    def _limit_of(self, X: Rows) -> int:
+        """Return the memory limit where rows lie: half of what a GPU has free."""
+        free = None if self.memory_limit is not None else ops_of(X).free_bytes(X)
+        return self._limit if free is None else free // 2
+
     def _continued(self, name: str) -> int | None:
         """Return a number that belongs to the fit that `checkpoint` holds."""
         if self.checkpoint is None:
@@ -108,7 +115,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
         self._forget()
-        limit = self._limit
+        limit = self._limit_of(X)
         stream = self._prepare(X, sample_weight)
         rows = ArrayRows(X, Y, sample_weight)
         if self.plan_ is None:
@@ -156,10 +163,12 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             parts = DaskParts(self._plan, rows, rows.survey().weight_unit)
             self._solve_primal(parts.normal_equations(k), overwrite=True)
             return
-        unit = None
-        if not isinstance(rows, ArrayRows):
+        unit = like = None
+        if isinstance(rows, ArrayRows):
+            like = rows.X
+        else:
             unit = rows.survey().weight_unit
-        statistics = NormalEquations.empty(D, k, unit)
+        statistics = NormalEquations.empty(D, k, unit, like)
         for part in rows.blocks(_ROWS_AT_ONCE):
             statistics.add(self._plan, part.X, part.Y, part.weight)
         self._solve_primal(statistics, overwrite=True)
@@ -200,9 +209,15 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
         if isinstance(solver, SGD):
+            _refuse_tensors(rows, "solver='sgd'")
             solution, intercept = solve_sgd(problem, self._plan, solver)
         else:
             solution, intercept = solve_pcg(problem, self._plan, solver)
+        if isinstance(rows, ArrayRows):
+            # Conjugate gradients on tensors iterate on blocks (D, k) on the host.
+            like = ops_of(rows.X).float64_like
+            value, intercept = like(solution.value, rows.X), like(intercept, rows.X)
+            solution = replace(solution, value=value)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -310,6 +325,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                     "solver='sgd' needs random features; with n_components=None use "
                     "'pcg', 'cholesky' or 'auto'."
                 )
+            _refuse_tensors(rows, "solver='pcg' on the exact kernel")
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
             solution, intercept = solve_exact(problem, self.kernel_, solver)
@@ -334,9 +350,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Keep the weights of rows, or those of features that they stand for."""
         dual = solution.value
         if self.plan_ is not None:
-            weights = np.empty((self.plan_.n_components, dual.shape[1]))
+            ops = ops_of(X)
+            weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
             for columns in row_blocks(len(weights), _FEATURE_BLOCK):
-                weights[columns] = evaluate(self.plan_, X, columns).T @ dual
+                Z = evaluate(self.plan_, X, columns)
+                weights[columns] = ops.as_float64(Z).T @ dual
             self._store(solution, weights, intercept)
             return
         self.X_fit_ = X
@@ -346,7 +364,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _store(self, solution: Any, weights: np.ndarray, intercept: Any) -> None:
         self.solution_ = solution
-        self.coef_ = self._shaped(weights).T
+        self.coef_ = weights.T if self._many_targets else weights[:, 0]
         self.intercept_ = intercept if self._many_targets else float(intercept[0])
 
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
@@ -361,16 +379,17 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
         if self.solver == "sgd" or isinstance(self.solver, SGD):
+            _refuse_tensors(ArrayRows(X, Y), "solver='sgd'")
             self._take_steps(ArrayRows(X, Y, sample_weight))
             return
         if not hasattr(self, "_statistics"):
             self._forget()
-            limit = resolve_memory_limit(self.memory_limit)
+            limit = self._limit_of(X)
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
             self._check_primal_memory(X.shape[0], X.dtype.itemsize, Y.shape[1], within)
             self._statistics = NormalEquations.empty(
-                self._plan.n_components, Y.shape[1]
+                self._plan.n_components, Y.shape[1], like=X
             )
         self._statistics.add(self._plan, X, Y, sample_weight)
         if solve:
@@ -430,7 +449,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "coef_" in state and "solution_" in state:
-            self.solution_ = replace(state["solution_"], value=state["coef_"].T)
+            coef = state["coef_"]
+            value = coef.T if coef.ndim == 2 else coef
+            self.solution_ = replace(state["solution_"], value=value)
 
     # -- prediction -----------------------------------------------------------
 
@@ -451,6 +472,15 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")
         return any(hasattr(self, name) for name in fitted)
+
+
+def _refuse_tensors(rows: Any, what: str) -> None:
+    """Raise where tensors have no implementation yet."""
+    if isinstance(rows, ArrayRows) and is_tensor(rows.X):
+        raise ValueError(
+            f"{what} takes no tensors; use solver='cholesky', or solver='pcg' with "
+            "n_components set, or pass NumPy arrays."
+        )
 
 
 def _rows_here(rows: TrainingRows | DaskRows) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 
 __all__ = ["ArrayRows", "StreamedRows", "Survey", "TrainingBlock", "TrainingRows"]
@@ -70,11 +71,14 @@ class Survey:
     @classmethod
     def _of_block(cls, block: TrainingBlock) -> Survey:
         Y, n = block.Y, len(block.Y)
-        weight = np.ones(n) if block.weight is None else block.weight
+        ops = ops_of(Y)
+        weight = ops.ones(n, Y) if block.weight is None else block.weight
         weight_sum = float(weight.sum())
-        mean = weight @ Y / weight_sum if weight_sum > 0 else np.zeros(Y.shape[1])
+        mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
         squares = weight @ (Y - mean) ** 2
-        return cls(n, float(weight.max(initial=0.0)), weight_sum, mean, squares)
+        # One number a target: what follows from them is computed on the host.
+        sums = ops.to_host(mean), ops.to_host(squares)
+        return cls(n, ops.largest(weight), weight_sum, *sums)
 
     def joined(self, other: Survey) -> Survey:
         """Return the survey of the rows of both."""
@@ -143,8 +147,10 @@ class ArrayRows:
             yield self.take(np.sort(order[part]))
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
-        weight = None if self.weight is None else self.weight[rows]
-        return TrainingBlock(slice(0, len(rows)), self.X[rows], self.Y[rows], weight)
+        take = ops_of(self.X).take
+        weight = None if self.weight is None else take(self.weight, rows)
+        X, Y = take(self.X, rows), take(self.Y, rows)
+        return TrainingBlock(slice(0, len(rows)), X, Y, weight)
 
     def survey(self) -> Survey:
         return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)

@@ -17,12 +17,12 @@ import numpy as np
 
 from randkern._memory import format_bytes
 from randkern._validation import Rows
-from randkern.backend import cpu
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Solution
+from randkern.solvers import Solution, cholesky_for
 
 __all__ = [
     "NormalEquations",
@@ -72,13 +72,19 @@ class NormalEquations:
 
     @classmethod
     def empty(
-        cls, n_components: int, n_targets: int, weight_unit: float | None = None
+        cls,
+        n_components: int,
+        n_targets: int,
+        weight_unit: float | None = None,
+        like: Rows = None,
     ) -> NormalEquations:
+        """Return those of no rows, where the array `like` lies."""
+        zeros = ops_of(like).zeros
         return cls(
-            np.zeros((n_components, n_components)),
-            np.zeros((n_components, n_targets)),
-            np.zeros(n_components),
-            np.zeros(n_targets),
+            zeros((n_components, n_components), like),
+            zeros((n_components, n_targets), like),
+            zeros(n_components, like),
+            zeros(n_targets, like),
             weight_unit=weight_unit,
         )
 
@@ -97,25 +103,26 @@ class NormalEquations:
         if self.weight_unit is None:
             self.weight_unit = power_of_two(sample_weight)
         block = feature_block_rows(plan, X.dtype.itemsize)
-        buffer = np.empty((min(block, X.shape[0]), plan.n_components), X.dtype)
+        ops = ops_of(X)
+        buffer = ops.empty((min(block, X.shape[0]), plan.n_components), X)
         for rows in row_blocks(X.shape[0], block):
             Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])
             targets = Y[rows]
-            root = np.ones((len(targets), 1))
+            root = ops.ones((len(targets), 1), X)
             if sample_weight is not None:
-                root = np.sqrt(sample_weight[rows] / self.weight_unit)[:, None]
-                Z *= root.astype(Z.dtype)
-            cpu.add_gram(Z, self.gram)
+                root = ((sample_weight[rows] / self.weight_unit) ** 0.5)[:, None]
+                Z *= ops.asarray(root, Z)
+            ops.add_gram(Z, self.gram)
             # The mean of the targets may be far larger than what is left of them
             # once it is subtracted: their products are taken in float64.
-            right = np.hstack([targets * root, root])
-            products = np.zeros((plan.n_components, right.shape[1]))
+            right = ops.hstack([targets * root, root])
+            products = ops.zeros((plan.n_components, right.shape[1]), X)
             for part in row_blocks(len(right), _CROSS_ROWS):
-                products += Z[part].astype(np.float64).T @ right[part]
+                products += ops.as_float64(Z[part]).T @ right[part]
             self.cross += products[:, :-1]
             self.feature_sum += products[:, -1]
             self.target_sum += (targets * root**2).sum(axis=0)
-            self.weight_sum += float(np.sum(root**2))
+            self.weight_sum += float((root**2).sum())
 
     def __add__(self, other: NormalEquations) -> NormalEquations:
         """Return those of the rows of both, whose weights have one unit."""
@@ -135,20 +142,21 @@ class NormalEquations:
 
         With `overwrite` the statistics are used up.
         """
-        gram = self.gram if overwrite else self.gram.copy()
+        ops = ops_of(self.gram)
+        gram = self.gram if overwrite else ops.copy(self.gram)
         cross = self.cross
-        scale = float(np.mean(np.diagonal(gram)))
+        scale = float(gram.diagonal().mean())
         if fit_intercept and self.weight_sum > 0:
             mean = self.feature_sum / self.weight_sum
             target_mean = self.target_sum / self.weight_sum
             for rows in row_blocks(len(gram), _COLUMNS):
-                gram[rows] -= np.outer(mean[rows], self.feature_sum)
-            cross = cross - np.outer(mean, self.target_sum)
-        solver = Cholesky()
+                gram[rows] -= mean[rows, None] * self.feature_sum
+            cross = cross - mean[:, None] * self.target_sum
+        solver = cholesky_for(gram)
         shift = alpha / (self.weight_unit or 1.0)
         solution = solver.solve(solver.init(gram, shift, scale), cross)
         if not fit_intercept or self.weight_sum == 0:
-            return solution, np.zeros(cross.shape[1])
+            return solution, ops.zeros(cross.shape[1], gram)
         return solution, target_mean - mean @ solution.value
 
 
@@ -171,23 +179,26 @@ def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
     """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""
-    gram = np.zeros((X.shape[0], X.shape[0]))
+    ops = ops_of(X)
+    gram = ops.zeros((X.shape[0], X.shape[0]), X)
     for columns in row_blocks(plan.n_components, _COLUMNS):
         Z = evaluate(plan, X, columns)
-        cpu.add_gram(Z.T, gram)
+        ops.add_gram(Z.T, gram)
     return gram
 
 
 def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
     """Return the exact Gram matrix in float64, its upper triangle."""
     n = X.shape[0]
-    gram = np.empty((n, n))
+    ops = ops_of(X)
+    gram = ops.zeros((n, n), X)
     for rows in row_blocks(n, _COLUMNS):
-        X_rows = X[rows].astype(np.float64)
+        X_rows = ops.as_float64(X[rows])
         gram[rows, rows] = kernel._gram(X_rows, None)
         for columns in row_blocks(n, _COLUMNS):
             if columns.start > rows.start:
-                gram[rows, columns] = kernel._gram(X_rows, X[columns].astype(float))
+                X_columns = ops.as_float64(X[columns])
+                gram[rows, columns] = kernel._gram(X_rows, X_columns)
     return gram
 
 
@@ -204,12 +215,13 @@ def solve_dual(
     """
     gram = make_gram()
     n = len(gram)
+    ops = ops_of(gram)
     unit = power_of_two(sample_weight)
-    weight = np.ones(n) if sample_weight is None else sample_weight / unit
-    root = np.sqrt(weight)
+    weight = ops.ones(n, gram) if sample_weight is None else sample_weight / unit
+    root = weight**0.5
     share = weight / max(float(weight.sum()), np.finfo(float).tiny)
     targets = Y
-    scale = float(np.mean(np.diagonal(gram)))
+    scale = float(gram.diagonal().mean())
     if fit_intercept:
         target_mean = share @ Y
         targets = Y - target_mean
@@ -222,21 +234,22 @@ def solve_dual(
         for rows in row_blocks(n, _COLUMNS):
             gram[rows] *= root[rows, None] * root
         targets = targets * root[:, None]
-    solver = Cholesky(first_jitter=2.0**-26)
+    solver = cholesky_for(gram, first_jitter=2.0**-26)
     solution = solver.solve(solver.init(gram, alpha / unit, scale), targets)
     dual = solution.value * root[:, None]
     if not fit_intercept:
-        return _with_value(solution, dual), np.zeros(Y.shape[1])
-    dual = dual - np.outer(share, dual.sum(axis=0))
+        return _with_value(solution, dual), ops.zeros(Y.shape[1], gram)
+    dual = dual - share[:, None] * dual.sum(axis=0)
     return _with_value(solution, dual), target_mean - means @ dual
 
 
 def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Return Kv given the upper triangle of K."""
-    out = np.zeros(len(gram))
+    ops = ops_of(gram)
+    out = ops.zeros(len(gram), gram)
     for rows in row_blocks(len(gram), _COLUMNS):
-        tile = np.triu(gram[rows, rows])
-        out[rows] += tile @ vector[rows] + np.triu(tile, 1).T @ vector[rows]
+        tile = ops.triu(gram[rows, rows], 0)
+        out[rows] += tile @ vector[rows] + ops.triu(tile, 1).T @ vector[rows]
         right = slice(rows.stop, len(gram))
         out[rows] += gram[rows, right] @ vector[right]
         out[right] += gram[rows, right].T @ vector[rows]

@@ -13,7 +13,9 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
+from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import Rows, check_weights
+from randkern.backend.namespace import ops_of
 
 __all__ = ["ClassLabels", "RealTargets"]
 
@@ -53,8 +55,10 @@ class RealTargets:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        Y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        dtype = tensor_floats()[0] if is_tensor(X) and is_tensor(y) else np.float64
+        Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
         check_consistent_length(X, Y)
+        Y = ops_of(X).float64_like(Y, X)
         if Y.ndim > 2:
             raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
         return Y
@@ -86,7 +90,7 @@ class ClassLabels:
         """Return signs (n, k) and weights of rows in memory, learning the classes."""
         y = self._check_labels(X, y)
         self._set_classes(unique_labels(y))
-        return self._signs(y), self._weights(X, y, sample_weight)
+        return self._signs_like(X, y), self._weights(X, y, sample_weight)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> dict[Any, float]:
         y = self._check_labels(X, y)
@@ -139,32 +143,61 @@ class ClassLabels:
 
     def _signs(self, y: np.ndarray) -> np.ndarray:
         """Return labels as columns of ±1."""
-        position = np.searchsorted(self.classes_, y)
-        known = position < len(self.classes_)
-        known[known] = self.classes_[position[known]] == y[known]
+        ops = ops_of(y)
+        position, known = ops.positions(self.classes_, y)
         if not known.all():
             raise ValueError(
-                f"label {np.asarray(y)[~known].tolist()[0]!r} is not among the classes "
+                f"label {y[~known][0].item()!r} is not among the classes "
                 f"{self.classes_.tolist()}."
             )
         if len(self.classes_) == 2:
-            return np.where(position == 1, 1.0, -1.0)[:, None]
-        signs = np.full((len(y), len(self.classes_)), -1.0)
-        signs[np.arange(len(y)), position] = 1.0
+            return (2.0 * ops.as_float64(position) - 1.0)[:, None]
+        signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
+        signs[ops.numbers(len(y), y), position] = 1.0
         return signs
+
+    def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
+        """Return labels as columns of ±1 where the rows X lie."""
+        return ops_of(X).float64_like(self._signs(y), X)
+
+    def _labels(self, values: np.ndarray) -> np.ndarray:
+        """Return the labels of the largest values, where the values lie.
+
+        Labels that are text are a NumPy array.
+        """
+        if values.ndim == 1:
+            position = ops_of(values).as_integers(values > 0)
+        else:
+            position = values.argmax(axis=1)
+        return ops_of(values).entries_at(self.classes_, position)
 
     def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
         weights = check_weights(sample_weight, X)
         if self.class_weight is None:
             return weights
-        by_class = self._weights_by_class(y, weights)
-        by_row = by_class[np.searchsorted(self.classes_, y)]
+        if is_tensor(X):
+            by_row = self._tensor_weights(X, y, weights)
+        else:
+            by_class = self._weights_by_class(y, weights)
+            by_row = by_class[np.searchsorted(self.classes_, y)]
         return check_weights(by_row if weights is None else weights * by_row, X)
+
+    def _tensor_weights(self, X: Rows, y: Any, weights: Any) -> Any:
+        """Return the weights of rows by their classes, on the device of X."""
+        ops = ops_of(X)
+        position = ops.to_integers(ops_of(y).positions(self.classes_, y)[0], X)
+        totals = ops.to_host(ops.totals(position, weights, len(self.classes_)))
+        classes = ops_of(self.classes_).to_host(self.classes_)
+        by_class = self._weights_by_class(classes, totals)
+        return ops.float64_like(by_class, X)[position]
 
     def _weights_by_class(self, y: np.ndarray, weights: Any) -> np.ndarray:
         """Return the weight of each class, given labels and their weights."""
         by_class = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+            self.class_weight,
+            classes=ops_of(self.classes_).to_host(self.classes_),
+            y=y,
+            sample_weight=weights,
         )
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(

@@ -288,7 +288,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         y = self._check_labels(X, y)
         self._set_classes(unique_labels(y))
         weights = self._weights(X, y, sample_weight)
-        self._fit_targets(X, self._signs(y), weights, report)
+        self._fit_targets(X, self._signs_like(X, y), weights, report)
         report.end()
         return self
 
@@ -339,7 +339,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
                 f"{self.classes_.tolist()}."
             )
         weights = self._weights(X, y, sample_weight)
-        self._partial_fit_targets(X, self._signs(y), weights, solve)
+        self._partial_fit_targets(X, self._signs_like(X, y), weights, solve)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -352,10 +352,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         """Return the labels of the largest values, shape (n,)."""
         if is_dask(X):
             return lazily(self.predict, X, None, self.classes_.dtype)
-        values = self.decision_function(X)
-        if values.ndim == 1:
-            return self.classes_[(values > 0).astype(int)]
-        return self.classes_[values.argmax(axis=1)]
+        return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""

@@ -9,6 +9,7 @@ from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
 from randkern.solvers.pcg import PCG, Loss, Progress
 from randkern.solvers.sgd import SGD
+from randkern.solvers.tensor_cholesky import cholesky_for
 
 __all__ = [
     "PCG",
@@ -19,4 +20,5 @@ __all__ = [
     "Outcome",
     "Progress",
     "Solution",
+    "cholesky_for",
 ]
