@@ -31,7 +31,11 @@ EXTRAS = {
     *("h5py", "optuna", "zarr"),
     *("PIL", "skops", "typer", "rich", "clarabel", "lightonml"),
 }
-EXTRAS_OF_ROOM = {"cli": {"typer", "rich"}, "plots": {"matplotlib"}}
+EXTRAS_OF_ROOM = {
+    "cli": {"typer", "rich"},
+    "plots": {"matplotlib"},
+    "torch": {"torch"},
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -108,7 +112,7 @@ def test_imports_only_from_lower_floors(path):
 
 @EVERY_FILE
 def test_frameworks_stay_in_the_backend(path):
-    if room_of(path) in {"backend", "bench", "experiments"}:
+    if room_of(path) in {"backend", "bench", "experiments", "torch"}:
         return
     found = {
         f"line {line}: {name}"

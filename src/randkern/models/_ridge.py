@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks, row_blocks
@@ -31,7 +30,7 @@ from randkern.models._predictions import (
     MOST_EXACT_ROWS,
 )
 from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows
+from randkern.models._rows import ArrayRows, TrainingRows, refuse_tensors
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
@@ -209,7 +208,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
         if isinstance(solver, SGD):
-            _refuse_tensors(rows, "solver='sgd'")
+            refuse_tensors(rows, "solver='sgd'")
             solution, intercept = solve_sgd(problem, self._plan, solver)
         else:
             solution, intercept = solve_pcg(problem, self._plan, solver)
@@ -325,7 +324,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                     "solver='sgd' needs random features; with n_components=None use "
                     "'pcg', 'cholesky' or 'auto'."
                 )
-            _refuse_tensors(rows, "solver='pcg' on the exact kernel")
+            refuse_tensors(rows, "solver='pcg' on the exact kernel")
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
             solution, intercept = solve_exact(problem, self.kernel_, solver)
@@ -379,7 +378,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
         if self.solver == "sgd" or isinstance(self.solver, SGD):
-            _refuse_tensors(ArrayRows(X, Y), "solver='sgd'")
+            refuse_tensors(ArrayRows(X, Y), "solver='sgd'")
             self._take_steps(ArrayRows(X, Y, sample_weight))
             return
         if not hasattr(self, "_statistics"):
@@ -472,15 +471,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")
         return any(hasattr(self, name) for name in fitted)
-
-
-def _refuse_tensors(rows: Any, what: str) -> None:
-    """Raise where tensors have no implementation yet."""
-    if isinstance(rows, ArrayRows) and is_tensor(rows.X):
-        raise ValueError(
-            f"{what} takes no tensors; use solver='cholesky', or solver='pcg' with "
-            "n_components set, or pass NumPy arrays."
-        )
 
 
 def _rows_here(rows: TrainingRows | DaskRows) -> int:

@@ -10,11 +10,19 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 
-__all__ = ["ArrayRows", "StreamedRows", "Survey", "TrainingBlock", "TrainingRows"]
+__all__ = [
+    "ArrayRows",
+    "StreamedRows",
+    "Survey",
+    "TrainingBlock",
+    "TrainingRows",
+    "refuse_tensors",
+]
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
@@ -215,3 +223,12 @@ class StreamedRows:
 
     def survey(self) -> Survey:
         return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+
+
+def refuse_tensors(rows: Any, what: str) -> None:
+    """Raise if rows are tensors, for which there is no such thing."""
+    if isinstance(rows, ArrayRows) and is_tensor(rows.X):
+        raise ValueError(
+            f"{what} takes no tensors; use solver='cholesky', or solver='pcg' with "
+            "n_components set, or pass NumPy arrays."
+        )

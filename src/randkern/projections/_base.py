@@ -109,7 +109,7 @@ class InputMap:
 
     def inverse_scale_like(self, X: Rows) -> Any:
         """Return what the columns are multiplied by: a vector on the device of X."""
-        if isinstance(self.inverse_scale, float):
+        if not isinstance(self.inverse_scale, np.ndarray):
             return self.inverse_scale
         return ops_of(X).constant(self, "scale", X, lambda: self.inverse_scale)
 

@@ -1,0 +1,176 @@
+"""Random features inside PyTorch networks.
+
+Importing this module imports PyTorch, which the extra ``gpu`` installs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from randkern._random import root_stream
+from randkern._validation import check_choice, check_count
+from randkern.kernels import Kernel
+from randkern.kernels.draw import draw_plan
+from randkern.kernels.stationary import Stationary
+from randkern.plan import Factor, Group, Plan, evaluate
+
+__all__ = ["FeatureMap"]
+
+
+class FeatureMap(nn.Module):
+    """Random features of a kernel as a layer, differentiable in x and in lengthscales.
+
+    The features are those of :class:`~randkern.RandomFeatures` with the same kernel,
+    projection and seed. The logarithms of the lengthscales of stationary kernels are
+    parameters of the module; the random draws stay as they are.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With numbers for lengthscales: ``kernel.resolve(X)`` sets those that are rules.
+    in_features : int
+        Number of columns of x.
+    n_components : int
+        Number of features.
+    projection : str
+        As in :class:`~randkern.RandomFeatures`.
+    fourier : {"pair", "offset"}
+    learn_lengthscale : bool
+        Whether the lengthscales ask for gradients.
+    random_state : int, generator or None
+
+    Attributes
+    ----------
+    plan : Plan
+        The drawn map.
+    log_lengthscales : torch.nn.ParameterList
+        One parameter a stationary kernel of the expression, float64, left to right.
+
+    Raises
+    ------
+    ValueError
+        For a sum of kernels whose diagonals depend on data: the share of columns of
+        each term would, too.
+
+    Notes
+    -----
+    The first use on a device copies what was drawn to it, where it is not made again
+    there. The module may be moved by ``to``; the dtype of the features is that of x.
+
+    Examples
+    --------
+    >>> import torch, randkern as rk
+    >>> from randkern.torch import FeatureMap
+    >>> features = FeatureMap(rk.Gaussian(2.0), 3, 100, random_state=0)
+    >>> model = torch.nn.Sequential(features, torch.nn.Linear(100, 1))
+    >>> model(torch.zeros(5, 3)).shape
+    torch.Size([5, 1])
+    >>> features.lengthscales
+    [2.0]
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        in_features: int,
+        n_components: int = 1000,
+        *,
+        projection: str = "auto",
+        fourier: str = "pair",
+        learn_lengthscale: bool = True,
+        random_state: Any = None,
+    ):
+        super().__init__()
+        check_count("in_features", in_features)
+        check_count("n_components", n_components)
+        check_choice("fourier", fourier, ("pair", "offset"))
+        if not isinstance(kernel, Kernel):
+            raise ValueError(f"kernel must be a kernel, got {kernel!r}.")
+        kernel._check(in_features)
+        stream = root_stream(random_state)
+        self.kernel = clone(kernel)
+        self.in_features, self.out_features = in_features, n_components
+        diagonals = _constant_diagonals(self.kernel, in_features)
+        options: dict[str, Any] = {"projection": projection, "fourier": fourier}
+        self.plan = draw_plan(
+            *(self.kernel, n_components, in_features, diagonals),
+            stream.child("features"),
+            **options,
+        )
+        parameters = []
+        for leaf in self._stationary():
+            value = np.log(np.asarray(leaf.lengthscale, dtype=float))
+            tensor = torch.as_tensor(value, dtype=torch.float64)
+            parameters.append(nn.Parameter(tensor, learn_lengthscale))
+        self.log_lengthscales = nn.ParameterList(parameters)
+
+    @property
+    def lengthscales(self) -> list[Any]:
+        """The lengthscales as numbers or lists of them, left to right."""
+        return [value.detach().exp().tolist() for value in self.log_lengthscales]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return features of the last dimension of `x`, shape (..., n_components)."""
+        if x.shape[-1] != self.in_features:
+            raise ValueError(
+                f"x has {x.shape[-1]} columns, expected in_features={self.in_features}."
+            )
+        if not x.is_floating_point() or x.dtype.itemsize < 4:
+            raise ValueError(
+                f"x must be float32 or float64, got {x.dtype}; convert it, and the "
+                "features after."
+            )
+        rows = x.reshape(-1, self.in_features)
+        Z = evaluate(Plan(tuple(self._groups()), self.in_features), rows)
+        return Z.reshape(*x.shape[:-1], self.out_features)
+
+    def _groups(self) -> Iterator[Group]:
+        """Yield the groups of the plan with the lengthscales of now."""
+        logarithms = zip(self._stationary(), self.log_lengthscales, strict=True)
+        scales = {id(leaf): torch.exp(-value) for leaf, value in logarithms}
+        for group, term in zip(self.plan.groups, self.kernel.terms(), strict=True):
+            factors = tuple(
+                _scaled(factor, scales.get(id(leaf)))
+                for factor, leaf in zip(group.factors, term.leaves, strict=True)
+            )
+            yield replace(group, factors=factors)
+
+    def _stationary(self) -> list[Stationary]:
+        """Return the kernels that have lengthscales, left to right."""
+        return [leaf for leaf in self.kernel.leaves() if isinstance(leaf, Stationary)]
+
+    def extra_repr(self) -> str:
+        """Return what the representation says beside the name."""
+        return (
+            f"{self.kernel}, in_features={self.in_features}, "
+            f"out_features={self.out_features}"
+        )
+
+
+def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
+    """Return a factor with another inverse scale, the same one for None."""
+    if inverse_scale is None:
+        return factor
+    return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
+
+
+def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
+    """Return the diagonal of every term, which must not depend on x."""
+    terms = kernel.terms()
+    if len(terms) == 1:
+        return np.ones(1)
+    points = np.stack([np.zeros(width), np.ones(width)])
+    diagonals = np.array([term.diag(points) for term in terms])
+    if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
+        raise ValueError(
+            f"the terms of {kernel} share the columns by their sizes on data; use one "
+            "FeatureMap a term, and torch.cat."
+        )
+    return diagonals[:, 0]

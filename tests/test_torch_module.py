@@ -1,0 +1,129 @@
+"""Feature maps as layers: the features of the library, and their gradients."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from _tensors import DEVICES, dispatch, host, tensor, torch
+from randkern.torch import FeatureMap
+
+each_device = pytest.mark.parametrize("device", DEVICES)
+KERNELS = [
+    rk.Gaussian(1.3),
+    rk.Gaussian([0.7, 1.0, 2.0]),
+    rk.Matern(1.5, 0.8),
+    rk.Laplacian(2.0),
+    2.5 * rk.Gaussian(0.9) + rk.Cauchy([1.0, 2.0, 3.0]),
+    rk.Gaussian(0.9, columns=[0]) * rk.Laplacian(2.0, columns=[1, 2]),
+    rk.Optical(2, 0.5),
+    rk.Optical(1, 0.5) * rk.Gaussian(1.1),
+]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=str)
+
+
+@each_kernel
+@each_device
+def test_features_are_those_of_the_library(kernel, device, rng):
+    X = rng.normal(size=(2, 4, 3))
+    features = rk.RandomFeatures(kernel, 31, random_state=5)
+    expected = features.fit_transform(X.reshape(8, 3))
+    layer = FeatureMap(kernel, 3, 31, random_state=5).to(device)
+    got = layer(tensor(X, device))
+    assert got.shape == (2, 4, 31)
+    np.testing.assert_allclose(
+        host(got).reshape(8, 31), expected, atol=1e-6 * np.abs(expected).max()
+    )
+
+
+@each_kernel
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+def test_gradients(kernel, fourier, rng):
+    layer = FeatureMap(kernel, 3, 7, fourier=fourier, random_state=0)
+    x = tensor(rng.normal(size=(3, 3))).requires_grad_()
+    parameters = list(layer.parameters())
+
+    def features(x, *values):
+        replaced = dict(zip(dict(layer.named_parameters()), values, strict=True))
+        return torch.func.functional_call(layer, replaced, (x,))
+
+    assert torch.autograd.gradcheck(features, (x, *parameters))
+
+
+def test_gradients_of_structured_features(rng):
+    layer = FeatureMap(rk.Gaussian(8.0), 64, 5, projection="structured", random_state=0)
+    x = tensor(rng.normal(size=(2, 64))).requires_grad_()
+    assert torch.autograd.gradcheck(layer, (x,))
+    layer(x).sum().backward()
+    (gradient,) = (parameter.grad for parameter in layer.parameters())
+    step = 1e-6
+    values = []
+    for sign in (1, -1):
+        moved = copy.deepcopy(layer)
+        with torch.no_grad():
+            moved.log_lengthscales[0] += sign * step
+        values.append(moved(x).sum().item())
+    assert float(gradient) == pytest.approx(
+        (values[0] - values[1]) / (2 * step), rel=1e-6
+    )
+
+
+def test_a_lengthscale_is_learned(rng):
+    X = rng.uniform(-3, 3, size=(200, 1))
+    y = tensor(np.sin(2 * X[:, 0]))
+    losses = {}
+    for learn in (False, True):
+        torch.manual_seed(0)
+        features = FeatureMap(
+            rk.Gaussian(4.0), 1, 100, learn_lengthscale=learn, random_state=0
+        )
+        head = torch.nn.Linear(100, 1, dtype=torch.float64)
+        model = torch.nn.Sequential(features, head)
+        asked = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(asked, lr=0.05)
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = ((model(tensor(X))[:, 0] - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        losses[learn] = loss.item()
+    assert losses[True] < 0.5 * losses[False]
+    assert features.lengthscales[0] < 3.0
+
+
+def test_state_and_repr():
+    layer = FeatureMap(rk.Gaussian([1.0, 2.0]), 2, 6, random_state=0)
+    other = FeatureMap(rk.Gaussian([3.0, 4.0]), 2, 6, random_state=0)
+    other.load_state_dict(layer.state_dict())
+    x = torch.ones(1, 2)
+    assert torch.equal(layer(x), other(x))
+    assert "in_features=2, out_features=6" in repr(layer)
+    np.testing.assert_allclose(other.lengthscales, [[1.0, 2.0]])
+    assert not list(
+        p
+        for p in FeatureMap(rk.Gaussian(), 2, 6, learn_lengthscale=False).parameters()
+        if p.requires_grad
+    )
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_works_under_dispatch_too():
+    layer = FeatureMap(rk.Gaussian(), 2, 6, random_state=0)
+    with dispatch():
+        assert layer(torch.zeros(1, 2))[0, 0] == pytest.approx(math.sqrt(2 / 6))
+
+
+def test_bad_arguments():
+    with pytest.raises(rk.exceptions.UnresolvedKernelError):
+        FeatureMap(rk.Gaussian("scale"), 2)
+    with pytest.raises(ValueError, match="one FeatureMap a term"):
+        FeatureMap(rk.Gaussian() + rk.Linear(), 2)
+    with pytest.raises(ValueError, match="kernel must be a kernel"):
+        FeatureMap("rbf", 2)
+    layer = FeatureMap(rk.Gaussian(), 2, 6)
+    with pytest.raises(ValueError, match="expected in_features=2"):
+        layer(torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="float32 or float64"):
+        layer(torch.zeros(1, 2, dtype=torch.bfloat16))
