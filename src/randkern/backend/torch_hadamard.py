@@ -3,11 +3,13 @@
 Blocks R·H S₃ H S₂ H S₁ with the same signs and norms. H is applied as products with
 Hadamard matrices of order at most 64, one a run of bits of the index: additions with
 signs, so that their rounding is that of a fast transform. Signs are made anew on the
-device; nothing is copied to it.
+device; nothing is copied to it. Where Triton is installed and no gradient is wanted,
+:mod:`randkern.backend.torch_triton` does all steps at once.
 """
 
 import math
-from functools import lru_cache
+import os
+from functools import cache, lru_cache
 
 import torch
 
@@ -19,6 +21,8 @@ from randkern.backend.torch_trig import cosines as write_cosines
 __all__ = ["cosines", "modulus", "pairs", "project", "project_complex", "transform"]
 
 _FACTOR_BITS = 6
+# Signs that are in memory at a time.
+_SIGNS = 2**20
 # Entries of a tile of transformed rows, by the kind of device.
 _TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
 
@@ -72,6 +76,49 @@ def _prepared(X, inverse_scale, bias, dtype):
     return torch.nn.functional.pad(X, (0, p - width))
 
 
+@cache
+def fused_kernels():
+    """Return the module of fused kernels, None where Triton is not installed."""
+    try:
+        from randkern.backend import torch_triton
+    except ImportError:
+        return None
+    return torch_triton
+
+
+def kernels_for(*tensors):
+    """Return the fused kernels if they run on these tensors, else None."""
+    if not tensors[0].is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return None
+    kernels = fused_kernels()
+    return kernels if kernels is not None and kernels.runs_on(*tensors) else None
+
+
+def _fused(kind, X, rows, inputs, weight, out, offsets=None, power=2.0):
+    """Write features by the fused kernel; return whether there is one."""
+    key, norms, row_start, row_stop = rows
+    given = [X, out, norms, *(each for each in inputs if torch.is_tensor(each))]
+    kernels = kernels_for(*given)
+    p = block_size(X.shape[1], inputs[1])
+    if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
+        return False
+    padded = _prepared(X, *inputs, out.dtype).contiguous()
+    width = 2 if kind == kernels.PAIRS else 1
+    n_blocks = max(1, _SIGNS // p)
+    for first in range(row_start // p, -(-row_stop // p), n_blocks):
+        low, high = max(first * p, row_start), min((first + n_blocks) * p, row_stop)
+        count = -(-high // p) - first
+        signs = torch_random.signs(key, first, count, 6, p, X.device)
+        columns = slice(low - row_start, high - row_start)
+        kernels.hadamard_features(
+            *(padded, signs, norms[columns] * p**-1.5, low, high, kind, weight),
+            out[:, width * columns.start : width * columns.stop],
+            None if offsets is None else offsets[columns].contiguous(),
+            power,
+        )
+    return True
+
+
 def _tiles(X, key, norms, row_start, row_stop, is_complex, inverse_scale, bias, out):
     """Yield (rows, columns, parts): projections of some rows by whole blocks."""
     n, p = X.shape[0], block_size(X.shape[1], bias)
@@ -119,8 +166,10 @@ def _complex(block, signs):
 
 def project(X, *, key, norms, row_start, row_stop, out, inverse_scale=1.0, bias=None):
     """Write the projections of rows; see :func:`randkern.backend.hadamard.project`."""
-    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
-    for rows, columns, (phase,) in _tiles(*arguments):
+    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
+    if _fused(0, X, named, inputs, 1.0, out):
+        return
+    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
         out[rows, columns] = phase
 
 
@@ -137,8 +186,8 @@ def project_complex(
     bias=None,
 ):
     """Write the real and imaginary parts of projections by unitary blocks."""
-    arguments = (X, key, norms, row_start, row_stop, True, inverse_scale, bias)
-    for rows, columns, (real, imag) in _tiles(*arguments, out_real):
+    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
+    for rows, columns, (real, imag) in _tiles(X, *named, True, *inputs, out_real):
         out_real[rows, columns] = real
         out_imag[rows, columns] = imag
 
@@ -147,8 +196,10 @@ def pairs(
     X, *, key, norms, row_start, row_stop, weight, out, inverse_scale=1.0, bias=None
 ):
     """Write weighted cosines and sines of the projections, interleaved."""
-    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
-    for rows, columns, (phase,) in _tiles(*arguments):
+    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
+    if _fused(1, X, named, inputs, weight, out):
+        return
+    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
         both = slice(2 * columns.start, 2 * columns.stop)
         cos_sin_pairs(phase, weight, out[rows, both])
 
@@ -167,8 +218,10 @@ def cosines(
     bias=None,
 ):
     """Write weighted cosines of the projections plus offsets."""
-    arguments = (X, key, norms, row_start, row_stop, False, inverse_scale, bias, out)
-    for rows, columns, (phase,) in _tiles(*arguments):
+    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
+    if _fused(2, X, named, inputs, weight, out, offsets):
+        return
+    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
         write_cosines(phase, offsets[columns], weight, out[rows, columns])
 
 
@@ -186,6 +239,8 @@ def modulus(
     bias=None,
 ):
     """Write weighted powers of the moduli of projections by unitary blocks."""
-    arguments = (X, key, norms, row_start, row_stop, True, inverse_scale, bias, out)
-    for rows, columns, (real, imag) in _tiles(*arguments):
+    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
+    if _fused(3, X, named, inputs, weight, out, power=power):
+        return
+    for rows, columns, (real, imag) in _tiles(X, *named, True, *inputs, out):
         modulus_power(real, imag, power, weight, out[rows, columns])

@@ -440,3 +440,15 @@ def inverse_factor(gram):
 def numpy_dtype(array):
     """Return the dtype of a tensor as one of NumPy."""
     return np.dtype(str(array.dtype).removeprefix("torch."))
+
+
+def generated_products(X, keys, start, stop, scale):
+    """Return scale·XΩᵀ for the matrix of each key, by a kernel that makes the entries.
+
+    None where there is no such kernel for X.
+    """
+    kernels = torch_hadamard.kernels_for(X)
+    if kernels is None:
+        return None
+    product = kernels.generated_product
+    return tuple(product(X, key, start, stop, scale) for key in keys)

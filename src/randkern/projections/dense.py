@@ -79,7 +79,29 @@ class Streamed(Dense):
         """Number of rows of the matrix that are made at a time."""
         return rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
 
+    def _generated(self, X: Rows, start: int, stop: int) -> Any:
+        """Return the projection by a product that makes the entries on its way.
+
+        None where there is none.
+        """
+        if self.law.entries not in ("normal", "complex_normal"):
+            return None
+        names = ("real", "imaginary") if self.law.is_complex else ("real",)
+        keys = [self.stream.child(name).key for name in names]
+        scale = math.sqrt(0.5) if self.law.is_complex else 1.0
+        ops = ops_of(X)
+        parts = ops.generated_products(X, keys, start, stop, scale)
+        if parts is None or self.law.is_complex:
+            return parts
+        if self.law.mixing is not None:
+            factors = ops.constant(self, "mixing", X, lambda: self.mixing_factors)
+            return parts[0] * factors[start:stop]
+        return parts[0]
+
     def project(self, X: Rows, start: int, stop: int) -> Any:
+        generated = self._generated(X, start, stop)
+        if generated is not None:
+            return generated
         parts = 2 if self.law.is_complex else 1
         ops = ops_of(X)
         out = tuple(ops.empty((X.shape[0], stop - start), X) for _ in range(parts))
@@ -92,6 +114,9 @@ class Streamed(Dense):
     def _tiles(
         self, X: Rows, inputs: InputMap, start: int, stop: int
     ) -> Iterator[tuple[slice, slice, Any]]:
+        if self._generated(X[:0], start, start) is not None:
+            yield from super()._tiles(X, inputs, start, stop)
+            return
         # Draws in the outer loop: each tile of the matrix is made once.
         blocks = list(row_blocks(X.shape[0], TILE_ROWS))
         only = inputs.apply(X) if len(blocks) == 1 else None

@@ -1,0 +1,31 @@
+"""The fused kernels, interpreted on the processor, give what PyTorch gives.
+
+Triton reads TRITON_INTERPRET when a kernel is defined: each check has a process of its
+own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+CHECKS = Path(__file__).with_name("_triton_checks.py")
+
+
+@pytest.mark.parametrize(
+    "check", ["generated_product", "hadamard_features", "features"]
+)
+def test_interpreted(check):
+    done = subprocess.run(
+        [sys.executable, str(CHECKS), check],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
