@@ -19,11 +19,17 @@ _SAMPLED_BYTES = 64 * 10**6
 
 
 class FeatureBatches:
-    """The matrix of a :class:`FeatureOperator`, whose rows come in batches."""
+    """The matrix of a :class:`FeatureOperator`, whose rows come in batches.
 
-    def __init__(self, operator: FeatureOperator, rows: TrainingRows):
+    `pool_bytes` is the memory for rows of a stream that batches are drawn from.
+    """
+
+    def __init__(
+        self, operator: FeatureOperator, rows: TrainingRows, pool_bytes: int = 0
+    ):
         self._operator = operator
         self._rows = rows
+        self._pool_bytes = pool_bytes
         self.size = operator.size
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
@@ -51,7 +57,7 @@ class FeatureBatches:
         generator = self._operator.stream.child("epoch", epoch).generator()
         width = thin.padded(self.size)
         buffer = np.zeros((min(n_rows, self._rows.n_rows), width), self._rows.dtype)
-        for block in self._rows.batches(n_rows, generator):
+        for block in self._rows.batches(n_rows, generator, self._pool_bytes):
             values = buffer[: len(block.Y)]
             evaluate(self._operator.plan, block.X, out=values[:, : self.size])
             if self.center is not None:

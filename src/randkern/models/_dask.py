@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from randkern._extras import import_extra
@@ -27,7 +26,13 @@ from randkern._validation import FLOATS, Rows, check_block_weights
 from randkern.backend.threads import on_one_thread
 from randkern.blocks.dask import for_workers, is_dask
 from randkern.models._feature_blocks import FeatureBlocks
-from randkern.models._rows import ArrayRows, Survey, TrainingBlock
+from randkern.models._rows import (
+    ArrayRows,
+    Survey,
+    TrainingBlock,
+    joined,
+    stored_bytes,
+)
 from randkern.models._streams import RowSample, Seen
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
@@ -120,7 +125,8 @@ class DaskParts:
             here = rows[(rows >= start) & (rows < stop)] - start
             if len(here):
                 tasks.append(call(ArrayRows.take, part, here))
-        return _joined(dask.compute(*tasks))
+        found = joined(dask.compute(*tasks))
+        return next(found.blocks(found.n_rows))
 
 
 def read_dask(
@@ -272,8 +278,7 @@ def _first_look(block: Any, estimator: Any, stream: Stream, number: int) -> Any:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample = RowSample()
     sample.add(X, weight, stream.generator())
-    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    n_bytes = sum(array.nbytes for array in stored) + 8 * len(y)
+    n_bytes = stored_bytes(X) + 8 * len(y)
     return _Look(X.shape[0], n_bytes, X.dtype, seen, sample)
 
 
@@ -321,16 +326,3 @@ def _total(values: Sequence[Any]) -> Any:
     for value in values[1:]:
         total = total + value
     return total
-
-
-def _joined(blocks: Sequence[TrainingBlock]) -> TrainingBlock:
-    """Return rows one after the other."""
-    X = [block.X for block in blocks]
-    stacked = sp.csr_array(sp.vstack(X)) if sp.issparse(X[0]) else np.vstack(X)
-    weights = [block.weight for block in blocks if block.weight is not None]
-    return TrainingBlock(
-        slice(0, stacked.shape[0]),
-        stacked,
-        np.vstack([block.Y for block in blocks]),
-        np.concatenate(weights) if weights else None,
-    )

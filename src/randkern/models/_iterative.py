@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -97,7 +96,9 @@ class HeldOutRows:
         weight = np.ones(len(used)) if block.weight is None else block.weight
         return replace(block, weight=weight * used)
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
+    ) -> Iterator[TrainingBlock]:
         raise NotImplementedError("rows are held out of conjugate gradients only")
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
@@ -180,7 +181,7 @@ def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, np.n
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
-    batches = FeatureBatches(operator, rows)
+    batches = FeatureBatches(operator, rows, limit - needed)
     state = solver.init(batches, problem.alpha / operator.weight_unit, k)
     solution = solver.solve(
         state,

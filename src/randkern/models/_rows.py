@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,12 +14,21 @@ import scipy.sparse as sp
 from randkern._validation import Rows
 from randkern.blocks import row_blocks
 
-__all__ = ["ArrayRows", "StreamedRows", "Survey", "TrainingBlock", "TrainingRows"]
+__all__ = [
+    "ArrayRows",
+    "StreamedRows",
+    "Survey",
+    "TrainingBlock",
+    "TrainingRows",
+    "joined",
+    "stacked",
+    "stored_bytes",
+]
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
-# Batches of a stream that are in memory together.
-_SHUFFLED_BATCHES = 16
+# Batches that rows in a random order are drawn from at least.
+_POOLED_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,10 @@ class TrainingRows(Protocol):
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
-        """Yield all rows in batches, shuffled as well as they can be."""
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
+    ) -> Iterator[TrainingBlock]:
+        """Yield all rows in batches, shuffled as well as that memory allows."""
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return the rows of these numbers, which ascend."""
@@ -137,7 +149,9 @@ class ArrayRows:
         weight = None if self.weight is None else self.weight[rows]
         return TrainingBlock(rows, self.X[rows], self.Y[rows], weight)
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[TrainingBlock]:
         order = generator.permutation(self.n_rows)
         for part in row_blocks(self.n_rows, n_rows):
             yield self.take(np.sort(order[part]))
@@ -156,26 +170,35 @@ class StreamedRows:
     Parameters
     ----------
     read : callable
-        Returns an iterator over checked (X, Y, weight), always the same rows.
+        Returns an iterator over checked (X, Y, weight), always the same rows: in
+        their own order given None, in a random one given a generator.
     n_rows, n_targets : int
     dtype : dtype
         Of the rows: float32 or float64.
+    n_bytes : int
+        Of all X.
     """
 
     def __init__(
         self,
-        read: Callable[[], Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]],
+        read: Callable[
+            [np.random.Generator | None],
+            Iterator[tuple[Rows, np.ndarray, np.ndarray | None]],
+        ],
         n_rows: int,
         n_targets: int,
         dtype: Any,
+        n_bytes: int,
     ):
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
         self.dtype = np.dtype(dtype)
+        # Targets and weights are float64.
+        self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         first = 0
-        for X, Y, weight in self._read():
+        for X, Y, weight in self._read(None):
             stop = first + len(Y)
             if stop > start:
                 whole = TrainingBlock(slice(first, stop), X, Y, weight)
@@ -184,28 +207,67 @@ class StreamedRows:
                     yield whole.part(skipped + part.start, skipped + part.stop)
             first = stop
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
-        """Yield batches of rows that are shuffled within blocks."""
-        for block in self.blocks(_SHUFFLED_BATCHES * n_rows):
-            here = ArrayRows(block.X, block.Y, block.weight)
-            yield from here.batches(n_rows, generator)
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[TrainingBlock]:
+        """Yield batches drawn from a pool of rows that is filled up in a random order.
+
+        Rows that all fit into the pool come in the order of those of an array.
+        """
+        # Rows are there as they were read, joined, and as batches.
+        capacity = int(pool_bytes / (3 * self._row_bytes))
+        capacity = max(_POOLED_BATCHES * n_rows, capacity)
+        whole = self.n_rows <= capacity
+        pool: list[TrainingBlock] = []
+        n_pooled = 0
+        for X, Y, weight in self._read(None if whole else generator):
+            block = TrainingBlock(slice(0, len(Y)), X, Y, weight)
+            for part in row_blocks(len(Y), max(1, capacity // 4)):
+                # Copies: the stream may fill the same memory with its next block.
+                pool.append(copy.deepcopy(block.part(part.start, part.stop)))
+                n_pooled += part.stop - part.start
+                if n_pooled >= capacity and not whole:
+                    rows = joined(pool)
+                    order = generator.permutation(n_pooled)
+                    n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
+                    for drawn in row_blocks(n_drawn, n_rows):
+                        yield rows.take(np.sort(order[drawn]))
+                    rest = rows.take(np.sort(order[n_drawn:]))
+                    pool, n_pooled = [rest], len(rest.Y)
+        if n_pooled:
+            yield from joined(pool).batches(n_rows, generator)
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         found = []
         for block in self.blocks(self.n_rows):
             low, high = np.searchsorted(rows, (block.rows.start, block.rows.stop))
             if low < high:
-                numbers = rows[low:high] - block.rows.start
-                weight = None if block.weight is None else block.weight[numbers]
-                found.append((block.X[numbers], block.Y[numbers], weight))
-        X, Y, weights = zip(*found, strict=True)
-        stack = sp.vstack if sp.issparse(X[0]) else np.vstack
-        return TrainingBlock(
-            slice(0, len(rows)),
-            sp.csr_array(stack(X)) if sp.issparse(X[0]) else stack(X),
-            np.vstack(Y),
-            None if weights[0] is None else np.concatenate(weights),
-        )
+                here = ArrayRows(block.X, block.Y, block.weight)
+                found.append(here.take(rows[low:high] - block.rows.start))
+        return next(joined(found).blocks(len(rows)))
 
     def survey(self) -> Survey:
         return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+
+
+def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:
+    """Return the rows of blocks one after the other."""
+    weights = [block.weight for block in blocks if block.weight is not None]
+    return ArrayRows(
+        stacked([block.X for block in blocks]),
+        np.vstack([block.Y for block in blocks]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def stacked(blocks: Sequence[Rows]) -> Rows:
+    """Return rows one after the other."""
+    if sp.issparse(blocks[0]):
+        return sp.csr_array(sp.vstack(blocks))
+    return np.vstack(blocks)
+
+
+def stored_bytes(X: Rows) -> int:
+    """Return the memory of dense or sparse rows."""
+    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(array.nbytes for array in stored)
