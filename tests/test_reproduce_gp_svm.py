@@ -220,7 +220,7 @@ def bench():
 
 
 def test_a_fit_has_a_process_of_its_own():
-    task = gaussian_process._friedman(100, seed=0)
+    task = gaussian_process._friedman(100, 10, seed=0)
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
     measured = gaussian_process._measure(task["arrays"], request)
     assert measured["process_seconds"] > measured["seconds"]
@@ -275,6 +275,7 @@ def test_benchmark_prints_and_draws(bench):
     [
         (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
         (["--n-components", "0"], "n_components must be"),
+        (["--columns", "4"], "n_features must be"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):

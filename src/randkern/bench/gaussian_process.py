@@ -45,6 +45,7 @@ _TEST_ROWS = 5000
 def run(
     n: int = 100_000,
     *,
+    n_features: int = 10,
     n_components: int = 256,
     exact_rows: int = 1000,
     steps: int = 50,
@@ -55,8 +56,9 @@ def run(
 ) -> dict[str, Any]:
     """Learn and predict, each contender in a process of its own, on two data sets.
 
-    Scikit-learn's diabetes (a quarter held out), and Friedman's first function of 10
-    columns, of which 5 matter, with noise of variance 1. Columns and targets are
+    Scikit-learn's diabetes (a quarter held out), and Friedman's first function of
+    `n_features` columns, of which 5 matter, with noise of variance 1. Columns and
+    targets are
     standardised for all. Every contender learns a lengthscale a column, the variance
     and the noise, from the same start.
 
@@ -64,6 +66,8 @@ def run(
     ----------
     n : int, default=100_000
         Generated training rows; 5,000 more are held out (at most n).
+    n_features : int, default=10
+        Generated columns, at least 5.
     n_components : int, default=256
         D: features, or inducing points of SVGP.
     exact_rows : int, default=1000
@@ -102,10 +106,12 @@ def run(
     counts = {"n": n, "n_components": n_components, "exact_rows": exact_rows}
     for name, value in (counts | {"steps": steps, "epochs": epochs}).items():
         check_count(name, value)
+    if check_count("n_features", n_features) < 5:
+        raise ValueError(f"n_features must be at least 5, got {n_features}.")
     chosen = _known_methods(methods)
     results = _environment(counts | {"steps": steps, "epochs": epochs, "seed": seed})
-    results["arguments"]["methods"] = chosen
-    tasks = [_diabetes(seed), _friedman(n, seed)]
+    results["arguments"] |= {"methods": chosen, "n_features": n_features}
+    tasks = [_diabetes(seed), _friedman(n, n_features, seed)]
     total = len(tasks) * len(chosen)
     for done, (task, method) in enumerate((t, m) for t in tasks for m in chosen):
         described = task["described"]
@@ -167,12 +173,14 @@ def _diabetes(seed: int) -> dict[str, Any]:
     return _standardised("diabetes", *arrays, noise=None)
 
 
-def _friedman(n: int, seed: int) -> dict[str, Any]:
+def _friedman(n: int, n_features: int, seed: int) -> dict[str, Any]:
     """Return Friedman's first function with noise of variance 1."""
     from sklearn.datasets import make_friedman1
 
     n_test = min(n, _TEST_ROWS)
-    X, y = make_friedman1(n + n_test, n_features=10, noise=1.0, random_state=seed)
+    X, y = make_friedman1(
+        n + n_test, n_features=n_features, noise=1.0, random_state=seed
+    )
     return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
 
 
