@@ -47,7 +47,8 @@ def gp_table(results: Mapping[str, Any]) -> Table:
         previous = name
     table.caption = (
         "NLPD: mean negative log predictive density; 95 %: share of test targets "
-        "within intervals; seconds to learn and predict, and in processor time; peak of the whole process"
+        "within intervals; seconds to learn and predict, and those of all processors; "
+        "peak of the whole process"
     )
     table.caption_justify = "left"
     return table
