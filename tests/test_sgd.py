@@ -131,7 +131,7 @@ def test_sorted_targets_are_shuffled_across_blocks(
     monkeypatch.setattr("randkern.models._rows._POOLED_BATCHES", 5)
     monkeypatch.setattr(
         "randkern.models._iterative.FeatureBatches",
-        lambda operator, rows, pool_bytes: FeatureBatches(operator, rows),
+        lambda operator, rows, *_: FeatureBatches(operator, rows, 0),
     )
     X, y = sorted_rows
     expected = stochastic().fit(X, y).score(X, y)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
 from randkern.backend.threads import on_one_thread
-from randkern.blocks.dask import for_workers, is_dask
+from randkern.blocks.dask import for_workers, is_dask, with_whole_rows
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
@@ -64,11 +64,19 @@ class DaskRows:
 
     def survey(self) -> Survey:
         """Return what one pass tells."""
+        return self._survey
+
+    @cached_property
+    def _survey(self) -> Survey:
         surveys = self.mapped(ArrayRows.survey)
         total = surveys[0]
         for survey in surveys[1:]:
             total = total.joined(survey)
         return total
+
+    def divided(self, scale: np.ndarray) -> DaskRows:
+        """Return the rows with their targets divided by scales (k,)."""
+        return replace(self, partitions=tuple(self._tasks(ArrayRows.divided, scale)))
 
     def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""
@@ -198,7 +206,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     dask = import_extra("dask", _PURPOSE, "dask")
     columns = [each for each in (y, sample_weight) if each is not None]
     if isinstance(X, da.Array):
-        X = X.rechunk({1: -1})
+        X = with_whole_rows(X)
         blocks = [[part] for part in X.to_delayed().ravel()]
     else:
         blocks = [[part] for part in X.to_delayed()]

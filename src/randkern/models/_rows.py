@@ -27,6 +27,8 @@ __all__ = [
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
+# Sums of squares of smaller numbers, and of their inverses, are finite.
+_SQUARABLE = 1e120
 # Batches that rows in a random order are drawn from at least.
 _POOLED_BATCHES = 16
 
@@ -61,6 +63,8 @@ class Survey:
         Weighted.
     target_squares : ndarray of shape (k,)
         Weighted sum of squares about the mean.
+    largest_target : ndarray of shape (k,)
+        The largest |y|.
     """
 
     n_rows: int
@@ -68,11 +72,13 @@ class Survey:
     weight_sum: float
     target_mean: np.ndarray
     target_squares: np.ndarray
+    largest_target: np.ndarray
 
     @classmethod
     def of(cls, blocks: Iterable[TrainingBlock], n_targets: int) -> Survey:
         """Sum up blocks of rows (Chan, Golub and LeVeque 1983, eq. 1.3)."""
-        total = cls(0, 0.0, 0.0, np.zeros(n_targets), np.zeros(n_targets))
+        zeros = np.zeros(n_targets)
+        total = cls(0, 0.0, 0.0, zeros, zeros, zeros)
         for block in blocks:
             total = total.joined(cls._of_block(block))
         return total
@@ -83,22 +89,27 @@ class Survey:
         weight = np.ones(n) if block.weight is None else block.weight
         weight_sum = float(weight.sum())
         mean = weight @ Y / weight_sum if weight_sum > 0 else np.zeros(Y.shape[1])
-        squares = weight @ (Y - mean) ** 2
-        return cls(n, float(weight.max(initial=0.0)), weight_sum, mean, squares)
+        largest = np.abs(Y).max(axis=0, initial=0.0)
+        with np.errstate(over="ignore"):  # see target_scale
+            squares = weight @ (Y - mean) ** 2
+        most = float(weight.max(initial=0.0))
+        return cls(n, most, weight_sum, mean, squares, largest)
 
     def joined(self, other: Survey) -> Survey:
         """Return the survey of the rows of both."""
         total = self.weight_sum + other.weight_sum
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.target_mean - self.target_mean
+        with np.errstate(over="ignore", invalid="ignore"):  # see target_scale
+            squares = self.target_squares + other.target_squares
+            squares = squares + self.weight_sum * share * apart**2
         return Survey(
             self.n_rows + other.n_rows,
             max(self.largest_weight, other.largest_weight),
             total,
             self.target_mean + share * apart,
-            self.target_squares
-            + other.target_squares
-            + self.weight_sum * share * apart**2,
+            squares,
+            np.maximum(self.largest_target, other.largest_target),
         )
 
     @property
@@ -107,6 +118,14 @@ class Survey:
         if self.largest_weight <= 0:
             return 1.0
         return 2.0 ** math.floor(math.log2(self.largest_weight))
+
+    @property
+    def target_scale(self) -> np.ndarray:
+        """Powers of two near the largest targets whose squares leave the range."""
+        largest = self.largest_target
+        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
+        exponents = np.log2(np.where(usual, 1.0, largest))
+        return 2.0 ** np.floor(exponents)
 
 
 class TrainingRows(Protocol):
@@ -130,6 +149,9 @@ class TrainingRows(Protocol):
     def survey(self) -> Survey:
         """Return what one pass tells."""
 
+    def divided(self, scale: np.ndarray) -> TrainingRows:
+        """Return the rows with their targets divided by scales (k,)."""
+
 
 class ArrayRows:
     """Rows in memory, or on disk behind an array."""
@@ -140,6 +162,7 @@ class ArrayRows:
         self.weight = weight
         self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
         self.dtype = X.dtype
+        self._survey: Survey | None = None
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         for part in row_blocks(self.n_rows - start, most_rows):
@@ -161,7 +184,12 @@ class ArrayRows:
         return TrainingBlock(slice(0, len(rows)), self.X[rows], self.Y[rows], weight)
 
     def survey(self) -> Survey:
-        return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        if self._survey is None:
+            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        return self._survey
+
+    def divided(self, scale: np.ndarray) -> ArrayRows:
+        return ArrayRows(self.X, self.Y / scale, self.weight)
 
 
 class StreamedRows:
@@ -193,6 +221,7 @@ class StreamedRows:
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
         self.dtype = np.dtype(dtype)
+        self._survey: Survey | None = None
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
 
@@ -247,7 +276,18 @@ class StreamedRows:
         return next(joined(found).blocks(len(rows)))
 
     def survey(self) -> Survey:
-        return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        if self._survey is None:
+            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        return self._survey
+
+    def divided(self, scale: np.ndarray) -> StreamedRows:
+        def read(generator: np.random.Generator | None) -> Iterator[Any]:
+            for X, Y, weight in self._read(generator):
+                yield X, Y / scale, weight
+
+        made = copy.copy(self)
+        made._read, made._survey = read, None
+        return made
 
 
 def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:
