@@ -404,5 +404,21 @@ def test_a_resumed_fit_keeps_its_memory(table, path):
     X, y = table
     interrupted(regressor(path), X, y)
     saved = Checkpoint(path).load()
-    assert regressor(path)._limit == saved["memory"]
-    assert regressor(path, memory_limit="1GB")._limit == 10**9
+    assert regressor(path)._begin()[0] == saved["memory"]
+    assert regressor(path, memory_limit="1GB")._begin()[0] == 10**9
+
+
+def test_the_file_is_read_once(table, path, monkeypatch):
+    X, y = table
+    interrupted(regressor(path, random_state=None), X, y)
+    read = []
+    load = Checkpoint.load
+
+    def counted(self, names=None):
+        arrays = load(self, names)
+        read.append(sum(array.nbytes for array in arrays.values()))
+        return arrays
+
+    monkeypatch.setattr(Checkpoint, "load", counted)
+    regressor(path, random_state=None).fit(X, y)
+    assert sum(n_bytes > 16 for n_bytes in read) == 1

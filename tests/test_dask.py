@@ -294,6 +294,17 @@ def test_arguments_that_do_not_fit(client, table):
         regressor().fit(X, y).predict(distant[:, :3]).compute()
 
 
+@pytest.mark.parametrize("ndim", [1, 3])
+def test_arrays_of_other_dimensions(ndim, table):
+    X, y = table
+    shape = {1: (len(X) * X.shape[1],), 3: (*X.shape, 1)}[ndim]
+    rows = da.from_array(X.reshape(shape))
+    with pytest.raises(ValueError, match="Expected 2D array, got a Dask array of"):
+        regressor().fit(rows, da.from_array(y))
+    with pytest.raises(ValueError, match="Expected 2D array, got a Dask array of"):
+        regressor().fit(X, y).predict(rows)
+
+
 def test_lists_beside_dask_collections(client, table):
     """A plain list or a Series is taken as NumPy would take it."""
     X, y = table

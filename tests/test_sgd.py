@@ -5,8 +5,13 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import randkern as rk
+from randkern.models._batches import FeatureBatches
+from randkern.models._rows import StreamedRows
 from randkern.solvers import SGD, Outcome
 
 
@@ -26,6 +31,7 @@ def test_large_penalties_do_not_diverge(rng, alpha):
     assert np.abs(batches.coef_).max() < 10 * np.abs(direct.coef_).max()
 
 
+@pytest.mark.filterwarnings("ignore:the loss still fell")
 @pytest.mark.parametrize("frequency", [1, 3])
 def test_rows_far_out_do_not_hold_up_the_others(frequency):
     X = np.random.default_rng(0).normal(size=(1500, 1))
@@ -67,3 +73,93 @@ def test_convergence_is_claimed_near_the_least_loss():
     reached, solution = loss("sgd")
     assert solution.outcome is Outcome.LOSS_CONVERGED
     assert reached < 1.05 * least
+
+
+# The order of rows that are read in blocks.
+
+
+@pytest.fixture
+def sorted_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 8))
+    y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=6000)
+    order = np.argsort(y)
+    return X[order], y[order]
+
+
+def stochastic():
+    return rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 1e-2, 300, solver="sgd", random_state=0
+    )
+
+
+@pytest.mark.filterwarnings("ignore:the loss still fell")
+def test_a_stream_that_fits_the_memory_is_shuffled_as_an_array_is(sorted_rows):
+    X, y = sorted_rows
+    whole = stochastic().fit(X, y)
+    blocks = rk.RowBlocks(lambda: iter([(X[:100], y[:100]), (X[100:], y[100:])]))
+    for rows in (rk.RowBlocks.from_arrays(X, y, block_rows=500), blocks):
+        np.testing.assert_allclose(stochastic().fit(rows).coef_, whole.coef_, rtol=1e-6)
+
+
+def parquet(X, y, folder):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(X, columns=list("abcdefgh")).assign(y=y)
+    frame.to_parquet(folder / "rows.parquet", row_group_size=100)
+    return rk.RowBlocks.from_parquet(folder, target="y", block_rows=200)
+
+
+SOURCES = {
+    "arrays": lambda X, y, _: rk.RowBlocks.from_arrays(X, y, block_rows=100),
+    "sparse": lambda X, y, _: rk.RowBlocks.from_arrays(
+        sp.csr_array(X), y, np.ones(len(y)), block_rows=100
+    ),
+    "list": lambda X, y, _: rk.RowBlocks(
+        [(X[i : i + 100], y[i : i + 100]) for i in range(0, len(y), 100)]
+    ),
+    "parquet": parquet,
+}
+
+
+@pytest.mark.filterwarnings("ignore:the loss still fell")
+@pytest.mark.parametrize("source", SOURCES)
+def test_sorted_targets_are_shuffled_across_blocks(
+    source, sorted_rows, tmp_path, monkeypatch
+):
+    # A sixth of the rows is in memory at a time.
+    monkeypatch.setattr("randkern.models._rows._POOLED_BATCHES", 5)
+    monkeypatch.setattr(
+        "randkern.models._iterative.FeatureBatches",
+        lambda operator, rows, *_: FeatureBatches(operator, rows, 0),
+    )
+    X, y = sorted_rows
+    expected = stochastic().fit(X, y).score(X, y)
+    rows = SOURCES[source](X, y, tmp_path)
+    model = stochastic().fit(rows)
+    assert model.score(X, y) > expected - 0.02
+    again = stochastic().fit(rows)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 40), st.booleans())
+def test_every_row_comes_once_an_epoch(n, n_batch, pooled, weighted):
+    X = np.arange(float(n))[:, None]
+    weight = X[:, 0] + 1 if weighted else None
+
+    def read(generator):
+        blocks = rk.RowBlocks.from_arrays(X, X[:, 0], weight, block_rows=4)
+        used = blocks if generator is None else blocks.shuffled(generator)
+        for block in used:
+            yield block.X, block.y[:, None], block.sample_weight
+
+    rows = StreamedRows(read, n, 1, X.dtype, X.nbytes)
+    generator = np.random.default_rng(0)
+    batches = list(rows.batches(n_batch, generator, pooled * 3 * 24))
+    assert all(len(batch.Y) <= n_batch for batch in batches)
+    Y = np.concatenate([batch.Y for batch in batches])
+    np.testing.assert_array_equal(np.sort(Y[:, 0]), X[:, 0])
+    for batch in batches:
+        np.testing.assert_array_equal(batch.X, batch.Y)
+        if weighted:
+            np.testing.assert_array_equal(batch.weight, batch.Y[:, 0] + 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -535,3 +536,38 @@ def test_scores_of_a_buffer_that_is_filled_anew(rng):
     weight = np.repeat([1.0, 21.0, 41.0], 20)
     expected = model.score(X, y, sample_weight=weight)
     assert model.score(rk.RowBlocks(blocks)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("scale", [2.0**-665, 2.0**900])
+def test_targets_of_any_size(scale, solver, streamed, table):
+    X, y = table
+    y = y * [1.0, 0.01]
+
+    def predictions(y):
+        model = rk.KernelRidgeRegressor(
+            KERNEL, 0.1, 50, solver=solver, fit_intercept=True, random_state=0
+        )
+        rows = (rk.RowBlocks.from_arrays(X, y, block_rows=50),) if streamed else (X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return model.fit(*rows).predict(X)
+
+    size = np.abs(y).max()
+    expected = predictions(y)
+    np.testing.assert_allclose(
+        predictions(y * scale) / scale, expected, rtol=1e-4, atol=1e-4 * size
+    )
+    mixed = predictions(y * [scale, 1.0]) / [scale, 1.0]
+    np.testing.assert_allclose(mixed, expected, rtol=1e-4, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_targets_of_any_size_of_the_exact_kernel(scale, table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver=PCG(tol=1e-9))
+    expected = model.fit(X, y).predict(X)
+    np.testing.assert_allclose(
+        model.fit(X, y * scale).predict(X) / scale, expected, atol=1e-5
+    )

@@ -128,7 +128,7 @@ class FeatureMap(nn.Module):
                 "features after."
             )
         rows = x.reshape(-1, self.in_features)
-        Z = evaluate(Plan(tuple(self._groups()), self.in_features), rows)
+        Z: Any = evaluate(Plan(tuple(self._groups()), self.in_features), rows)
         return Z.reshape(*x.shape[:-1], self.out_features)
 
     def _groups(self) -> Iterator[Group]:

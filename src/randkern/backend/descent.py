@@ -1,7 +1,7 @@
 """Dual coordinate descent for hinge losses, compiled."""
 
 import numpy as np
-from numba import njit
+from numba import get_num_threads, njit
 
 from randkern.backend.threads import run_over_ranges
 
@@ -29,58 +29,82 @@ def _add(row, factor, weights):
 
 
 @njit(nogil=True, cache=True)
+def _shuffle(order, state):
+    for s in range(len(order) - 1, 0, -1):
+        state = state * _MULTIPLIER + _INCREMENT
+        t = np.int64((state >> _SHIFT) % np.uint64(s + 1))
+        order[s], order[t] = order[t], order[s]
+    return state
+
+
+@njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, signs, upper, alpha, weights, tolerance, most_epochs, seed
+    Z, rows, squares, signs, upper, alpha, weights, tolerance, most_epochs, seed, epochs
 ):
-    """Algorithm 3 of Hsieh et al. 2008: one coordinate at a time, with shrinking."""
-    n = rows.shape[0]
-    index = np.arange(n)
+    """Algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
+
+    A row is read from memory once for all problems. Each has rows at rest, of which it
+    expects no change, and ends on its own: what it does depends on no other.
+    """
+    k, n = signs.shape
+    order = np.arange(n)
+    moving = np.ones((n, k), dtype=np.bool_)
+    n_moving = np.full(k, n)
+    high, low = np.full(k, np.inf), np.full(k, -np.inf)
+    largest, smallest = np.empty(k), np.empty(k)
+    ended = np.zeros(k, dtype=np.bool_)
     state = seed
-    active = n
-    high, low = np.inf, -np.inf
     for epoch in range(most_epochs):
-        largest, smallest = -np.inf, np.inf
-        for s in range(active - 1, 0, -1):
-            state = state * _MULTIPLIER + _INCREMENT
-            t = np.int64((state >> _SHIFT) % np.uint64(s + 1))
-            index[s], index[t] = index[t], index[s]
-        s = 0
-        while s < active:
-            i = index[s]
+        largest[:], smallest[:] = -np.inf, np.inf
+        state = _shuffle(order, state)
+        for i in order:
             row = Z[rows[i]]
-            gradient = signs[i] * np.float64(_dot(row, weights)) - 1.0
-            projected = gradient
-            if alpha[i] == 0:
-                if gradient > high:
-                    active -= 1
-                    index[s], index[active] = index[active], index[s]
+            for t in range(k):
+                if ended[t] or not moving[i, t]:
                     continue
-                projected = min(gradient, 0.0)
-            elif alpha[i] == upper[i]:
-                if gradient < low:
-                    active -= 1
-                    index[s], index[active] = index[active], index[s]
+                gradient = signs[t, i] * np.float64(_dot(row, weights[t])) - 1.0
+                projected = gradient
+                old = alpha[t, i]
+                if old == 0:
+                    if gradient > high[t]:
+                        moving[i, t] = False
+                        n_moving[t] -= 1
+                        continue
+                    projected = min(gradient, 0.0)
+                elif old == upper[i]:
+                    if gradient < low[t]:
+                        moving[i, t] = False
+                        n_moving[t] -= 1
+                        continue
+                    projected = max(gradient, 0.0)
+                largest[t] = max(largest[t], projected)
+                smallest[t] = min(smallest[t], projected)
+                if abs(projected) > _TINY:
+                    if squares[i] > 0:
+                        new = min(max(old - gradient / squares[i], 0.0), upper[i])
+                    else:
+                        new = upper[i]  # a row of zeros costs nothing
+                    alpha[t, i] = new
+                    factor = weights.dtype.type((new - old) * signs[t, i])
+                    _add(row, factor, weights[t])
+        left = False
+        for t in range(k):
+            if ended[t]:
+                continue
+            if largest[t] - smallest[t] <= tolerance:
+                if n_moving[t] == n:
+                    ended[t] = True
+                    epochs[t] = epoch + 1
                     continue
-                projected = max(gradient, 0.0)
-            largest = max(largest, projected)
-            smallest = min(smallest, projected)
-            if abs(projected) > _TINY:
-                old = alpha[i]
-                if squares[i] > 0:
-                    alpha[i] = min(max(old - gradient / squares[i], 0.0), upper[i])
-                else:
-                    alpha[i] = upper[i]  # a row of zeros costs nothing
-                _add(row, weights.dtype.type((alpha[i] - old) * signs[i]), weights)
-            s += 1
-        if largest - smallest <= tolerance:
-            if active == n:
-                return epoch + 1
-            active = n
-            high, low = np.inf, -np.inf
-            continue
-        high = largest if largest > 0 else np.inf
-        low = smallest if smallest < 0 else -np.inf
-    return most_epochs + 1
+                moving[:, t] = True
+                n_moving[t] = n
+                high[t], low[t] = np.inf, -np.inf
+            else:
+                high[t] = largest[t] if largest[t] > 0 else np.inf
+                low[t] = smallest[t] if smallest[t] < 0 else -np.inf
+            left = True
+        if not left:
+            return
 
 
 def descend(
@@ -129,7 +153,8 @@ def descend(
     Notes
     -----
     Algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate
-    descent method for large-scale linear SVM". Problems run on threads of their own.
+    descent method for large-scale linear SVM". Problems visit rows in the same
+    orders, those of a thread together, so that a row is read once for all of them.
 
     Examples
     --------
@@ -160,14 +185,15 @@ def descend(
         squares[start : start + 1024] = np.einsum(
             "ij,ij->i", part, part, dtype=np.float64
         )
-    epochs = np.zeros(k, dtype=np.int64)
+    epochs = np.full(k, most_epochs + 1)
 
     def task(start: int, stop: int) -> None:
-        for t in range(start, stop):
-            epochs[t] = _descend(
-                Z, rows, squares, signs[t], upper, alpha[t], weights[t],
-                tolerance, most_epochs, np.uint64(seed + t + 1),
-            )  # fmt: skip
+        here = slice(start, stop)
+        _descend(
+            Z, rows, squares, signs[here], upper, alpha[here], weights[here],
+            tolerance, most_epochs, np.uint64(seed + 1), epochs[here],
+        )  # fmt: skip
 
-    run_over_ranges(task, k, 10.0 * n * Z.shape[1] * k)
+    together = -(-k // get_num_threads())
+    run_over_ranges(task, k, 10.0 * n * Z.shape[1] * k, together)
     return int(epochs.max())

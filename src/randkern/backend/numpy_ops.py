@@ -359,9 +359,14 @@ def entries_at(values, position):
     return values[position]
 
 
-def free_bytes(like):
-    """Return the memory that is free on the device of `like`, None on the CPU."""
+def memory_limit(like):
+    """Return what a fit may take on the device of `like`; None: what the host has."""
     return None
+
+
+def largest_sizes(values):
+    """Return the largest absolute value of every column."""
+    return np.abs(values).max(axis=0, initial=0.0)
 
 
 def leading_eigenpairs(matrix, rank):

@@ -102,7 +102,8 @@ def _fused(kind, X, rows, inputs, weight, out, offsets=None, power=2.0):
     p = block_size(X.shape[1], inputs[1])
     if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
         return False
-    padded = _prepared(X, *inputs, out.dtype).contiguous()
+    scale, bias = inputs
+    padded = _prepared(X, scale, bias, out.dtype).contiguous()
     width = 2 if kind == kernels.PAIRS else 1
     n_blocks = max(1, _SIGNS // p)
     for first in range(row_start // p, -(-row_stop // p), n_blocks):

@@ -392,11 +392,19 @@ def entries_at(values, position):
     return torch.as_tensor(values, device=position.device)[position]
 
 
-def free_bytes(like):
-    """Return the memory that is free on the device of `like`, None on the CPU."""
+def memory_limit(like):
+    """Return what a fit may take on the device of `like`: half of what is free there.
+
+    None: what the host has.
+    """
     if like.device.type != "cuda":
         return None
-    return int(torch.cuda.mem_get_info(like.device)[0])
+    return int(torch.cuda.mem_get_info(like.device)[0]) // 2
+
+
+def largest_sizes(values):
+    """Return the largest absolute value of every column."""
+    return values.abs().amax(dim=0)
 
 
 def smallest_eigenvalue(factor, steps=8):

@@ -17,6 +17,8 @@ _BLOCK_BYTES = 16 * 10**6
 # A chunk is decoded as a whole, however few of its rows are asked for: bands of
 # chunks up to this size are read at once.
 _BAND_BYTES = 256 * 10**6
+# Rows that are read together where their order is random.
+_SLICE_BYTES = 10**6
 _ASSUMED_ITEMSIZE = 8
 
 
@@ -61,15 +63,25 @@ class ArraySource:
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
         for rows in row_blocks(self.n_rows, self.block_rows):
-            yield (
-                _read(self.X, rows),
-                _read(self.y, rows),
-                _read(self.sample_weight, rows),
-            )
+            yield self._rows(rows)
+
+    def shuffled(
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield slices in a random order: of 1 MB, or of whole chunks."""
+        most = min(self.block_rows, default_block_rows(self.X, _SLICE_BYTES))
+        slices = list(row_blocks(self.n_rows, most))
+        for i in generator.permutation(len(slices)):
+            yield self._rows(slices[i])
+
+    def _rows(self, rows: slice) -> tuple[Any, Any, Any]:
+        parts = (self.X, self.y, self.sample_weight)
+        X, y, weight = (_read(part, rows) for part in parts)
+        return X, y, weight
 
 
-def default_block_rows(X: Any) -> int:
-    """Return how many rows of `X` take 16 MB, in whole chunks where it has them."""
+def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
+    """Return how many rows of `X` take so many bytes, in whole chunks if it has any."""
     n, d = X.shape
     if hasattr(X, "nnz"):
         entry = X.data.itemsize + X.indices.itemsize
@@ -77,7 +89,7 @@ def default_block_rows(X: Any) -> int:
     else:
         dtype = getattr(X, "dtype", None)
         bytes_per_row = d * int(getattr(dtype, "itemsize", _ASSUMED_ITEMSIZE))
-    block = rows_within(_BLOCK_BYTES, bytes_per_row)
+    block = rows_within(n_bytes, bytes_per_row)
     chunks = getattr(X, "chunks", None)  # None for a contiguous data set of h5py
     chunk = chunks[0] if chunks else 1
     if not isinstance(chunk, int) or chunk * bytes_per_row > _BAND_BYTES:

@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern._extras import import_extra
 
-__all__ = ["for_workers", "is_dask", "lazily"]
+__all__ = ["for_workers", "is_dask", "lazily", "with_whole_rows"]
 
 
 def is_dask(X: Any) -> bool:
@@ -24,11 +24,21 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     method = getattr(for_workers(method.__self__), method.__name__)
     if not isinstance(X, da.Array):
         return X.map_partitions(method, meta=meta)
-    X = X.rechunk({1: -1})
+    X = with_whole_rows(X)
     if width is None:
         return X.map_blocks(method, drop_axis=1, meta=meta)
     chunks = (X.chunks[0], (width,))
     return X.map_blocks(method, chunks=chunks, meta=meta)
+
+
+def with_whole_rows(X: Any) -> Any:
+    """Return a Dask array whose chunks are not cut within rows."""
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got a Dask array of shape {X.shape}; a single column "
+            "is X.reshape(-1, 1), a single row X.reshape(1, -1)."
+        )
+    return X.rechunk({1: -1})
 
 
 def for_workers(estimator: Any) -> Any:

@@ -84,20 +84,31 @@ class ParquetSource:
         return -(-self.n_rows // self.block_rows)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
-        for table in self._tables():
+        return self._blocks(None)
+
+    def shuffled(
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield blocks of row groups in a random order."""
+        return self._blocks(generator)
+
+    def _blocks(
+        self, generator: np.random.Generator | None
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        for table in self._tables(generator):
             y = None if self.target is None else _values(table, self.target)
             weight = None
             if self.sample_weight is not None:
                 weight = _numbers(table, self.sample_weight, np.dtype(float))
             yield self._features(table), y, weight
 
-    def _tables(self) -> Iterator[Any]:
+    def _tables(self, generator: Any = None) -> Iterator[Any]:
         """Yield tables of `block_rows` rows, across row groups and files."""
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         pending: list[Any] = []
         n_pending = 0
         try:
-            for batch in self._batches():
+            for batch in self._batches(generator):
                 pending.append(batch)
                 n_pending += batch.num_rows
                 while n_pending >= self.block_rows:
@@ -110,8 +121,8 @@ class ParquetSource:
         if n_pending:
             yield arrow.Table.from_batches(pending)
 
-    def _batches(self) -> Iterator[Any]:
-        """Yield the rows of one row group after the other.
+    def _batches(self, generator: np.random.Generator | None) -> Iterator[Any]:
+        """Yield the rows of one row group after the other, in a random order if asked.
 
         A scanner of all files reads ahead of a slow consumer until it holds them,
         and keeps what it has read until the end of a file: here one row group at a
@@ -125,16 +136,23 @@ class ParquetSource:
         )
         apart = (self.target, self.sample_weight)
         names = dict.fromkeys([*self.columns, *(name for name in apart if name)])
-        for fragment in dataset.get_fragments():
-            for row_group in fragment.split_by_row_group():
-                yield from row_group.to_batches(
-                    schema=dataset.schema,
-                    columns=list(names),
-                    batch_size=self.block_rows,
-                    batch_readahead=1,
-                    fragment_readahead=1,
-                    fragment_scan_options=options,
-                )
+        row_groups: Any = (
+            row_group
+            for fragment in dataset.get_fragments()
+            for row_group in fragment.split_by_row_group()
+        )
+        if generator is not None:
+            listed = list(row_groups)
+            row_groups = (listed[i] for i in generator.permutation(len(listed)))
+        for row_group in row_groups:
+            yield from row_group.to_batches(
+                schema=dataset.schema,
+                columns=list(names),
+                batch_size=self.block_rows,
+                batch_readahead=1,
+                fragment_readahead=1,
+                fragment_scan_options=options,
+            )
 
     def _features(self, table: Any) -> Any:
         """Return X: a float array, or a dataframe where there are categories."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from randkern.blocks.arrays import ArraySource
 from randkern.blocks.parquet import ParquetSource
@@ -272,8 +274,40 @@ class RowBlocks:
         return self._n_blocks
 
     def __iter__(self) -> Iterator[RowBlock]:
+        counted = yield from self._checked(self._start())
+        self._n_rows, self._n_blocks = counted
+
+    def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
+        """Yield all rows in blocks of a random order, where the source allows it.
+
+        Arrays (those on disk, too) are read in slices of about 1 MB or in whole
+        chunks, Parquet files by row groups, and a sequence of blocks by its items. Any
+        other stream of blocks is read in its own order. Within a block rows keep
+        theirs.
+
+        Examples
+        --------
+        >>> import numpy as np, randkern as rk
+        >>> rows = rk.RowBlocks.from_arrays(np.arange(8.0)[:, None], block_rows=2)
+        >>> generator = np.random.default_rng(0)
+        >>> [block.X.ravel().tolist() for block in rows.shuffled(generator)]
+        [[4.0, 5.0], [0.0, 1.0], [2.0, 3.0], [6.0, 7.0]]
+        """
+        source = self._blocks
+        if hasattr(source, "shuffled"):
+            items = source.shuffled(generator)
+        elif isinstance(source, Sequence):
+            items = (source[int(i)] for i in generator.permutation(len(source)))
+        else:
+            items = self._start()
+        self._n_rows, _ = yield from self._checked(items)
+
+    def _checked(
+        self, items: Iterable[Any]
+    ) -> Generator[RowBlock, None, tuple[int, int]]:
+        """Yield the items of a pass as blocks; return how many rows and blocks."""
         n_rows = n_blocks = 0
-        for number, item in enumerate(self._start()):
+        for number, item in enumerate(items):
             block = as_block(item, number)
             length = checked_length(block, number)
             if not length:
@@ -292,7 +326,7 @@ class RowBlocks:
                 f"this pass over the blocks gave {n_rows} rows, but {self._n_rows} "
                 f"were expected; {self._advice()}"
             )
-        self._n_rows, self._n_blocks = n_rows, n_blocks
+        return n_rows, n_blocks
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -330,6 +330,7 @@ def ridge_command(
 @application.command("gp")
 def gp_command(
     n: Annotated[int, typer.Option("--n", help="Generated training rows.")] = 100_000,
+    columns: Annotated[int, typer.Option(help="Of generated rows; 5 matter.")] = 10,
     n_components: Annotated[
         int, typer.Option(help="Features, or inducing points.")
     ] = 256,
@@ -360,6 +361,7 @@ def gp_command(
         with progress_bar() as progress:
             results = gaussian_process.run(
                 n,
+                n_features=columns,
                 n_components=n_components,
                 exact_rows=exact_rows,
                 steps=steps,

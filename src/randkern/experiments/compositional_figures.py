@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_accuracy", "plot_structure"]
+__all__ = ["plot_accuracy", "plot_cost", "plot_structure", "plot_tables"]
 
 # Okabe and Ito's palette; markers and dashes tell the curves apart without it.
 _METHODS: dict[str, tuple[str, str, str, Any]] = {
@@ -76,6 +76,7 @@ def plot_accuracy(results: Mapping[str, Any]) -> "Figure":
                     ms=4.5,
                 )
         logarithmic(axes, "x", spaced(sizes, 4))
+        axes.tick_params(axis="x", labelsize=9)
         logarithmic(axes, "y")
         axes.set_title(title, fontsize=11)
         axes.set_xlabel("number of features D")
@@ -184,6 +185,150 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
         ncols=4,
         frameon=False,
         handlelength=3.2,
+    )
+    return figure
+
+
+def plot_cost(results: Mapping[str, Any]) -> "Figure":
+    """Plot what an entry, a draw, and the reading of pixels cost by size of the image.
+
+    Parameters
+    ----------
+    results : mapping
+        From :func:`randkern.experiments.compositional_cost.run`.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern.experiments.compositional_cost import Options, run
+    >>> from randkern.experiments.compositional_figures import plot_cost
+    >>> figure = plot_cost(run(Options(quick=True, n_components=(100,))))
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['ns an entry', 'ns a draw', 'different pixels read']
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.4, 3.9), dpi=150, layout="constrained")
+    entry, draw, pixels = figure.subplots(1, 3)
+    evaluated = [r for r in results["records"] if r["measure"] == "evaluate"]
+    drawn = [r for r in results["records"] if r["measure"] == "draw"]
+    styles = [("#0072B2", "o", "-"), ("#D55E00", "^", (0, (4, 2))), ("0.4", "v", ":")]
+    sizes = sorted({r["n_components"] for r in evaluated})
+    for i, size in enumerate(sizes):
+        colour, marker, dashes = styles[i % len(styles)]
+        own = [r for r in evaluated if r["n_components"] == size]
+        for axes, key in ((entry, "nanoseconds"), (pixels, "pixels")):
+            axes.plot(
+                [r["side"] for r in own],
+                [r[key] for r in own],
+                color=colour,
+                marker=marker,
+                linestyle=dashes,
+                label=f"D = {size:,}",
+                lw=1.5,
+                ms=4.5,
+            )
+    draw.plot(
+        [r["side"] for r in drawn],
+        [r["nanoseconds"] for r in drawn],
+        color="#009E73",
+        marker="D",
+        lw=1.5,
+        ms=4.5,
+    )
+    sides = sorted({r["side"] for r in drawn})
+    for axes, label in (
+        (entry, "ns an entry"),
+        (draw, "ns a draw"),
+        (pixels, "different pixels read"),
+    ):
+        logarithmic(axes, "x", sides)
+        axes.set_xlabel("side of the image")
+        axes.set_ylabel(label)
+    for axes in (entry, draw):
+        axes.set_ylim(bottom=0)
+    logarithmic(pixels, "y")
+    entry.set_title("evaluating", fontsize=11)
+    draw.set_title("drawing", fontsize=11)
+    pixels.set_title("what grows", fontsize=11)
+    entry.legend(frameon=False)
+    return figure
+
+
+def plot_tables(results: Mapping[str, Any]) -> "Figure":
+    """Plot the test errors of all splits, and their means, a panel a table.
+
+    Parameters
+    ----------
+    results : mapping
+        From :func:`randkern.experiments.compositional_tables.run`.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern.experiments.compositional_figures import plot_tables
+    >>> from randkern.experiments.compositional_tables import Options, run
+    >>> figure = plot_tables(run(Options(quick=True, data="wine")))
+    >>> figure.axes[0].get_xlabel()
+    'test error (%)'
+    """
+    from matplotlib.figure import Figure
+
+    from .compositional_tables import METHODS
+
+    names = list(results["dataset"]["sets"])
+    figure = Figure(figsize=(3 + 2.9 * len(names), 3.6), dpi=150, layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    rows = {method: -i for i, method in enumerate(METHODS)}
+    marks = {True: ("exact", "#0072B2", "o", 0.12), False: ("", "#D55E00", "^", -0.12)}
+    for axes, name in zip(panels, names, strict=True):
+        for exact, (label, colour, marker, shift) in marks.items():
+            own = [
+                r
+                for r in results["records"]
+                if r["data"] == name and (r["n_components"] is None) == exact
+            ]
+            label = label or f"{own[0]['n_components']:,} features"
+            axes.scatter(
+                [_percent(r) for r in own],
+                [rows[r["method"]] + shift for r in own],
+                color=colour,
+                marker=marker,
+                s=14,
+                alpha=0.3,
+                linewidths=0,
+            )
+            means = [
+                m
+                for m in results["means"]
+                if m["data"] == name and (m["n_components"] is None) == exact
+            ]
+            axes.scatter(
+                [_percent(m) for m in means],
+                [rows[m["method"]] + shift for m in means],
+                color=colour,
+                marker=marker,
+                s=48,
+                label=label,
+            )
+        axes.set_title(name, fontsize=11)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("test error (%)")
+        axes.grid(axis="x", color="0.9", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(list(rows.values()), [METHODS[method] for method in rows])
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
     )
     return figure
 

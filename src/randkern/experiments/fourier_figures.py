@@ -112,9 +112,7 @@ def _plot_errors(axes: "Axes", results: Mapping[str, Any]) -> None:
         )
         if (convention, key) == ("2*pi", "mean"):
             guide = 1.6 * points[-1] * np.sqrt(sizes[-1] / np.array(sizes))
-            axes.plot(
-                sizes, guide, color="0.5", lw=1.0, linestyle=":", label=r"$D^{-1/2}$"
-            )
+    axes.plot(sizes, guide, color="0.5", lw=1.0, linestyle=":", label=r"$D^{-1/2}$")
     logarithmic(axes, "x", sizes)
     logarithmic(axes, "y")
     axes.set_xlabel("number of random features D")
@@ -143,10 +141,10 @@ def plot_fourier_svm(results: Mapping[str, Any]) -> "Figure":
     grid = figure.subplots(len(names), 3, squeeze=False)
     for axes, name in zip(grid, names, strict=True):
         own = [r for r in records if r["dataset"] == name]
-        _plot_against_rows(axes[0], own, results["exponents"][name], "seconds")
+        _plot_against_rows(axes[0], own, results["exponents"][name], "cpu_seconds")
         _plot_against_rows(axes[1], own, results["exponents"][name], "accuracy")
         _plot_against_components(axes[2], own)
-        axes[0].set_title(f"{name}: seconds of fit", fontsize=11)
+        axes[0].set_title(f"{name}: processor seconds of fit", fontsize=11)
         axes[1].set_title(f"{name}: test accuracy", fontsize=11)
         size = next(r["n_train"] for r in own if r["measure"] == "soft")
         axes[2].set_title(f"{name}, {size:,} rows: features", fontsize=11)
@@ -162,7 +160,7 @@ def _plot_against_rows(
         peer = method == "SVC"
         slope = exponents.get(method)
         label = "scikit-learn's SVC" if peer else f"{_KERNELS[method][0]}, features"
-        if key == "seconds" and slope is not None:
+        if key == "cpu_seconds" and slope is not None:
             label += f": $n^{{{slope:.2f}}}$"
         axes.plot(
             *np.transpose(points),
@@ -174,12 +172,12 @@ def _plot_against_rows(
             label=label,
         )
     logarithmic(axes, "x", sorted({r["n_train"] for r in own}))
-    if key == "seconds":
+    if key == "cpu_seconds":
         logarithmic(axes, "y")
     else:
         axes.grid(alpha=0.25)
     axes.set_xlabel("training rows n")
-    axes.set_ylabel(key)
+    axes.set_ylabel("seconds" if key == "cpu_seconds" else key)
     axes.legend(frameon=False, fontsize=8)
 
 

@@ -136,6 +136,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "compositional_structure",
         "Ridge on linear, shallow and deep skeletons (Daniely et al., Theorem 5).",
     ),
+    "compositional-cost": Experiment(
+        "compositional_cost",
+        "Drawing and evaluating deep features against the size of images.",
+    ),
+    "compositional-tables": Experiment(
+        "compositional_tables",
+        "Tables of mixed types: bases by column beside one-hot and Gaussian.",
+    ),
     "kitchen-sinks-gp": Experiment(
         "kitchen_sinks_gp",
         "Gaussian processes on features, in two conventions (Bonilla, Fig. 1).",

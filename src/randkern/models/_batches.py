@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from randkern.backend import thin
+from randkern.blocks import row_blocks
+from randkern.models._feature_blocks import feature_block_rows
 from randkern.models._operators import FeatureOperator
 from randkern.models._rows import TrainingBlock, TrainingRows
 from randkern.plan import evaluate
@@ -19,11 +20,31 @@ _SAMPLED_BYTES = 64 * 10**6
 
 
 class FeatureBatches:
-    """The matrix of a :class:`FeatureOperator`, whose rows come in batches."""
+    """The matrix of a :class:`FeatureOperator`, whose rows come in batches.
 
-    def __init__(self, operator: FeatureOperator, rows: TrainingRows):
+    Parameters
+    ----------
+    operator : FeatureOperator
+    rows : TrainingRows
+    spare_bytes : int
+        Memory for sampled features, then for rows of a stream that batches are drawn
+        from.
+    at_once : int, optional
+        Rows of features that are made at a time.
+    """
+
+    def __init__(
+        self,
+        operator: FeatureOperator,
+        rows: TrainingRows,
+        spare_bytes: int = 3 * _SAMPLED_BYTES,
+        at_once: int | None = None,
+    ):
         self._operator = operator
         self._rows = rows
+        self._spare_bytes = spare_bytes
+        itemsize = rows.dtype.itemsize
+        self._at_once = at_once or feature_block_rows(operator.size, itemsize)[0]
         self.size = operator.size
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
@@ -35,7 +56,9 @@ class FeatureBatches:
     def sampled_features(self) -> np.ndarray:
         """Return features of some rows, each times the root of its weight."""
         n_bytes = self.size * self._rows.dtype.itemsize
-        n = min(self._rows.n_rows, max(1, _SAMPLED_BYTES // n_bytes))
+        # They are there three times while the preconditioner is applied to them.
+        most = min(_SAMPLED_BYTES, self._spare_bytes // 3) // n_bytes
+        n = min(self._rows.n_rows, max(1, self._at_once // 2, most))
         generator = self._operator.stream.child("step").generator()
         numbers = np.sort(generator.choice(self._rows.n_rows, n, replace=False))
         block = self._rows.take(numbers)
@@ -50,42 +73,58 @@ class FeatureBatches:
         """Yield all rows in batches."""
         generator = self._operator.stream.child("epoch", epoch).generator()
         width = thin.padded(self.size)
-        buffer = np.zeros((min(n_rows, self._rows.n_rows), width), self._rows.dtype)
-        for block in self._rows.batches(n_rows, generator):
-            values = buffer[: len(block.Y)]
-            evaluate(self._operator.plan, block.X, out=values[:, : self.size])
-            if self.center is not None:
-                values[:, : self.size] -= self.center.astype(values.dtype)
-            yield _Batch(self, values, block, self._operator.means)
+        most = min(self._at_once, n_rows, self._rows.n_rows)
+        buffer = np.zeros((most, width), self._rows.dtype)
+        for block in self._rows.batches(n_rows, generator, self._spare_bytes):
+            yield _Batch(self, buffer, block)
+
+    def features_of(self, block: TrainingBlock, buffer: np.ndarray) -> np.ndarray:
+        """Return the features of some rows, made in the buffer."""
+        values = buffer[: len(block.Y)]
+        evaluate(self._operator.plan, block.X, out=values[:, : self.size])
+        if self.center is not None:
+            values[:, : self.size] -= self.center.astype(values.dtype)
+        return values
+
+    def targets_of(self, block: TrainingBlock) -> np.ndarray:
+        """Return the targets, centred if there is an intercept."""
+        return block.Y - self._operator.means
+
+    def weights_of(self, block: TrainingBlock) -> np.ndarray:
+        """Return the weights of some rows in their unit."""
+        if block.weight is None:
+            return np.ones(len(block.Y))
+        return block.weight / self.weight_unit
 
 
 class _Batch:
-    """Features of some rows, with their targets and weights."""
+    """Some rows whose features are made a part at a time."""
 
-    def __init__(
-        self, source: FeatureBatches, Z: np.ndarray, block: TrainingBlock, means: Any
-    ):
-        self._Z = Z
-        self._Y = block.Y - means
-        self._size = source.size
-        self._weight = np.ones(len(Z))
-        if block.weight is not None:
-            self._weight = block.weight / source.weight_unit
+    def __init__(self, source: FeatureBatches, buffer: np.ndarray, rows: TrainingBlock):
+        self._source, self._buffer, self._rows = source, buffer, rows
 
     @property
     def weight(self) -> float:
-        return float(self._weight.sum())
+        return float(self._source.weights_of(self._rows).sum())
 
     def gradient(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
-        k, width = W.shape[1], self._Z.shape[1]
+        D, k = W.shape
+        at_once, width = self._buffer.shape
         size = float(np.abs(W).max(initial=0.0)) or 1.0
-        right = np.zeros((k, width), self._Z.dtype)
-        right[:, : self._size] = (W / size).T
-        residual = thin.multiply(self._Z, right) * size - self._Y
-        loss = self._weight @ residual**2
-        residual *= self._weight[:, None]
-        largest = float(np.abs(residual).max(initial=0.0)) or 1.0
-        out = np.zeros((k, width))
-        thin.add_transposed(self._Z, (residual / largest).astype(self._Z.dtype), out)
-        return np.ascontiguousarray(out[:, : self._size].T) * largest, loss
+        right = np.zeros((k, width), self._buffer.dtype)
+        right[:, :D] = (W / size).T
+        loss = np.zeros(k)
+        gradient = np.zeros((k, width))
+        for rows in row_blocks(len(self._rows.Y), at_once):
+            part = self._rows.part(rows.start, rows.stop)
+            Z = self._source.features_of(part, self._buffer)
+            weight = self._source.weights_of(part)
+            residual = thin.multiply(Z, right) * size - self._source.targets_of(part)
+            loss += weight @ residual**2
+            residual *= weight[:, None]
+            largest = float(np.abs(residual).max(initial=0.0)) or 1.0
+            out = np.zeros((k, width))
+            thin.add_transposed(Z, (residual / largest).astype(Z.dtype), out)
+            gradient += out * largest
+        return np.ascontiguousarray(gradient[:, :D].T), loss

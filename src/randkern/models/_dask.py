@@ -12,12 +12,11 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from randkern._extras import import_extra
@@ -25,9 +24,15 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
 from randkern.backend.threads import on_one_thread
-from randkern.blocks.dask import for_workers, is_dask
+from randkern.blocks.dask import for_workers, is_dask, with_whole_rows
 from randkern.models._feature_blocks import FeatureBlocks
-from randkern.models._rows import ArrayRows, Survey, TrainingBlock
+from randkern.models._rows import (
+    ArrayRows,
+    Survey,
+    TrainingBlock,
+    joined,
+    stored_bytes,
+)
 from randkern.models._streams import RowSample, Seen
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
@@ -59,11 +64,19 @@ class DaskRows:
 
     def survey(self) -> Survey:
         """Return what one pass tells."""
+        return self._survey
+
+    @cached_property
+    def _survey(self) -> Survey:
         surveys = self.mapped(ArrayRows.survey)
         total = surveys[0]
         for survey in surveys[1:]:
             total = total.joined(survey)
         return total
+
+    def divided(self, scale: np.ndarray) -> DaskRows:
+        """Return the rows with their targets divided by scales (k,)."""
+        return replace(self, partitions=tuple(self._tasks(ArrayRows.divided, scale)))
 
     def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""
@@ -120,7 +133,8 @@ class DaskParts:
             here = rows[(rows >= start) & (rows < stop)] - start
             if len(here):
                 tasks.append(call(ArrayRows.take, part, here))
-        return _joined(dask.compute(*tasks))
+        found = joined(dask.compute(*tasks))
+        return next(found.blocks(found.n_rows))
 
 
 def read_dask(
@@ -192,7 +206,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     dask = import_extra("dask", _PURPOSE, "dask")
     columns = [each for each in (y, sample_weight) if each is not None]
     if isinstance(X, da.Array):
-        X = X.rechunk({1: -1})
+        X = with_whole_rows(X)
         blocks = [[part] for part in X.to_delayed().ravel()]
     else:
         blocks = [[part] for part in X.to_delayed()]
@@ -272,8 +286,7 @@ def _first_look(block: Any, estimator: Any, stream: Stream, number: int) -> Any:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample = RowSample()
     sample.add(X, weight, stream.generator())
-    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    n_bytes = sum(array.nbytes for array in stored) + 8 * len(y)
+    n_bytes = stored_bytes(X) + 8 * len(y)
     return _Look(X.shape[0], n_bytes, X.dtype, seen, sample)
 
 
@@ -321,16 +334,3 @@ def _total(values: Sequence[Any]) -> Any:
     for value in values[1:]:
         total = total + value
     return total
-
-
-def _joined(blocks: Sequence[TrainingBlock]) -> TrainingBlock:
-    """Return rows one after the other."""
-    X = [block.X for block in blocks]
-    stacked = sp.csr_array(sp.vstack(X)) if sp.issparse(X[0]) else np.vstack(X)
-    weights = [block.weight for block in blocks if block.weight is not None]
-    return TrainingBlock(
-        slice(0, stacked.shape[0]),
-        stacked,
-        np.vstack([block.Y for block in blocks]),
-        np.concatenate(weights) if weights else None,
-    )

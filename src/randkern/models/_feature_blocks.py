@@ -12,7 +12,7 @@ from randkern.blocks import row_blocks, rows_within
 from randkern.models._rows import TrainingBlock, TrainingRows
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FeatureBlock", "FeatureBlocks", "feature_block_bytes"]
+__all__ = ["FeatureBlock", "FeatureBlocks", "feature_block_rows"]
 
 # A block of features stays in the last level of the cache between the two
 # products that it takes part in.
@@ -20,16 +20,23 @@ _BLOCK_BYTES = 16 * 2**20
 # Fewer rows than this cost more for the sums of the second product than they save.
 _LEAST_ROWS = 128
 _MOST_ROWS = 4096
+# What blocks come down to where memory is short.
+_FEWEST_ROWS = 16
 # Scales and weights of a row that is kept.
 _EXTRA_BYTES = 24
 # Features that are kept take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**17
 
 
-def feature_block_bytes(plan: Plan, itemsize: int) -> int:
-    """Memory of a block of features that are not kept."""
-    row = thin.padded(plan.n_components) * itemsize
-    return row * min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+def feature_block_rows(n_components: int, itemsize: int) -> list[int]:
+    """Return how many rows a block of features may have, from the best size down."""
+    row = thin.padded(n_components) * itemsize
+    n_rows = min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+    sizes = []
+    while n_rows > _FEWEST_ROWS:
+        sizes.append(n_rows)
+        n_rows //= 2
+    return [*sizes, _FEWEST_ROWS]
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class FeatureBlocks:
         Whether features may be kept in 16 bits.
     weight_unit : float
         Weights are divided by it.
+    block : int, optional
+        Rows that are made at a time.
     """
 
     def __init__(
@@ -72,14 +81,15 @@ class FeatureBlocks:
         kept_bytes: int = 0,
         compress: bool = False,
         weight_unit: float = 1.0,
+        block: int | None = None,
     ):
         self.plan = plan
         self.rows = rows
         self.weight_unit = weight_unit
         self.width = thin.padded(plan.n_components)
         row = self.width * rows.dtype.itemsize
-        self.block = min(
-            _MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS)
+        self.block = (
+            block or feature_block_rows(plan.n_components, rows.dtype.itemsize)[0]
         )
         self.n_kept = 0
         self._values = np.empty((0, self.width), rows.dtype)

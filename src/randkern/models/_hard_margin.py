@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import scipy.sparse as sp
 
 from randkern._extras import import_extra
@@ -141,17 +142,36 @@ def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
     solution = solver.solve()
     status = str(solution.status)
     a = np.maximum(np.array(solution.x), 0.0)
-    total = float(a.sum())
-    if total > 0:
-        ray = a / total
+    ray = a / (float(a.sum()) or 1.0)
+    solved = "Solved" in status
+    if np.any(ray) and (not solved or np.linalg.norm(ray @ Z) <= _RAY):
+        # What makes the solver stop is not the shortest there is.
+        rays = [found for found in (_shortest(Z), ray) if np.any(found)]
+        ray = min(rays, key=lambda found: float(np.linalg.norm(found @ Z)))
         if np.linalg.norm(ray @ Z) <= _RAY:
             raise _error(ray, Z, longest, rows, n, name)
-    if "Solved" not in status:
+    if not solved:
         raise RuntimeError(
             f"{name}: the quadratic programme ended without a solution ({status}): "
             "the margin is too narrow to be told from none; use a finite C."
         )
     return a / longest**2
+
+
+def _shortest(Z: np.ndarray) -> np.ndarray:
+    """Return non-negative numbers of sum 1 whose combination of rows is shortest.
+
+    Zeros where there are none of a positive sum: an active-set method (Lawson and
+    Hanson 1974, chapter 23) on Zᵀa = 0 and 1ᵀa = 1.
+    """
+    triangle = scipy.linalg.qr(Z.T, mode="r", check_finite=False)[0]
+    equations = np.vstack([triangle[: len(Z)], np.ones(len(Z))])
+    right = np.append(np.zeros(len(equations) - 1), 1.0)
+    try:
+        a, _ = scipy.optimize.nnls(equations, right)
+    except RuntimeError:  # too many steps
+        return np.zeros(len(Z))
+    return a / (float(a.sum()) or 1.0)
 
 
 def _polished(a: np.ndarray, Z: np.ndarray) -> np.ndarray:

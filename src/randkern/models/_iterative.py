@@ -20,11 +20,11 @@ from randkern.models._operators import (
     LocalParts,
     Parts,
     local_parts,
-    operator_bytes,
+    operator_memory,
 )
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
-from randkern.models._systems import check_memory
+from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
 
@@ -33,6 +33,7 @@ __all__ = [
     "Problem",
     "StreamingFit",
     "solve_exact",
+    "solve_in_range",
     "solve_pcg",
     "solve_sgd",
 ]
@@ -99,7 +100,9 @@ class HeldOutRows:
         weight = np.ones(len(used)) if block.weight is None else block.weight
         return replace(block, weight=weight * used)
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
+    ) -> Iterator[TrainingBlock]:
         raise NotImplementedError("rows are held out of conjugate gradients only")
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
@@ -112,18 +115,33 @@ class HeldOutRows:
     def survey(self) -> Survey:
         return Survey.of(self.blocks(self.n_rows), self.n_targets)
 
+    def divided(self, scale: np.ndarray) -> HeldOutRows:
+        made = copy.copy(self)
+        made._rows = self._rows.divided(scale)
+        return made
+
+
+def solve_in_range(
+    solve: Callable[..., tuple[Solution, np.ndarray]], problem: Problem, *args: Any
+) -> tuple[Solution, np.ndarray]:
+    """Call ``solve(problem, *args)`` with targets whose squares are in range."""
+    scale = problem.rows.survey().target_scale
+    if np.all(scale == 1.0):
+        return solve(problem, *args)
+
+    def report(at: Progress, intercept: Callable[[], np.ndarray]) -> bool:
+        at = replace(at, value=at.value * scale)
+        return problem.report(at, lambda: intercept() * scale)
+
+    divided = replace(problem, rows=problem.rows.divided(scale), report=report)
+    solution, intercept = solve(divided, *args)
+    return replace(solution, value=solution.value * scale), intercept * scale
+
 
 def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.ndarray]:
     """Return the weights, (D, k), and the intercepts by conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
-    D, k = plan.n_components, rows.n_targets
-    fixed = operator_bytes(plan, rows, k, solver.chosen_rank(D))
-    check_memory(
-        fixed,
-        limit,
-        f"the preconditioner of n_components={D}",
-        "Use a smaller rank, as solver=PCG(rank=...)",
-    )
+    fixed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
     validation = None
     if solver.validation_fraction is not None:
         if isinstance(rows, DaskRows) or is_tensor(getattr(rows, "X", None)):
@@ -140,7 +158,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
         parts = DaskParts(plan, rows, survey.weight_unit)
     else:
         parts = local_parts(
-            plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse
+            plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse, at_once
         )
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
     rhs = operator.right_hand_side()
@@ -170,20 +188,14 @@ def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, np.n
         raise ValueError(
             "solver='sgd' takes one step after another: use 'pcg' on Dask."
         )
-    D, k = plan.n_components, rows.n_targets
-    needed = operator_bytes(plan, rows, k, solver.chosen_rank(D))
-    check_memory(
-        needed,
-        limit,
-        f"the preconditioner of n_components={D}",
-        "Use a smaller rank, as solver=SGD(rank=...)",
-    )
+    k = rows.n_targets
+    needed, at_once = operator_memory(plan, rows, k, solver, limit)
     survey = rows.survey()
-    parts = LocalParts(plan, rows, survey.weight_unit)
+    parts = LocalParts(plan, rows, survey.weight_unit, block=at_once)
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
-    batches = FeatureBatches(operator, rows)
+    batches = FeatureBatches(operator, rows, limit - needed, at_once)
     state = solver.init(batches, problem.alpha / operator.weight_unit, k)
     solution = solver.solve(
         state,
@@ -292,14 +304,16 @@ def _dual_solver(
         ranks = range(min(n // 20, _DUAL_RANK), solver.chosen_rank(n), -100)
         fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
         solver.rank = next(fitting, solver.chosen_rank(n))
-    building, iterating = n_bytes(solver.chosen_rank(n))
-    check_memory(
-        building,
+    rank = solver.chosen_rank(n)
+    check_rank_memory(
+        lambda rank: n_bytes(rank)[0],
+        rank,
         limit,
         f"conjugate gradients on the exact kernel of {n} rows",
-        "Use a smaller rank, as solver=PCG(rank=...)",
+        "PCG",
+        "Use random features (for instance n_components=10_000)",
     )
-    return solver, iterating
+    return solver, n_bytes(rank)[1]
 
 
 def _held_out(

@@ -28,6 +28,7 @@ from randkern._random import Stream
 from randkern.backend import thin
 from randkern.backend.descent import descend
 from randkern.blocks import row_blocks, rows_within
+from randkern.models._margin_interior import affordable, solve_box
 from randkern.models._rows import TrainingRows
 from randkern.plan import Plan, evaluate
 
@@ -60,6 +61,11 @@ _MOST_FREE = 1000
 _EVERY = 4
 _EXACT = 1e-12
 _ATTEMPTS = 4
+# Passes after which an interior-point method takes over, and how far below `tol` it is
+# to go. A gap above so many times `tol` is worth a warning, whatever its cause.
+_INTERIOR_ROUND = 8
+_INTERIOR_TOLERANCE = 1e-2
+_LARGE_GAP = 100.0
 
 
 class FeatureRows(Protocol):
@@ -242,6 +248,8 @@ class _Decomposition:
             self._update()
             objective, gap = self._gap()
             reached = np.all(gap <= tol + self._rounding() / objective)
+            if not reached and n_rounds == _INTERIOR_ROUND:
+                objective, gap = self._solve_interior(objective, gap, tol)
             if reached or n_rounds % _EVERY == 0:
                 objective, gap = self._polish(objective, gap)
                 reached = np.all(gap <= tol + self._rounding() / objective)
@@ -251,14 +259,55 @@ class _Decomposition:
                     break
             working = self._next()
         else:
-            warnings.warn(
+            self._warn(
                 f"the duality gap is {gap.max():.2g} of the objective after "
                 f"max_iter={max_iter} passes, above tol={tol:g}: raise max_iter or "
-                "tol, or lower C.",
-                ConvergenceWarning,
-                stacklevel=5,
+                f"tol, {self._advice()}."
+            )
+        if reached and gap.max() > _LARGE_GAP * tol:
+            self._warn(
+                f"the duality gap is {gap.max():.2g} of the objective, above "
+                f"tol={tol:g}: rounding errors leave no more at so large a C; "
+                f"{self._advice()}."
             )
         return MarginSolution(self.weights, self.alpha, objective, gap, n_rounds)
+
+    def _advice(self) -> str:
+        precise = self.features.dtype == np.float64
+        return "lower C" if precise else "lower C, or pass float64 rows"
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+
+    def _solve_interior(
+        self, objective: np.ndarray, gap: np.ndarray, tol: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Solve what descent has not solved in so many passes another way."""
+        Z, usable = self.features.kept, np.flatnonzero(self.upper)
+        slow = np.flatnonzero(gap > tol)
+        if Z is None or not affordable(len(usable), self.features.width, len(slow)):
+            return objective, gap
+        Z = Z if len(usable) == len(Z) else Z[usable]
+        before = self.alpha.copy()
+        for t in slow:
+            self.alpha[usable, t] = solve_box(
+                Z, self.signs[usable, t], self.upper[usable], _INTERIOR_TOLERANCE * tol
+            )
+        return self._kept_if_better(before, gap)
+
+    def _kept_if_better(
+        self, before: np.ndarray, gap: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Go back to the variables before where the gap has grown."""
+        self._update()
+        after = self._gap()
+        worse = after[1] > gap
+        if np.any(worse):
+            self.alpha[:, worse] = before[:, worse]
+            self._update()
+            after = self._gap()
+        return after
 
     def _polishes(self, gap: np.ndarray) -> bool:
         """Tell whether equations may still find the very optimum."""
@@ -279,14 +328,7 @@ class _Decomposition:
         before = self.alpha.copy()
         for t in range(len(gap)):
             self.alpha[:, t] = self._solved(t)
-        self._update()
-        after = self._gap()
-        worse = after[1] > gap
-        if np.any(worse):
-            self.alpha[:, worse] = before[:, worse]
-            self._update()
-            after = self._gap()
-        return after
+        return self._kept_if_better(before, gap)
 
     def _solved(self, t: int) -> np.ndarray:
         """Return dual variables that give the free rows of a problem margins of 1."""

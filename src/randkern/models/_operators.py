@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -10,13 +11,15 @@ import numpy as np
 from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows
+from randkern.backend import thin
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
-from randkern.models._feature_blocks import FeatureBlocks, feature_block_bytes
+from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
 from randkern.models._rows import Survey, TrainingBlock, TrainingRows
+from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FeatureOperator", "LocalParts", "Parts", "local_parts", "operator_bytes"]
+__all__ = ["FeatureOperator", "LocalParts", "Parts", "local_parts", "operator_memory"]
 
 _COLUMNS = 2048
 # A block of features of tensors, long enough for products at full speed.
@@ -28,15 +31,45 @@ _OVERSAMPLING = 4
 _SMALLEST_SHARE = 1e-6
 
 
-def operator_bytes(plan: Plan, rows: Any, n_targets: int, rank: int) -> int:
-    """Memory of conjugate gradients on features that are not kept."""
+def operator_memory(
+    plan: Plan, rows: Any, n_targets: int, solver: Any, limit: int
+) -> tuple[int, int]:
+    """Return how many bytes an iterative solver takes on features that are not kept.
+
+    Also how many rows a block of features has: fewer where memory is short.
+    """
     D, itemsize = plan.n_components, rows.dtype.itemsize
-    n_samples = min(rows.n_rows, _OVERSAMPLING * rank)
-    sample = 2 * 8 * n_samples**2 + n_samples * _COLUMNS * itemsize
-    vectors = 8 * 12 * D * n_targets
-    blocks = 2 * feature_block_bytes(plan, itemsize)
     stored = plan.stored_bytes(itemsize)
-    return D * rank * itemsize + max(sample, vectors) + blocks + stored
+
+    def n_bytes(n_components: int, rank: int, block: int) -> int:
+        n_samples = min(rows.n_rows, _OVERSAMPLING * rank)
+        columns = min(_COLUMNS, n_components)
+        sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
+        vectors = 8 * 12 * n_components * n_targets
+        blocks = 2 * min(block, rows.n_rows) * thin.padded(n_components) * itemsize
+        basis = n_components * rank * itemsize
+        projection = -(-stored * n_components // D)
+        return basis + max(sample, vectors) + blocks + projection
+
+    rank, sizes = solver.chosen_rank(D), feature_block_rows(D, itemsize)
+    for block in sizes:
+        if n_bytes(D, rank, block) <= limit:
+            return n_bytes(D, rank, block), block
+
+    def least_bytes(n_components: int) -> int:
+        return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
+
+    # A projection may come in blocks.
+    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
+    check_rank_memory(
+        lambda rank: n_bytes(D, rank, sizes[-1]),
+        rank,
+        limit,
+        f"solving for n_components={D} with {rank} eigenpairs",
+        type(solver).__name__,
+        f"Use n_components={fewer}" if fewer > 0 else "",
+    )
+    raise AssertionError("unreachable: the last size has been found too large")
 
 
 class Parts(Protocol):
@@ -62,8 +95,11 @@ class LocalParts:
         weight_unit: float,
         kept_bytes: int = 0,
         compress: bool = False,
+        block: int | None = None,
     ):
-        self.features = FeatureBlocks(plan, rows, kept_bytes, compress, weight_unit)
+        self.features = FeatureBlocks(
+            plan, rows, kept_bytes, compress, weight_unit, block
+        )
         self.n_rows, self.dtype = rows.n_rows, rows.dtype
         self.cross = self.features.cross
         self.product = self.features.product
@@ -123,12 +159,17 @@ class TensorParts:
 
 
 def local_parts(
-    plan: Plan, rows: Any, weight_unit: float, kept_bytes: int, compress: bool
+    plan: Plan,
+    rows: Any,
+    weight_unit: float,
+    kept_bytes: int,
+    compress: bool,
+    block: int,
 ) -> Parts:
     """Return the parts of rows that this process reads."""
     if is_tensor(getattr(rows, "X", None)):
         return TensorParts(plan, rows, weight_unit, kept_bytes)
-    return LocalParts(plan, rows, weight_unit, kept_bytes, compress)
+    return LocalParts(plan, rows, weight_unit, kept_bytes, compress, block)
 
 
 class FeatureOperator:

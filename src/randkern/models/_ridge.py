@@ -23,6 +23,7 @@ from randkern.models._iterative import (
     Problem,
     StreamingFit,
     solve_exact,
+    solve_in_range,
     solve_pcg,
     solve_sgd,
 )
@@ -73,37 +74,30 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
     ) -> Stream:
         """Resolve the kernel on X, draw its features, return the random stream."""
-        stream = self._root_stream() if stream is None else stream
+        stream = root_stream(self.random_state) if stream is None else stream
         self._key = stream.key
         self._draw(X, sample_weight, stream)
         return stream
 
-    def _root_stream(self) -> Stream:
-        """Return the stream of `random_state`, or that of the fit to be continued."""
-        key = None if self.random_state is not None else self._continued("key")
-        return root_stream(self.random_state) if key is None else Stream(key)
+    def _begin(self, X: Rows = None) -> tuple[int, Stream]:
+        """Return the memory limit in bytes, and the stream of `random_state`.
 
-    @property
-    def _limit(self) -> int:
-        """Return the memory limit in bytes, or that of the fit to be continued.
-
-        How many rows are kept in 16 bits, and so the weights to some 1e-5, follow
-        from it.
+        Or, where they are not given, those of the fit to be continued: how many rows
+        are kept in 16 bits, and so the weights to some 1e-5, follow from the limit.
         """
-        kept = None if self.memory_limit is not None else self._continued("memory")
-        return resolve_memory_limit(self.memory_limit) if kept is None else kept
-
-    def _limit_of(self, X: Rows) -> int:
-        """Return the memory limit where rows lie: half of what a GPU has free."""
-        free = None if self.memory_limit is not None else ops_of(X).free_bytes(X)
-        return self._limit if free is None else free // 2
-
-    def _continued(self, name: str) -> int | None:
-        """Return a number that belongs to the fit that `checkpoint` holds."""
-        if self.checkpoint is None:
-            return None
-        saved = Checkpoint(self.checkpoint).load()
-        return None if saved is None or name not in saved else int(saved[name])
+        self._forget()
+        limit, stream = self.memory_limit, None
+        if self.checkpoint is not None:
+            continued = Checkpoint(self.checkpoint).load(("key", "memory")) or {}
+            if limit is None and "memory" in continued:
+                limit = int(continued["memory"])
+            if self.random_state is None and "key" in continued:
+                stream = Stream(int(continued["key"]))
+        if stream is None:
+            stream = root_stream(self.random_state)
+        if limit is None:
+            limit = ops_of(X).memory_limit(X)
+        return resolve_memory_limit(limit), stream
 
     def _fit_targets(
         self,
@@ -113,9 +107,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         report: FitReport,
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
-        self._forget()
-        limit = self._limit_of(X)
-        stream = self._prepare(X, sample_weight)
+        limit, stream = self._begin(X)
+        self._prepare(X, sample_weight, stream)
         rows = ArrayRows(X, Y, sample_weight)
         if self.plan_ is None:
             self._fit_exact(rows, limit, stream, report)
@@ -140,9 +133,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 "the exact kernel (n_components=None) needs all rows in memory; set "
                 "n_components."
             )
-        self._forget()
-        limit = self._limit
-        stream = self._root_stream()
+        limit, stream = self._begin()
         rows: Any
         if streamed:
             rows, sample = read_stream(self, X, stream)
@@ -209,9 +200,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         solver = self._iterative_solver()
         if isinstance(solver, SGD):
             refuse_tensors(rows, "solver='sgd'")
-            solution, intercept = solve_sgd(problem, self._plan, solver)
+            found = solve_in_range(solve_sgd, problem, self._plan, solver)
         else:
-            solution, intercept = solve_pcg(problem, self._plan, solver)
+            found = solve_in_range(solve_pcg, problem, self._plan, solver)
+        solution, intercept = found
         if isinstance(rows, ArrayRows):
             # Conjugate gradients on tensors iterate on blocks (D, k) on the host.
             like = ops_of(rows.X).float64_like
@@ -327,7 +319,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             refuse_tensors(rows, "solver='pcg' on the exact kernel")
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
-            solution, intercept = solve_exact(problem, self.kernel_, solver)
+            found = solve_in_range(solve_exact, problem, self.kernel_, solver)
+            solution, intercept = found
             self._store_dual(X, solution, intercept)
             return
         check_memory(
@@ -383,7 +376,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return
         if not hasattr(self, "_statistics"):
             self._forget()
-            limit = self._limit_of(X)
+            given = self.memory_limit
+            here = ops_of(X).memory_limit(X) if given is None else given
+            limit = resolve_memory_limit(here)
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
             self._check_primal_memory(X.shape[0], X.dtype.itemsize, Y.shape[1], within)

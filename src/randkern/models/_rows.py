@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,13 +22,18 @@ __all__ = [
     "Survey",
     "TrainingBlock",
     "TrainingRows",
+    "joined",
     "refuse_tensors",
+    "stacked",
+    "stored_bytes",
 ]
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
-# Batches of a stream that are in memory together.
-_SHUFFLED_BATCHES = 16
+# Sums of squares of smaller numbers, and of their inverses, are finite.
+_SQUARABLE = 1e120
+# Batches that rows in a random order are drawn from at least.
+_POOLED_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class Survey:
         Weighted.
     target_squares : ndarray of shape (k,)
         Weighted sum of squares about the mean.
+    largest_target : ndarray of shape (k,)
+        The largest |y|.
     """
 
     n_rows: int
@@ -67,11 +75,13 @@ class Survey:
     weight_sum: float
     target_mean: np.ndarray
     target_squares: np.ndarray
+    largest_target: np.ndarray
 
     @classmethod
     def of(cls, blocks: Iterable[TrainingBlock], n_targets: int) -> Survey:
         """Sum up blocks of rows (Chan, Golub and LeVeque 1983, eq. 1.3)."""
-        total = cls(0, 0.0, 0.0, np.zeros(n_targets), np.zeros(n_targets))
+        zeros = np.zeros(n_targets)
+        total = cls(0, 0.0, 0.0, zeros, zeros, zeros)
         for block in blocks:
             total = total.joined(cls._of_block(block))
         return total
@@ -83,9 +93,10 @@ class Survey:
         weight = ops.ones(n, Y) if block.weight is None else block.weight
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        squares = weight @ (Y - mean) ** 2
+        with np.errstate(over="ignore"):  # see target_scale
+            squares = weight @ (Y - mean) ** 2
         # One number a target: what follows from them is computed on the host.
-        sums = ops.to_host(mean), ops.to_host(squares)
+        sums = [ops.to_host(part) for part in (mean, squares, ops.largest_sizes(Y))]
         return cls(n, ops.largest(weight), weight_sum, *sums)
 
     def joined(self, other: Survey) -> Survey:
@@ -93,14 +104,16 @@ class Survey:
         total = self.weight_sum + other.weight_sum
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.target_mean - self.target_mean
+        with np.errstate(over="ignore", invalid="ignore"):  # see target_scale
+            squares = self.target_squares + other.target_squares
+            squares = squares + self.weight_sum * share * apart**2
         return Survey(
             self.n_rows + other.n_rows,
             max(self.largest_weight, other.largest_weight),
             total,
             self.target_mean + share * apart,
-            self.target_squares
-            + other.target_squares
-            + self.weight_sum * share * apart**2,
+            squares,
+            np.maximum(self.largest_target, other.largest_target),
         )
 
     @property
@@ -109,6 +122,14 @@ class Survey:
         if self.largest_weight <= 0:
             return 1.0
         return 2.0 ** math.floor(math.log2(self.largest_weight))
+
+    @property
+    def target_scale(self) -> np.ndarray:
+        """Powers of two near the largest targets whose squares leave the range."""
+        largest = self.largest_target
+        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
+        exponents = np.log2(np.where(usual, 1.0, largest))
+        return 2.0 ** np.floor(exponents)
 
 
 class TrainingRows(Protocol):
@@ -121,14 +142,19 @@ class TrainingRows(Protocol):
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
-        """Yield all rows in batches, shuffled as well as they can be."""
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
+    ) -> Iterator[TrainingBlock]:
+        """Yield all rows in batches, shuffled as well as that memory allows."""
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return the rows of these numbers, which ascend."""
 
     def survey(self) -> Survey:
         """Return what one pass tells."""
+
+    def divided(self, scale: np.ndarray) -> TrainingRows:
+        """Return the rows with their targets divided by scales (k,)."""
 
 
 class ArrayRows:
@@ -140,6 +166,7 @@ class ArrayRows:
         self.weight = weight
         self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
         self.dtype = X.dtype
+        self._survey: Survey | None = None
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         for part in row_blocks(self.n_rows - start, most_rows):
@@ -149,7 +176,9 @@ class ArrayRows:
         weight = None if self.weight is None else self.weight[rows]
         return TrainingBlock(rows, self.X[rows], self.Y[rows], weight)
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[TrainingBlock]:
         order = generator.permutation(self.n_rows)
         for part in row_blocks(self.n_rows, n_rows):
             yield self.take(np.sort(order[part]))
@@ -161,7 +190,13 @@ class ArrayRows:
         return TrainingBlock(slice(0, len(rows)), X, Y, weight)
 
     def survey(self) -> Survey:
-        return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        if self._survey is None:
+            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        return self._survey
+
+    def divided(self, scale: np.ndarray) -> ArrayRows:
+        scale = ops_of(self.Y).float64_like(scale, self.Y)
+        return ArrayRows(self.X, self.Y / scale, self.weight)
 
 
 class StreamedRows:
@@ -170,26 +205,36 @@ class StreamedRows:
     Parameters
     ----------
     read : callable
-        Returns an iterator over checked (X, Y, weight), always the same rows.
+        Returns an iterator over checked (X, Y, weight), always the same rows: in
+        their own order given None, in a random one given a generator.
     n_rows, n_targets : int
     dtype : dtype
         Of the rows: float32 or float64.
+    n_bytes : int
+        Of all X.
     """
 
     def __init__(
         self,
-        read: Callable[[], Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]],
+        read: Callable[
+            [np.random.Generator | None],
+            Iterator[tuple[Rows, np.ndarray, np.ndarray | None]],
+        ],
         n_rows: int,
         n_targets: int,
         dtype: Any,
+        n_bytes: int,
     ):
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
         self.dtype = np.dtype(dtype)
+        self._survey: Survey | None = None
+        # Targets and weights are float64.
+        self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         first = 0
-        for X, Y, weight in self._read():
+        for X, Y, weight in self._read(None):
             stop = first + len(Y)
             if stop > start:
                 whole = TrainingBlock(slice(first, stop), X, Y, weight)
@@ -198,31 +243,81 @@ class StreamedRows:
                     yield whole.part(skipped + part.start, skipped + part.stop)
             first = stop
 
-    def batches(self, n_rows: int, generator: Any) -> Iterator[TrainingBlock]:
-        """Yield batches of rows that are shuffled within blocks."""
-        for block in self.blocks(_SHUFFLED_BATCHES * n_rows):
-            here = ArrayRows(block.X, block.Y, block.weight)
-            yield from here.batches(n_rows, generator)
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[TrainingBlock]:
+        """Yield batches drawn from a pool of rows that is filled up in a random order.
+
+        Rows that all fit into the pool come in the order of those of an array.
+        """
+        # Rows are there as they were read, joined, and as batches.
+        capacity = int(pool_bytes / (3 * self._row_bytes))
+        capacity = max(_POOLED_BATCHES * n_rows, capacity)
+        whole = self.n_rows <= capacity
+        pool: list[TrainingBlock] = []
+        n_pooled = 0
+        for X, Y, weight in self._read(None if whole else generator):
+            block = TrainingBlock(slice(0, len(Y)), X, Y, weight)
+            for part in row_blocks(len(Y), max(1, capacity // 4)):
+                # Copies: the stream may fill the same memory with its next block.
+                pool.append(copy.deepcopy(block.part(part.start, part.stop)))
+                n_pooled += part.stop - part.start
+                if n_pooled >= capacity and not whole:
+                    rows = joined(pool)
+                    order = generator.permutation(n_pooled)
+                    n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
+                    for drawn in row_blocks(n_drawn, n_rows):
+                        yield rows.take(np.sort(order[drawn]))
+                    rest = rows.take(np.sort(order[n_drawn:]))
+                    pool, n_pooled = [rest], len(rest.Y)
+        if n_pooled:
+            yield from joined(pool).batches(n_rows, generator)
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         found = []
         for block in self.blocks(self.n_rows):
             low, high = np.searchsorted(rows, (block.rows.start, block.rows.stop))
             if low < high:
-                numbers = rows[low:high] - block.rows.start
-                weight = None if block.weight is None else block.weight[numbers]
-                found.append((block.X[numbers], block.Y[numbers], weight))
-        X, Y, weights = zip(*found, strict=True)
-        stack = sp.vstack if sp.issparse(X[0]) else np.vstack
-        return TrainingBlock(
-            slice(0, len(rows)),
-            sp.csr_array(stack(X)) if sp.issparse(X[0]) else stack(X),
-            np.vstack(Y),
-            None if weights[0] is None else np.concatenate(weights),
-        )
+                here = ArrayRows(block.X, block.Y, block.weight)
+                found.append(here.take(rows[low:high] - block.rows.start))
+        return next(joined(found).blocks(len(rows)))
 
     def survey(self) -> Survey:
-        return Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        if self._survey is None:
+            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+        return self._survey
+
+    def divided(self, scale: np.ndarray) -> StreamedRows:
+        def read(generator: np.random.Generator | None) -> Iterator[Any]:
+            for X, Y, weight in self._read(generator):
+                yield X, Y / scale, weight
+
+        made = copy.copy(self)
+        made._read, made._survey = read, None
+        return made
+
+
+def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:
+    """Return the rows of blocks one after the other."""
+    weights = [block.weight for block in blocks if block.weight is not None]
+    return ArrayRows(
+        stacked([block.X for block in blocks]),
+        np.vstack([block.Y for block in blocks]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def stacked(blocks: Sequence[Rows]) -> Rows:
+    """Return rows one after the other."""
+    if sp.issparse(blocks[0]):
+        return sp.csr_array(sp.vstack(blocks))
+    return np.vstack(blocks)
+
+
+def stored_bytes(X: Rows) -> int:
+    """Return the memory of dense or sparse rows."""
+    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(array.nbytes for array in stored)
 
 
 def refuse_tensors(rows: Any, what: str) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import Rows, check_block_weights, validate_rows
 from randkern.blocks import RowBlock, RowBlocks
 from randkern.blocks.dask import is_dask
-from randkern.models._rows import StreamedRows
+from randkern.models._rows import StreamedRows, stacked, stored_bytes
 
 __all__ = [
     "RowSample",
@@ -60,7 +59,7 @@ def read_stream(
     """
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
-    n_rows, dtypes = 0, set()
+    n_rows, n_bytes, dtypes = 0, 0, set()
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(
@@ -72,22 +71,28 @@ def read_stream(
             seen.append(estimator._seen_in(X, block.y, weight))
         sample.add(X, weight, generator)
         n_rows += X.shape[0]
+        n_bytes += stored_bytes(X)
         dtypes.add(X.dtype)
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
     dtype = np.result_type(*dtypes)
     n_targets = estimator._learn_from(seen)
 
-    def read() -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
+    def read(
+        generator: np.random.Generator | None,
+    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
         start = 0
-        for number, block in enumerate(blocks):
-            with _located(number, start):
+        in_order = generator is None
+        for number, block in enumerate(
+            blocks if generator is None else blocks.shuffled(generator)
+        ):
+            with _located(number, start) if in_order else contextlib.nullcontext():
                 X, weight = _checked(estimator, blocks, block, first=False)
                 Y, weight = estimator._targets_of(X, block.y, weight)
             yield X.astype(dtype, copy=False), Y, weight
             start += X.shape[0]
 
-    return StreamedRows(read, n_rows, n_targets, dtype), sample
+    return StreamedRows(read, n_rows, n_targets, dtype, n_bytes), sample
 
 
 def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
@@ -192,7 +197,7 @@ class RowSample:
             self._trim()
 
     def _trim(self) -> None:
-        X, weight = _stacked(self._X), None
+        X, weight = stacked(self._X), None
         order = np.sort(np.argsort(self._keys, kind="stable")[: self._size])
         if self._weights[0] is not None:
             weight = np.concatenate([w for w in self._weights if w is not None])[order]
@@ -205,9 +210,3 @@ class RowSample:
         if len(self._keys) == 0:
             raise ValueError("every sample_weight is zero: no row is left to fit.")
         return self._X[0], self._weights[0]
-
-
-def _stacked(blocks: list[Rows]) -> Rows:
-    if sp.issparse(blocks[0]):
-        return sp.csr_array(sp.vstack(blocks))
-    return np.vstack(blocks)

@@ -9,6 +9,7 @@ dual    (S(K − centring)S + αI) A = S(Y − ȳ),  S = diag(√w_i)
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from randkern.solvers import Solution, cholesky_for
 __all__ = [
     "NormalEquations",
     "check_memory",
+    "check_rank_memory",
     "dual_bytes",
     "exact_gram",
     "feature_gram",
@@ -42,14 +44,31 @@ _TILES = 6
 _CROSS_ROWS = 512
 
 
-def check_memory(needed: int, limit: int, what: str, advice: str) -> None:
+def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
     """Raise before anything is allocated if `needed` bytes exceed `limit`."""
     if needed > limit:
         raise MemoryLimitError(
             f"{what} needs about {format_bytes(needed)}, over memory_limit = "
-            f"{format_bytes(limit)}. {advice}, or set "
+            f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
             f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
         )
+
+
+def check_rank_memory(
+    n_bytes: Callable[[int], int],
+    rank: int,
+    limit: int,
+    what: str,
+    solver: str,
+    otherwise: str = "",
+) -> None:
+    """Raise if a preconditioner of this rank exceeds `limit`, naming one that does not.
+
+    `otherwise` is the advice where none does.
+    """
+    fitting = bisect.bisect_right(range(rank), limit, key=n_bytes) - 1
+    advice = f"Use a smaller rank, as solver={solver}(rank={fitting})"
+    check_memory(n_bytes(rank), limit, what, advice if fitting >= 0 else otherwise)
 
 
 def feature_block_rows(plan: Plan, itemsize: int) -> int:

@@ -22,6 +22,9 @@ from randkern.models._rows import ArrayRows
 
 __all__ = ["KernelLogistic"]
 
+# A slope at w = 0 of this size: the solution is minus it, to rounding.
+_VANISHING = 1e-100
+
 
 class KernelLogistic(MarginClassifier):
     """Logistic regression on random features, or on the exact kernel.
@@ -140,16 +143,26 @@ class KernelLogistic(MarginClassifier):
     def _minimise(self, loss: _Loss) -> np.ndarray:
         start = np.zeros(loss.shape)
         _, gradient = loss(start.ravel())
-        largest = float(np.abs(gradient).max(initial=0.0)) or 1.0
+        largest = float(np.abs(gradient).max(initial=0.0))
+        self.n_iter_ = 0
+        if largest < _VANISHING:
+            return -gradient.reshape(loss.shape)
+        # Slopes of order one: those of an enormous C have squares that overflow.
+        unit = max(1.0, largest)
+
+        def scaled(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = loss(flat)
+            return value / unit, slope / unit
+
         result = scipy.optimize.minimize(
-            loss,
+            scaled,
             start.ravel(),
             jac=True,
             method="L-BFGS-B",
             options={
                 "maxiter": int(self.max_iter),
                 "maxfun": 2 * int(self.max_iter),
-                "gtol": self.tol * largest,
+                "gtol": self.tol * largest / unit,
                 "ftol": 64 * np.finfo(float).eps,
                 "maxcor": 20,
             },

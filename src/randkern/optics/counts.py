@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from randkern._files import atomic_write
 from randkern._validation import check_positive
 from randkern.backend.camera import look_up
-from randkern.blocks import RowBlocks, row_blocks, rows_within
+from randkern.blocks import RowBlock, RowBlocks, row_blocks, rows_within
 
 __all__ = ["acquire", "count_blocks", "count_features", "mean_count_per_bit"]
 
@@ -167,7 +167,13 @@ class _FeatureBlocks:
     degree: float
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for block in self.stored:
+        return self._features(self.stored)
+
+    def shuffled(self, generator: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+        return self._features(self.stored.shuffled(generator))
+
+    def _features(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, ...]]:
+        for block in blocks:
             parts = [count_features(block.X, scale=self.scale, degree=self.degree)]
             if block.y is not None:
                 parts.append(block.y)

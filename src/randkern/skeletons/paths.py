@@ -71,7 +71,7 @@ class SkeletonPaths(Projection):
         Real signed values where the skeleton is real; (moduli, phases) where base
         features are not of modulus 1.
         """
-        entries, used = self._entries(X.dtype)
+        entries, used = self.drawn(X.dtype)
         block, reads = self._slots(X, used)
         n_draws = stop - start
         if self.skeleton.is_unit and not self.skeleton.is_real:
@@ -92,7 +92,7 @@ class SkeletonPaths(Projection):
         self.skeleton.recursion.check(X)
         return self.skeleton.alphabet.slots(densify(X), used)
 
-    def _entries(self, dtype: np.dtype) -> tuple[SparseEntries, np.ndarray]:
+    def drawn(self, dtype: np.dtype) -> tuple[SparseEntries, np.ndarray]:
         """Return the numbers behind all draws, and the slots that they read.
 
         They are kept from call to call.
@@ -154,7 +154,7 @@ class SkeletonColumns(SkeletonPaths):
         self, X: Rows, start: int, stop: int, weight: float, out: np.ndarray
     ) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
-        entries, used = self._entries(X.dtype)
+        entries, used = self.drawn(X.dtype)
         block, reads = self._slots(X, used)
         first = int(np.searchsorted(entries.columns, start, side="right")) - 1
         last = int(np.searchsorted(entries.columns, stop, side="left"))

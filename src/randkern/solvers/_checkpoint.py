@@ -67,11 +67,15 @@ class Checkpoint:
                 f"the folder of checkpoint={str(path)!r} does not exist; create it."
             )
 
-    def load(self) -> dict[str, np.ndarray] | None:
-        """Return the arrays of the file, or None if there is none."""
+    def load(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray] | None:
+        """Return the arrays of the file (or those of these names that it has).
+
+        None if there is no file.
+        """
         try:
             with np.load(self.path, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                wanted = arrays.files if names is None else names
+                return {name: arrays[name] for name in wanted if name in arrays.files}
         except FileNotFoundError:
             return None
         # A TypeError: an array alone, which is no file of several.

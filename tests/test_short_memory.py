@@ -1,0 +1,103 @@
+"""Iterative solvers where memory is short: smaller blocks first, then good advice."""
+
+import re
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+from randkern.solvers import PCG, SGD
+
+
+def model(solver, limit, n_components=300, projection="auto"):
+    return rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 1e-2, n_components, solver=solver, projection=projection,
+        memory_limit=limit, random_state=0,
+    )  # fmt: skip
+
+
+def fit(estimator, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(X, y)
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(1500, 8))
+    return X, np.sin(X[:, 0]) + X[:, 1] ** 2
+
+
+SOLVERS = {"PCG": PCG(max_iter=3), "SGD": SGD(epochs=1)}
+EVERY_SOLVER = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+
+
+def test_smaller_blocks_give_the_same_weights(table):
+    X, y = table
+    solver = PCG(tol=1e-9, max_iter=3)
+    wide = fit(model(solver, "100MB"), X, y)
+    for limit in ("5MB", "2.5MB"):
+        narrow = fit(model(solver, limit), X, y)
+        np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_steps_along_parts_of_batches(table):
+    X, y = table
+    # The length of steps comes from fewer rows where memory is short.
+    scores = [
+        fit(model(SGD(epochs=3), limit), X, y).score(X, y)
+        for limit in ("100MB", "2.5MB")
+    ]
+    assert scores[1] == pytest.approx(scores[0], abs=0.02)
+
+
+@EVERY_SOLVER
+@pytest.mark.parametrize("limit", [2.5e6, 4e6, 12e6])
+def test_a_fit_stays_within_a_short_limit(solver, limit, table):
+    X, y = table
+    fit(model(solver, limit), X[:50], y[:50])  # what is compiled or imported once
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    fit(model(solver, limit), X, y)
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    # Copies of the targets, and of the rows of a batch.
+    assert peak < limit + 5 * (X.nbytes + y.nbytes)
+
+
+def followed(message, estimator):
+    """Return what an error advises, each as a model of its own."""
+    name = type(estimator.solver).__name__
+    if found := re.search(rf"{name}\(rank=(\d+)\)", message):
+        solver = type(estimator.solver)(rank=int(found[1]))
+        yield estimator.__class__(
+            **estimator.get_params(deep=False) | {"solver": solver}
+        )
+    if found := re.search(r"Use n_components=(\d+)", message):
+        few = {"n_components": int(found[1])}
+        yield estimator.__class__(**estimator.get_params(deep=False) | few)
+    limit = {"memory_limit": re.search(r"memory_limit='([^']+)'", message)[1]}
+    yield estimator.__class__(**estimator.get_params(deep=False) | limit)
+
+
+@pytest.mark.parametrize("projection", ["dense", "structured", "orthogonal"])
+@pytest.mark.parametrize("n_components", [3, 300, 2000])
+@EVERY_SOLVER
+def test_following_the_advice_succeeds(solver, n_components, projection, table):
+    X, y = table[0][:200], table[1][:200]
+    refused, limit = False, 300
+    while True:
+        try:
+            estimator = model(solver, limit, n_components, projection)
+            fit(estimator, X, y)
+            break
+        except MemoryLimitError as error:
+            message = str(error)
+        refused = True
+        for each in followed(message, estimator):
+            fit(each, X, y)
+        limit *= 10
+    assert refused
