@@ -8,6 +8,7 @@ import typer
 
 from ..bench.contenders import FAMILIES
 from .bench_gp_tables import gp_notes, gp_table
+from .bench_gpu import gpu_command
 from .bench_ridge_tables import ridge_tables, scaling_notes, scaling_tables
 from .bench_tables import (
     accuracy_tables,
@@ -372,6 +373,9 @@ def gp_command(
             )
         written = _write(results, out, {"gp.png": plot_gaussian_processes(results)})
     _print([gp_table(results)], gp_notes(results), written)
+
+
+application.command("gpu")(gpu_command)
 
 
 def parse_names(text: str | None) -> list[str] | None:

@@ -1,0 +1,108 @@
+"""``randkern bench gpu``: tensors on a GPU, beside its bounds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .bench_tables import _seconds, _table
+from .compare import parse_sizes
+from .console import output, progress_bar, user_messages
+
+__all__ = ["gpu_command", "gpu_tables"]
+
+_TITLES = {
+    "features": ("share_of_write_bound", "of the write bound"),
+    "product": ("share_of_matmul", "of torch.matmul"),
+    "ridge": ("test_accuracy", "test accuracy"),
+    "sweep": ("joules", "joules"),
+}
+
+
+def gpu_command(
+    device: Annotated[str, typer.Option(help="cuda, cuda:1, or cpu.")] = "cuda",
+    measurements: Annotated[
+        str, typer.Option(help="Of features, product, ridge, sweep.")
+    ] = "features,product,ridge,sweep",
+    n: Annotated[int, typer.Option("--n", help="Rows of the features.")] = 8192,
+    d: Annotated[int, typer.Option("--d", help="Input columns.")] = 784,
+    n_components: Annotated[int, typer.Option(help="Features.")] = 16384,
+    side: Annotated[int, typer.Option(help="Sides of the product.")] = 16384,
+    ridge_rows: Annotated[int, typer.Option(help="Training rows.")] = 60_000,
+    ridge_components: Annotated[int, typer.Option(help="Of ridge.")] = 100_000,
+    batches: Annotated[
+        str, typer.Option(help="Rows at a time, of the sweep.")
+    ] = "1,64,1024,8192",
+    sizes: Annotated[
+        str, typer.Option(help="Features, of the sweep.")
+    ] = "1000,10000,100000",
+    repeats: Annotated[int, typer.Option(help="Rounds of the timing.")] = 5,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Also fit ridge on the processor.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Directory for results.json.")] = Path(
+        "randkern-bench/gpu"
+    ),
+) -> None:
+    """Features, products and ridge on a GPU: seconds, joules, and shares of its bounds.
+
+    Where there is no GPU nothing is measured, and results.json says why.
+    """
+    with user_messages():
+        from ..bench import gpu
+        from ..experiments.records import write_results
+
+        out.mkdir(parents=True, exist_ok=True)
+        with progress_bar() as progress:
+            results = gpu.run(
+                device=device,
+                measurements=[name.strip() for name in measurements.split(",")],
+                n=n,
+                d=d,
+                n_components=n_components,
+                side=side,
+                ridge_rows=ridge_rows,
+                ridge_components=ridge_components,
+                batches=parse_sizes(batches),
+                sizes=parse_sizes(sizes),
+                repeats=repeats,
+                cpu=cpu,
+                seed=seed,
+                progress=progress,
+            )
+        written = write_results(results, out / "results.json")
+    console = output()
+    if not results["ran"]:
+        console.print(f"The GPU benchmark did not run: {results['reason']}.")
+    else:
+        versions = results["versions"]
+        named = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+        console.print(f"{results['device']['name']}; {named}")
+    for table in gpu_tables(results):
+        console.print(table)
+    console.print(f"wrote {written}", soft_wrap=True)
+
+
+def gpu_tables(results: Mapping[str, Any]) -> list[Table]:
+    """Return a table of every measurement that was made."""
+    tables = []
+    for name, (key, label) in _TITLES.items():
+        records = [r for r in results["records"] if r["measurement"] == name]
+        if not records:
+            continue
+        table = _table(name, "method", "rows", "d", "D", "seconds", label)
+        for record in records:
+            value = record[key]
+            table.add_row(
+                record["method"],
+                f"{record['n']:,}",
+                f"{record['d']:,}",
+                f"{record['n_components']:,}",
+                _seconds(record["seconds"]),
+                "" if value is None else f"{value:.3g}",
+            )
+        tables.append(table)
+    return tables

@@ -1,0 +1,70 @@
+"""The benchmark of GPUs: what it says without one, and its records where it runs."""
+
+import json
+
+import pytest
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from randkern.bench import gpu
+from randkern.cli.bench import application
+
+RECORD_KEYS = {"measurement", "method", "n", "d", "n_components", "seconds"}
+KEYS = {
+    *("command", "machine", "versions", "arguments", "records"),
+    *("ran", "reason", "device", "energy"),
+}
+
+
+def has_gpu():
+    return gpu._why_not("cuda") is None
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+def test_without_a_gpu_it_says_that_it_did_not_run(tmp_path):
+    done = CliRunner().invoke(application, ["gpu", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "did not run" in done.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results) == KEYS
+    assert results["ran"] is False
+    assert results["records"] == []
+    assert "PyTorch" in results["reason"]
+
+
+def test_unknown_measurements_are_named():
+    with pytest.raises(ValueError, match="no measurement 'speed'"):
+        gpu.run(measurements=["speed"])
+
+
+def test_records_on_the_processor():
+    pytest.importorskip("torch")
+    results = gpu.run(
+        device="cpu",
+        n=20,
+        d=70,
+        n_components=90,
+        side=64,
+        ridge_rows=300,
+        ridge_components=128,
+        batches=[1, 3],
+        sizes=[50],
+        repeats=1,
+        cpu=True,
+    )
+    assert set(results) == KEYS
+    assert results["ran"] is True
+    assert results["device"] == {"name": "cpu"}
+    assert all(set(record) >= RECORD_KEYS for record in results["records"])
+    assert {record["measurement"] for record in results["records"]} == set(
+        gpu.MEASUREMENTS
+    )
+    assert all(record["seconds"] > 0 for record in results["records"])
+    ridge = [r for r in results["records"] if r["measurement"] == "ridge"]
+    assert [record["method"] for record in ridge] == ["cpu", "cpu, NumPy"]
+    assert ridge[0]["test_accuracy"] == pytest.approx(
+        ridge[1]["test_accuracy"], abs=0.05
+    )
+    json.dumps(results, allow_nan=False)

@@ -1,0 +1,11 @@
+"""The Python blocks of the guide to tensors run, top to bottom."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from test_documented_code import test_python_blocks_run as run_blocks
+
+
+def test_python_blocks_run(tmp_path, monkeypatch):
+    run_blocks("docs/gpu.md", tmp_path, monkeypatch)
