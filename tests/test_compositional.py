@@ -244,6 +244,29 @@ def test_too_few_features_for_the_columns():
     assert np.abs(Z_wide @ Z_wide.T - skeleton.kernel(X)).max() < 0.01
 
 
+@pytest.mark.parametrize("a", [1e-2, 1e-5])
+def test_features_that_are_hardly_ever_drawn(a):
+    """A constant of probability 1 − a²: the rest is drawn without waiting for it."""
+    skeleton = sk.fully_connected(9, 1, sk.Exponential(a))
+    gram = estimate(rk.Compositional(skeleton), CIRCLE_ROWS, 4000)
+    shape = (gram - skeleton.constant_probability()) / a**2
+    exact = (skeleton.kernel(CIRCLE_ROWS) - skeleton.constant_probability()) / a**2
+    # Of 200,000 draws nine features get nearly all: weights are within 0.0007.
+    np.testing.assert_allclose(shape, exact, atol=0.015)
+
+
+def test_paths_that_hardly_ever_meet_an_input():
+    deep = sk.fully_connected(9, 3, sk.Exponential(1e-3))
+    for kernel in (rk.Compositional(deep), rk.Compositional(deep, deduplicate=False)):
+        gram = estimate(kernel, CIRCLE_ROWS, 10)  # within 10⁻¹² of a constant
+        np.testing.assert_allclose(gram, 1, atol=1e-11)
+    rare = sk.fully_connected(9, 2, sk.Exponential(5e-3))
+    with pytest.raises(ValueError, match="a share of 2.5e-05 meets an input"):
+        features(rk.Compositional(rare), CIRCLE_ROWS, 10).transform(CIRCLE_ROWS)
+    sampled = rk.Compositional(rare, constant="sampled")
+    np.testing.assert_allclose(estimate(sampled, CIRCLE_ROWS, 50), 1, atol=1e-3)
+
+
 def test_weights_of_merged_draws():
     """Different entries, no two conjugate; weights sum to one; √P₀ first."""
     skeleton = sk.fully_connected(9, 2)
@@ -352,6 +375,14 @@ def test_skeletons_too_costly_to_draw():
     kernel = rk.Compositional(sk.fully_connected(9, 10, sk.Exponential(3.0)))
     assert kernel(CIRCLE_ROWS).shape == (6, 6)
     with pytest.raises(ValueError, match=r"multiplies 3.49e\+09 base features"):
+        features(kernel, CIRCLE_ROWS, 10).transform(CIRCLE_ROWS)
+
+
+@pytest.mark.parametrize(("a", "share"), [(1000.0, "1"), (101.0, "0.98")])
+def test_degrees_too_large_to_draw(a, share):
+    kernel = rk.Compositional(sk.fully_connected(9, 1, sk.Exponential(a)))
+    np.testing.assert_allclose(np.diag(kernel(CIRCLE_ROWS)), 1)
+    with pytest.raises(ValueError, match=rf"have the probability {share};"):
         features(kernel, CIRCLE_ROWS, 10).transform(CIRCLE_ROWS)
 
 

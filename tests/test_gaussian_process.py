@@ -389,6 +389,29 @@ def test_extreme_scales(scale, data):
         np.testing.assert_allclose(a / scale, b, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize("D", [50, None], ids=["features", "exact"])
+@pytest.mark.parametrize("noise", [1e-300, 1e-12, 1e6, 1e300])
+def test_noise_that_cannot_be_is_learned_from_elsewhere(noise, D, data):
+    X, Y, _, _ = data
+    usual = rk.GaussianProcessRegressor(n_components=D, random_state=0).fit(X, Y)
+    model = rk.GaussianProcessRegressor(noise=noise, n_components=D, random_state=0)
+    gain = (
+        model.fit(X, Y).log_marginal_likelihood_value_
+        - usual.log_marginal_likelihood_value_
+    )
+    assert gain > -0.1
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_of_targets_do_not_matter(scale, data):
+    X, Y, new, _ = data
+    model = rk.GaussianProcessRegressor(n_components=50, random_state=0)
+    mean, std = model.fit(X, Y[:, 0]).predict(new, return_std=True)
+    scaled = model.fit(X, scale * Y[:, 0]).predict(new, return_std=True)
+    np.testing.assert_allclose(scaled[0] / scale, mean, atol=1e-2)
+    np.testing.assert_allclose(scaled[1] / scale, std, atol=1e-2)
+
+
 def test_one_row_and_one_column():
     model = rk.GaussianProcessRegressor(n_components=11, random_state=0)
     mean, std = model.fit([[1.0]], [2.0]).predict([[1.0], [50.0]], return_std=True)

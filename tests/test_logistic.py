@@ -101,6 +101,21 @@ def test_class_weights_and_sparse_rows(data):
     )
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.filterwarnings("error")
+def test_extreme_penalties(classes, data):
+    X, y, _ = data
+    X, y = X[:60], y[:60] if classes == 3 else y[:60] == "b"
+    scores, sizes = [], []
+    for C in (1e-300, 1e-12, 1e12, 1e300):
+        model = rk.KernelLogistic(rk.Gaussian(0.3), C, 200, random_state=0).fit(X, y)
+        scores.append(model.score(X, y))
+        sizes.append(np.abs(model.coef_).max() / C)
+    assert scores[0] == scores[1] and scores[2] == scores[3] == 1.0
+    # So small a C leaves minus C times the slope at w = 0.
+    assert sizes[0] == pytest.approx(sizes[1], rel=1e-6)
+
+
 def test_too_few_iterations_warn(data):
     X, y, _ = data
     with pytest.warns(ConvergenceWarning, match="max_iter=3"):

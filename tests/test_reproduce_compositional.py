@@ -11,7 +11,9 @@ from randkern.datasets import Dataset
 from randkern.experiments import (
     circle_images,
     compositional_accuracy,
+    compositional_cost,
     compositional_structure,
+    compositional_tables,
 )
 from randkern.experiments.reproductions import EXPERIMENTS
 
@@ -22,6 +24,8 @@ COMMON = {
 OWN = {
     "compositional-accuracy": {"medians", "gains", "slopes", "complexity"},
     "compositional-structure": {"skipped", "lengthscales", "order", "growth_slopes"},
+    "compositional-cost": set(),
+    "compositional-tables": {"means", "differences"},
 }
 RECORDS = {
     "compositional-accuracy": {
@@ -33,10 +37,17 @@ RECORDS = {
         *("validation_error", "test_error", "fit_seconds", "predict_seconds"),
         "outcome",
     },
+    "compositional-cost": {"measure", "side", "seconds"},
+    "compositional-tables": {
+        *("data", "method", "n_components", "seed", "setting", "alpha"),
+        *("validation_loss", "test_error", "fit_seconds"),
+    },
 }
 SMALL = {
     "compositional-accuracy": {"n_components": (64, 256), "gain_seeds": 4},
     "compositional-structure": {"n_components": (40, 120), "n": 240, "exact_rows": 100},
+    "compositional-cost": {"n_components": (100, 400)},
+    "compositional-tables": {},
 }
 
 
@@ -63,7 +74,8 @@ def test_results_have_their_documented_keys(name, small):
     assert set(results) == COMMON | OWN[name]
     assert all(set(r) >= RECORDS[name] for r in results["records"])
     assert json.dumps(results, allow_nan=False)
-    assert results["dataset"]["name"] == "digits"
+    if name in ("compositional-accuracy", "compositional-structure"):
+        assert results["dataset"]["name"] == "digits"
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -270,3 +282,99 @@ def test_numbers_of_features(options, sizes):
 def test_bad_options_of_structure(options, message):
     with pytest.raises(ValueError, match=message):
         compositional_structure.run(compositional_structure.Options(**options))
+
+
+# -- compositional-cost -------------------------------------------------------------
+
+
+def test_costs_are_of_what_they_say(small):
+    records = small("compositional-cost")["records"]
+    by_measure = {}
+    for record in records:
+        by_measure.setdefault(record["measure"], []).append(record)
+    assert [r["side"] for r in by_measure["draw"]] == [16, 24]
+    for r in by_measure["draw"]:
+        assert r["nanoseconds"] == pytest.approx(1e9 * r["seconds"] / r["n_draws"])
+    for r in by_measure["evaluate"]:
+        entries = r["rows"] * r["n_components"]
+        assert r["nanoseconds"] == pytest.approx(1e9 * r["seconds"] / entries)
+        # No more pixels than factors, and no more than there are.
+        assert 0 < r["pixels"] <= min(3 * r["side"] ** 2, r["factors"] * entries)
+        assert 1 <= r["factors"] < 20
+    (exact,) = by_measure["exact"]
+    assert (exact["rows"], exact["side"]) == (40, 16)
+    assert exact["peak_bytes"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sides": (8,)}, "sides must be 16 or more, got 8"),
+        ({"sides": (-1,)}, "sides must be a positive integer"),
+        ({"rows": 0}, "rows must be a positive integer"),
+        ({"exact_rows": -1}, "exact_rows must be 0 or more, got -1"),
+        ({"n_components": (0,)}, "n_components must be a positive integer"),
+    ],
+)
+def test_bad_options_of_cost(options, message):
+    with pytest.raises(ValueError, match=message):
+        compositional_cost.run(compositional_cost.Options(**options))
+
+
+# -- compositional-tables -----------------------------------------------------------
+
+
+def test_every_method_meets_every_table(small):
+    results = small("compositional-tables")
+    parts = {(r["data"], r["method"], r["n_components"]) for r in results["records"]}
+    for data in compositional_tables.DATA:
+        for method in compositional_tables.METHODS:
+            sizes = {None} if method == "linear" else {None, 100}
+            assert {(data, method, size) for size in sizes} <= parts
+    wine = [m for m in results["means"] if m["data"] == "wine"]
+    assert all(0 <= m["test_error"] < 0.25 for m in wine)  # chance: 0.6
+
+
+def test_differences_are_paired_by_seed():
+    def records(method, errors):
+        return [
+            {
+                "data": "wine",
+                "method": method,
+                "n_components": None,
+                "seed": seed,
+                "test_error": error,
+            }
+            for seed, error in enumerate(errors)
+        ]
+
+    both = records("gaussian", [0.1, 0.5, 0.9])
+    both += records("by-type", [0.2, 0.6, 1.0])[::-1]
+    (found,) = compositional_tables._differences(both)
+    assert found["method"] == "by-type"
+    assert found["difference"] == pytest.approx(0.1)
+    assert found["low"] == pytest.approx(found["high"])
+
+
+def test_the_generated_table_is_what_it_says():
+    table = compositional_tables.DATA["generated"](4000, 0)
+    x, city, kind = table.X[:, :2], table.X[:, 3], table.X[:, 4]
+    expected = np.sin(2 * x[:, 0] + city * np.pi / 4) + x[:, 1] * (kind - 1)
+    noise = table.y - expected
+    assert abs(noise.std() - 0.5) < 0.04  # seven standard errors
+    assert abs(noise.mean()) < 0.06
+    assert [len(np.unique(table.X[:, j])) for j in table.categorical] == [8, 3, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "wine,moons"}, "data must be of .*got 'moons'"),
+        ({"rows": 20}, "rows must be 100 or more, and repeats 2 or more, got 20"),
+        ({"repeats": 1}, "repeats 2 or more"),
+        ({"n_components": 0}, "n_components must be a positive integer"),
+    ],
+)
+def test_bad_options_of_tables(options, message):
+    with pytest.raises(ValueError, match=message):
+        compositional_tables.run(compositional_tables.Options(**options))

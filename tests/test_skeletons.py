@@ -259,6 +259,9 @@ def test_bad_graphs(nodes, edges, message):
         (lambda: sk.convolutional((4, 4), []), "end them with Dense"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(5), sk.Dense()]), "does not fit"),
         (lambda: sk.convolutional((4,), [sk.Dense()]), "image_shape must be"),
+        (lambda: sk.convolutional(4, [sk.Dense()]), "image_shape must be"),
+        (lambda: sk.convolutional((4.0, 4), [sk.Dense()]), "image_shape must be"),
+        (lambda: sk.convolutional((0, 4), [sk.Dense()]), "image_shape must be"),
         (lambda: sk.convolutional((4, 4), ["relu"]), "a Conv, Pool or Dense"),
         (lambda: sk.Conv(0), "window must be"),
         (lambda: sk.Conv(3, padding=-1), "padding must be"),
@@ -486,6 +489,27 @@ def test_free_graph_with_shared_nodes_and_mixed_bases():
     assert skeleton.columns_of_numbers() == [0, 1, 3]
 
 
+def test_relu_to_the_last_digits():
+    """Against fifty digits, near ±1, 0 and where its two forms of arccos meet."""
+    mpmath = pytest.importorskip("mpmath")
+    steps = np.logspace(-17, 0, 60)
+    rho = np.concatenate([RHO, 1 - steps, steps - 1, 0.5 + steps / 2, [0.5, -0.5]])
+
+    def exact(x):
+        x = mpmath.mpf(float(x))
+        return (mpmath.sqrt(1 - x**2) + (mpmath.pi - mpmath.acos(x)) * x) / mpmath.pi
+
+    with mpmath.workdps(50):
+        expected = np.array([float(exact(x)) for x in rho])
+    np.testing.assert_allclose(sk.ReLU().dual(rho), expected, rtol=0, atol=4e-16)
+    single = sk.ReLU().dual(rho.astype(np.float32))
+    assert single.dtype == np.float32
+    rounded = np.array([float(exact(x)) for x in rho.astype(np.float32)])
+    np.testing.assert_allclose(single, rounded, rtol=0, atol=6e-8)
+    beyond = sk.ReLU().dual(np.array([1.1, -np.inf, np.nan]))
+    np.testing.assert_array_equal(beyond, [1, 0, np.nan])
+
+
 @pytest.mark.parametrize("n_rows", [1, 127, 128, 129, 300])
 def test_tiles_join(n_rows):
     X = np.random.default_rng(3).uniform(-1, 1, (n_rows, 16))
@@ -494,6 +518,25 @@ def test_tiles_join(n_rows):
     np.testing.assert_allclose(gram, gram.T, atol=1e-15)
     np.testing.assert_allclose(np.diag(gram), 1, atol=1e-14)
     np.testing.assert_allclose(kernel(X, X[-3:]), gram[:, -3:], atol=1e-14)
+
+
+def test_blocks_join(monkeypatch):
+    """Rows in blocks of one tile, symmetric or not, and inputs of two kinds."""
+    import randkern.skeletons.recursion as recursion
+
+    monkeypatch.setattr(recursion, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(recursion, "_LARGEST_TILE", 8)
+    rng = np.random.default_rng(6)
+    inputs = [*(sk.Input("circle", j) for j in range(3)), sk.Input("gaussian", 3)]
+    edges = [(0, 4), (1, 4), (4, 5), (2, 5), (3, 5), (0, 5)]
+    free = sk.Skeleton([*inputs, "relu", "erf"], edges)
+    for skeleton in (free, sk.convolutional((2, 2), [sk.Conv(1), sk.Dense()])):
+        X, Y = rng.normal(size=(19, 4)), rng.normal(size=(9, 4))
+        for x, y in ((X, Y), (X, X), (X, X.copy()), (X[:1], Y)):
+            expected = [[slow_kernel(skeleton, a, b) for b in y] for a in x]
+            np.testing.assert_allclose(skeleton.kernel(x, y), expected, atol=1e-13)
+        gram = skeleton.kernel(X)
+        np.testing.assert_array_equal(gram, gram.T)
 
 
 def test_containers_and_precision():

@@ -12,7 +12,9 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import compute_class_weight
 
 import randkern as rk
+from randkern.backend.descent import descend
 from randkern.exceptions import MemoryLimitError, NotSeparableError
+from randkern.models._margin_interior import solve_box
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -36,7 +38,7 @@ def machine(C=1.0, n_components=D, **options):
 
 
 def liblinear(C, Z, y, weight=None):
-    model = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6)
+    model = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6)
     return model.fit(Z, y, sample_weight=weight)
 
 
@@ -47,8 +49,7 @@ def objective(w, Z, signs, upper):
 # -- soft margins ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize(("C", "classes"), [(0.01, 3), (1.0, 3), (100.0, 2)])
 def test_soft_margin_is_liblinears(C, classes, data):
     X, y, new = data
     y = y if classes == 3 else y == "b"
@@ -125,6 +126,57 @@ def test_sparse_rows(data):
     dense = machine(1.0).fit(X, y).decision_function(new)
     sparse = machine(1.0).fit(sp.csr_array(X), y).decision_function(sp.csr_array(new))
     np.testing.assert_allclose(sparse, dense, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
+@pytest.mark.parametrize("C", [1e-12, 1e6])
+def test_extreme_penalties(C, n_components, data, recwarn):
+    # Rows of both labels: no margin separates them, however large C is.
+    X, y, _ = data
+    X, signs = X[:80], np.where(y[:80] == "b", 1.0, -1.0)
+    X, signs = np.vstack([X, X[:5]]), np.append(signs, -signs[:5])
+    model = machine(C, n_components, tol=1e-6).fit(X, signs)
+    assert not recwarn.list
+    assert abs(model.duality_gap_[0]) < 1e-6
+    # The loss of such a pair is 2 at least; that of all rows is 1 where w vanishes.
+    losses = np.maximum(1 - signs * model.decision_function(X), 0)
+    assert 10 - 1e-6 < losses.sum() < 85 + 1e-6
+    assert abs(losses.sum() - (85 if C < 1 else 10)) < 10
+
+
+def test_rounding_of_single_precision_is_named(data):
+    X, y, _ = data
+    model = machine(1e6, 300, tol=1e-4)
+    with pytest.warns(ConvergenceWarning, match="pass float64 rows"):
+        model.fit(X[:80].astype(np.float32), y[:80] == "b")
+
+
+def test_interior_points_reach_the_optimum_of_descent(rng):
+    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+    Z[3] = 0.0
+    upper = 10.0 ** rng.uniform(-4, 3, 60)
+    a = solve_box(Z, signs, upper, 1e-9)
+    assert a[3] == upper[3]
+    assert np.all(a >= 0) and np.all(a <= upper)
+    assert np.count_nonzero((a > 0) & (a < upper)) <= 7
+    w = (a * signs) @ Z
+    primal = objective(w, Z, signs, upper)
+    assert abs(primal - (a.sum() - 0.5 * w @ w)) < 1e-5 * primal
+
+
+def test_problems_do_not_depend_on_each_other(rng):
+    """Rows are visited for several problems at once, with the result of one alone."""
+    Z = rng.normal(size=(50, 64)).astype(np.float32)
+    signs, upper = rng.choice([-1.0, 1.0], (3, 50)), rng.uniform(0.1, 2.0, 50)
+
+    def solve(which):
+        alpha, weights = np.zeros((len(which), 50)), np.zeros((len(which), 64), Z.dtype)
+        rows = np.arange(50)
+        descend(Z, rows, signs[which], upper, alpha, weights, 1e-3, 200, seed=4)
+        return alpha
+
+    alone = np.vstack([solve([t]) for t in range(3)])
+    np.testing.assert_array_equal(solve([0, 1, 2]), alone)
 
 
 def test_too_few_passes_warn(data):
@@ -247,12 +299,27 @@ def test_a_row_with_both_labels(n_components, data):
     X, signs = np.vstack([X[:20], X[:1]]), np.append(np.ones(20), -1.0)
     with pytest.raises(NotSeparableError) as caught:
         machine(math.inf, n_components).fit(X, signs)
-    assert caught.value.certificate[[0, 20]] == pytest.approx(0.5, abs=1e-4)
+    assert caught.value.certificate[[0, 20]] == pytest.approx(0.5, abs=1e-9)
+    assert caught.value.residual < 1e-12
     # Without weight it is not asked for.
     weight = np.ones(21)
     weight[0] = 0
     model = machine(math.inf, n_components).fit(X, signs, sample_weight=weight)
     assert np.all(model.predict(X[1:]) == signs[1:])
+
+
+@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
+def test_several_rows_with_both_labels(n_components, data):
+    pytest.importorskip("clarabel")
+    X, y, _ = data
+    X, signs = X[:80], np.where(y[:80] == "b", 1.0, -1.0)
+    X, signs = np.vstack([X, X[:5]]), np.append(signs, -signs[:5])
+    with pytest.raises(NotSeparableError) as caught:
+        machine(math.inf, n_components).fit(X, signs)
+    check_certificate(caught.value, X, signs)
+    assert caught.value.residual < 1e-12
+    # An active-set method leaves no more rows than dimensions and one.
+    assert np.count_nonzero(caught.value.certificate) <= D + 1
 
 
 def test_exact_kernel_separates(data):

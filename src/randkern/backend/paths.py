@@ -130,13 +130,14 @@ def _below(n, state, draw, k0, k1):
 
 
 @_inline
-def _degree(cumulative, start, stop, state, draw, k0, k1):
-    """Return a random degree by inversion of its distribution function."""
+def _degree(cumulative, start, stop, floor, state, draw, k0, k1):
+    """Return a random degree by inversion of its distribution function, from floor."""
     if stop - start == 1:
         return 0
     high = _word(state, draw, k0, k1)
     low = _word(state, draw, k0, k1)
     u = np.float64((high << _21) | (low >> _11)) * 2.0**-53
+    u = floor + (1.0 - floor) * u
     i = start
     for _ in range(_LINEAR_STEPS):
         if u < cumulative[i] or i == stop - 1:
@@ -160,11 +161,15 @@ def _grown(array, size):
 
 
 @_compiled
-def _walk(tables, draw, k0, k1, state, stack, packed):
-    """Write the symbols of one walk; return their number and the two arrays."""
+def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
+    """Write the symbols of one walk; return their number and the two arrays.
+
+    If `conditional`, of a walk that leaves the output.
+    """
     n_inputs = len(tables.first_symbol)
     n = 0
-    stack[0] = n_inputs + len(tables.law) - 1
+    output = n_inputs + len(tables.law) - 1
+    stack[0] = output
     top = 1
     while top > 0:
         top -= 1
@@ -172,10 +177,14 @@ def _walk(tables, draw, k0, k1, state, stack, packed):
         if node >= n_inputs:
             v = node - n_inputs
             law = tables.law[v]
+            floor = 0.0
+            if conditional and node == output:
+                floor = tables.cumulative[tables.law_starts[law]]
             degree = _degree(
                 tables.cumulative,
                 tables.law_starts[law],
                 tables.law_starts[law + 1],
+                floor,
                 state,
                 draw,
                 k0,
@@ -321,11 +330,12 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
     n_entries, used, n_kept, n_empty, n_factors = 0, 0, 0, 0, 0
     for draw in range(max_draws):
         state[0], state[1] = 0, 4
-        n, stack, packed = _walk(tables, np.uint64(draw), k0, k1, state, stack, packed)
-        while conditional and n == 0:
+        n, retry = 0, True
+        while retry:
             n, stack, packed = _walk(
-                tables, np.uint64(draw), k0, k1, state, stack, packed
+                tables, np.uint64(draw), k0, k1, conditional, state, stack, packed
             )
+            retry = conditional and n == 0
         walked = n
         n = _merge(tables, packed, n)
         real = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.optimize
@@ -14,7 +15,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.plan import Plan
 
-__all__ = ["bounds", "learning_rows", "maximise"]
+__all__ = ["TargetSizes", "bounds", "first_starts", "learning_rows", "maximise"]
 
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
@@ -30,6 +31,10 @@ _LENGTHSCALE_RANGE = 1e3
 # Shares of the mean square of the targets that the noise may take. Rows that repeat
 # exactly would otherwise make the likelihood grow for ever as the noise vanishes.
 _NOISE_SHARES = (1e-5, 1e2)
+# Beyond this factor from it nothing is left but rounding errors.
+_ROUNDING_RANGE = 1e20
+# What the noise may be where nothing better is known.
+_USUAL_SHARE = 0.1
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -64,8 +69,26 @@ def learning_rows(
     return ArrayRows(X, Y, weight)
 
 
+@dataclass(frozen=True)
+class TargetSizes:
+    """Weighted means over rows and targets: of y², and of (y − ȳ)²."""
+
+    mean_square: float = 1.0
+    variance: float = 1.0
+
+    @classmethod
+    def of(cls, rows: ArrayRows) -> TargetSizes:
+        """Return those of the rows that are learned from."""
+        mean = np.average(rows.Y, axis=0, weights=rows.weight)
+        squares, deviations = (
+            float(np.average(np.mean(Y**2, axis=1), weights=rows.weight))
+            for Y in (rows.Y, rows.Y - mean)
+        )
+        return cls(squares, deviations)
+
+
 def bounds(
-    names: list[str], theta: np.ndarray, mean_square: float, scale_range: float
+    names: list[str], theta: np.ndarray, sizes: TargetSizes, scale_range: float
 ) -> list[tuple[float, float]]:
     """Return the least and the largest logarithm of every hyperparameter.
 
@@ -75,27 +98,55 @@ def bounds(
         Those of the kernel, then ``"noise"``.
     theta : ndarray
         Where learning starts, always within the bounds.
-    mean_square : float
-        Of the targets.
+    sizes : TargetSizes
     scale_range : float
-        By how much a scale may change.
+        By how much a scale may change; where there is noise, from its start and from
+        the variance of the targets.
     """
+    # Targets that are all equal say nothing of their size.
+    level, spread = (
+        math.log(size) if size > 0 else 0.0
+        for size in (sizes.mean_square, sizes.variance)
+    )
     out = []
     for name, start in zip(names, theta, strict=True):
         if name == "noise":
-            low, high = (share * mean_square or 1.0 for share in _NOISE_SHARES)
-            out.append((min(start, math.log(low)), max(start, math.log(high))))
-            continue
-        ends_in_scale = name.rpartition("__")[2] == "scale"
-        reach = math.log(scale_range if ends_in_scale else _LENGTHSCALE_RANGE)
-        out.append((start - reach, start + reach))
+            low, high = (math.log(share) + level for share in _NOISE_SHARES)
+            out.append((min(start, low), max(start, high)))
+        elif name.rpartition("__")[2] == "scale":
+            reach = math.log(scale_range)
+            other = spread if "noise" in names else start
+            out.append((min(start, other) - reach, max(start, other) + reach))
+        else:
+            reach = math.log(_LENGTHSCALE_RANGE)
+            out.append((start - reach, start + reach))
     return out
+
+
+def first_starts(
+    names: list[str], theta: np.ndarray, sizes: TargetSizes
+) -> list[np.ndarray]:
+    """Return θ, beside or instead of it one of a plausible noise if its own is not.
+
+    Far from where the noise can be, the slope of the likelihood leads nowhere.
+    """
+    mean_square = sizes.mean_square
+    if "noise" not in names or mean_square <= 0:
+        return [theta]
+    place = names.index("noise")
+    low, high = (math.log(share * mean_square) for share in _NOISE_SHARES)
+    if low <= theta[place] <= high:
+        return [theta]
+    moved = theta.copy()
+    moved[place] = math.log(_USUAL_SHARE * mean_square)
+    lost = abs(theta[place] - math.log(mean_square)) > math.log(_ROUNDING_RANGE)
+    return [moved] if lost else [theta, moved]
 
 
 def maximise(
     objective: Objective,
     names: list[str],
-    theta: np.ndarray,
+    starts: list[np.ndarray],
     limits: list[tuple[float, float]],
     n_restarts: int,
     stream: Stream,
@@ -108,13 +159,13 @@ def maximise(
         Returns the value at θ and its gradient.
     names : list of str
         Of the entries of θ.
-    theta : ndarray
-        The first start.
+    starts : list of ndarray
+        The first ones; restarts are about the first.
     limits : list of (float, float)
         From :func:`bounds`.
     """
     lengthscales = ["lengthscale" in name.rpartition("__")[2] for name in names]
-    starts = [theta]
+    starts, theta = list(starts), starts[0]
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
         moved = theta + _SPREAD * generator.normal(size=len(theta))

@@ -15,7 +15,7 @@ from randkern._validation import Rows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels._gradients import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._gp_learning import bounds, maximise
+from randkern.models._gp_learning import TargetSizes, bounds, first_starts, maximise
 from randkern.models._rows import ArrayRows
 
 __all__ = ["GaussianProcess"]
@@ -66,12 +66,11 @@ class GaussianProcess(FeatureModel):
         """The log marginal likelihood of all rows at `theta_`."""
 
     def _learn(
-        self, extra: dict[str, float], mean_square: float, stream: Stream
+        self, extra: dict[str, float], sizes: TargetSizes, stream: Stream
     ) -> None:
         """Set θ, the kernel and its plan, learned unless told not to.
 
-        `extra` holds the logarithms of hyperparameters beside those of the kernel,
-        `mean_square` is that of the targets.
+        `extra` holds the logarithms of hyperparameters beside those of the kernel.
         """
         evidence = self._evidence()
         hyper = evidence.hyper
@@ -82,8 +81,8 @@ class GaussianProcess(FeatureModel):
             theta = maximise(
                 evidence,
                 self.hyperparameters_,
-                theta,
-                bounds(self.hyperparameters_, theta, mean_square, self._scale_range),
+                first_starts(self.hyperparameters_, theta, sizes),
+                bounds(self.hyperparameters_, theta, sizes, self._scale_range),
                 int(self.n_restarts_optimizer),
                 stream,
             )

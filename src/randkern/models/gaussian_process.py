@@ -18,7 +18,7 @@ from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
-from randkern.models._gp_learning import learning_rows
+from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows, Survey
@@ -212,13 +212,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
         self._learned_from = (sample.X, self._scaled(sample.Y), sample.weight)
         extra = {"noise": math.log(self.noise)}
-        self._learn(extra, self._mean_square(), stream.child("restarts"))
+        self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
-
-    def _mean_square(self) -> float:
-        sample = self._sample
-        squares = np.mean(sample.Y**2, axis=1)
-        return float(np.average(squares, weights=sample.weight))
 
     def _evidence(self) -> Evidence:
         return Evidence(self._sample, Hyperparameters(self.kernel_), self.plan_)

@@ -19,7 +19,7 @@ from randkern.models._gp_laplace import (
     LaplacePosterior,
     mean_probability,
 )
-from randkern.models._gp_learning import learning_rows
+from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
 from randkern.models._margins import FactorFeatures, PlanFeatures
@@ -137,7 +137,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         most = _learning_rows(rows.n_targets)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        self._learn({}, 1.0, stream.child("restarts"))
+        self._learn({}, TargetSizes(), stream.child("restarts"))
         features: PlanFeatures | FactorFeatures
         if self.plan_ is not None:
             features = PlanFeatures(self.plan_, rows, self._limit // 4)

@@ -299,7 +299,7 @@ def convolutional(
     >>> skeleton.n_features, skeleton.depth
     (1728, 3)
     """
-    shape = tuple(image_shape)
+    shape = tuple(np.atleast_1d(np.asarray(image_shape, dtype=object)))
     if len(shape) not in (2, 3):
         raise ValueError(
             "image_shape must be (height, width) or (height, width, channels), got "

@@ -43,6 +43,9 @@ class DegreeLaw:
         """Return the law of the first coefficients of a series that sums to 1."""
         coefficients = np.asarray(coefficients, dtype=np.float64)
         total = float(coefficients.sum())
+        if not total > 0:  # all of it lies beyond the degrees that are drawn
+            coefficients = np.ones(1)
+            total = 0.0
         # Degrees too rare to be drawn even once in 10¹⁶ times make the table long.
         kept = int(np.flatnonzero(coefficients > 1e-18).max(initial=0)) + 1
         probabilities = coefficients[:kept] / coefficients[:kept].sum()

@@ -21,6 +21,7 @@ from randkern.backend.sparse_phases import (
     sparse_phases,
 )
 from randkern.projections import Projection
+from randkern.skeletons.degrees import MAX_DEGREE
 from randkern.skeletons.graph import Skeleton
 from randkern.skeletons.support import exact_support
 
@@ -28,6 +29,10 @@ __all__ = ["SkeletonColumns", "SkeletonPaths", "has_constant", "least_columns"]
 
 # A feature that meets more inputs than this on average is a mistake.
 _MOST_FACTORS = 1e6
+# The step omits 0.0025; beyond this, features are those of another kernel.
+_MOST_OMITTED = 0.05
+# The others of the paths are drawn in vain.
+_LEAST_MET = 1e-4
 # Where few features are likely, new ones are looked for in so many draws.
 _DRAWS_A_COLUMN = 50
 
@@ -43,12 +48,38 @@ def has_constant(skeleton: Skeleton) -> bool:
 
 
 def _check_cost(skeleton: Skeleton) -> None:
+    """Raise where degrees or numbers of factors are too large to be drawn."""
+    for activation, law in zip(
+        skeleton.graph.activations, skeleton.graph.laws, strict=True
+    ):
+        if law.omitted > _MOST_OMITTED:
+            raise ValueError(
+                f"degrees of {activation!r} above {MAX_DEGREE:,}, which are not drawn, "
+                f"have the probability {law.omitted:.2g}; use an activation of smaller "
+                "slope at 1, or the exact kernel (n_components=None)."
+            )
     factors = skeleton.complexity(truncated=True)
     if factors > _MOST_FACTORS:
         raise ValueError(
             f"a random feature of {skeleton!r} multiplies {factors:.3g} base features "
             "on average; use fewer layers or activations of smaller slope at 1, or the "
             "exact kernel (n_components=None)."
+        )
+
+
+def _check_rarity(skeleton: Skeleton) -> None:
+    """Raise where features that meet an input are too rare to wait for.
+
+    Walks are drawn on the condition that they leave the output.
+    """
+    graph = skeleton.graph
+    leaving = 1 - graph.laws[graph.activation[-1]].probabilities[0]
+    met = (1 - skeleton.constant_probability()) / leaving
+    if met < _LEAST_MET:
+        raise ValueError(
+            f"of the random paths of {skeleton!r} a share of {met:.2g} meets an input, "
+            "the others are constant; use fewer layers or activations of greater slope "
+            "at 1, constant='sampled', or the exact kernel (n_components=None)."
         )
 
 
@@ -184,6 +215,8 @@ class SkeletonColumns(SkeletonPaths):
             room += room % 2  # the last entry may show one column of its two
         if p0 > 1 - 1e-12:
             p0, room = 1.0, 0
+        elif p0 > 0:
+            _check_rarity(self.skeleton)
         # Without merging every draw but the empty ones takes a column.
         limit = _DRAWS_A_COLUMN * room + 1000 if self.merged else 2**62
         draws = collect(
