@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib import metadata
 from statistics import median
 from typing import Any
@@ -216,9 +217,7 @@ class _Bench:
         for name, kernel in kernels.items():
             for projection in ("structured", "streamed", "dense"):
                 plan = self._plan(kernel, d, D, projection)
-                calls[f"{name}, {projection}"] = lambda plan=plan: evaluate(
-                    plan, X, out=out
-                )
+                calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
         seconds = self._seconds(calls)
         return [
             {
