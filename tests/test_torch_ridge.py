@@ -179,6 +179,41 @@ def test_what_takes_no_tensors(options, rng):
         rk.KernelRidgeRegressor(**options).fit(tensor(X), tensor(y))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [rk.KernelSVC(), rk.GaussianProcessRegressor(), rk.KernelRidgeRegressorCV()],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_that_take_no_tensors(model, rng):
+    X, y, _ = rows(rng)
+    with dispatch(), pytest.raises(TypeError, match=r"takes no tensors; pass NumPy"):
+        model.fit(tensor(X), tensor(y) > 100)
+
+
+def test_blocks_of_tensors(rng):
+    X, y, _ = rows(rng)
+    blocks = rk.RowBlocks(lambda: iter([(tensor(X), y)]))
+    with dispatch(), pytest.raises(TypeError, match="blocks of rows are NumPy arrays"):
+        rk.KernelRidgeRegressor().fit(blocks)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rk.RandomFeatures(n_components=20, random_state=0),
+        rk.KernelRidgeRegressor(n_components=20, random_state=0),
+        rk.KernelRidgeClassifier(n_components=20, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_scikit_learn_finds_the_array_api_respected(model):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    for dtype in ("float32", "float64"):
+        checks.check_array_api_input(
+            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
+        )
+
+
 def test_bad_targets(rng):
     X, y, _ = rows(rng)
     with dispatch():

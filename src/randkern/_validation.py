@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.preprocessing import OrdinalEncoder
-from sklearn.utils import check_array
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from randkern._tensors import is_tensor, tensor_floats
@@ -117,6 +117,15 @@ def is_device_array(X: Any) -> bool:
             "tensor.cpu()."
         )
     return False
+
+
+def _check_takes_tensors(estimator: Any) -> None:
+    """Raise unless an estimator computes on tensors."""
+    if not get_tags(estimator).array_api_support:
+        raise TypeError(
+            f"{type(estimator).__name__} takes no tensors; pass NumPy arrays, such as "
+            "tensor.numpy(force=True)."
+        )
 
 
 def _floats_of(X: Any) -> tuple[Any, ...]:
@@ -282,6 +291,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             f"columns; expected a dataframe, got {type(X).__name__}."
         )
     if is_device_array(X):
+        _check_takes_tensors(estimator)
         return validate_data(
             estimator, X.detach(), reset=reset, dtype=list(_floats_of(X))
         )

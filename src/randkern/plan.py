@@ -218,7 +218,7 @@ def _evaluate_offset(
     """Write draws of the form weight·A(x)·cos(p(x) + b)."""
     ops = ops_of(X)
     offsets = ops.constant(
-        *(group, ("offsets", start, stop), out),
+        *(group.offsets, (type(group), start, stop), out),
         lambda: group.draw_offsets(start, stop, np.float64),
     )
     offsets = ops.asarray(offsets, out)

@@ -429,6 +429,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self._solve_primal(self._statistics, overwrite=False)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags
+
     # -- files ----------------------------------------------------------------
 
     # The weights are stored once, and paths as texts: skops knows no others.

@@ -11,6 +11,7 @@ import numpy as np
 
 from randkern._extras import import_extra
 from randkern._random import Stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_block_weights, validate_rows
 from randkern.blocks import RowBlock, RowBlocks
 from randkern.blocks.dask import is_dask
@@ -145,6 +146,8 @@ def _checked(
 ) -> tuple[Rows, np.ndarray | None]:
     """Return the rows of a block and their weights."""
     X = validate_rows(estimator, block_rows(blocks, block), reset=first)
+    if is_tensor(X):
+        raise TypeError("blocks of rows are NumPy arrays, got tensors.")
     encoder = getattr(estimator, "table_encoder_", None)
     if not first and encoder is not None:
         encoder.check_known(X)

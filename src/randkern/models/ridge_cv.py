@@ -69,6 +69,11 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # nothing is iterated
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = False  # spectra are those of LAPACK
+        return tags
+
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
         """Not available: the penalty is chosen on all rows at once."""
