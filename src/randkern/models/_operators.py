@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
 
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend import cpu, thin
 from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
-from randkern.models._rows import Survey, TrainingBlock, TrainingRows
+from randkern.models._rows import Survey, TrainingRows
 from randkern.models._systems import check_rank_memory
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 
 __all__ = ["FeatureOperator", "LocalParts", "Parts", "operator_memory"]
 
@@ -77,7 +77,9 @@ class Parts(Protocol):
 
     def product(self, V: np.ndarray) -> np.ndarray: ...
 
-    def take(self, rows: np.ndarray) -> TrainingBlock: ...
+    def sample(
+        self, rows: np.ndarray
+    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]: ...
 
 
 class LocalParts:
@@ -98,7 +100,7 @@ class LocalParts:
         self.n_rows, self.dtype = rows.n_rows, rows.dtype
         self.cross = self.features.cross
         self.product = self.features.product
-        self.take = rows.take
+        self.sample = self.features.sample
 
 
 class FeatureOperator:
@@ -198,24 +200,24 @@ class FeatureOperator:
             rows = np.sort(generator.choice(n, n_samples, replace=False))
         else:
             rows = np.arange(n)
-        sample = self.parts.take(rows)
-        weight = np.ones(n_samples)
-        if sample.weight is not None:
-            weight = sample.weight / self.weight_unit
+        features, weight = self.parts.sample(rows)
+        if weight is None:
+            weight = np.ones(n_samples)
         root = np.sqrt(weight)[:, None].astype(self.parts.dtype)
         gram = np.zeros((n_samples, n_samples))
         for columns in row_blocks(self.size, _COLUMNS):
-            cpu.add_gram(self._sampled(sample.X, columns, root).T, gram)
+            cpu.add_gram(self._scaled(features(columns), columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
         values, vectors = _leading(gram.astype(self.parts.dtype), rank)
         transform = (vectors / np.sqrt(values)).astype(self.parts.dtype)
         basis = np.empty((self.size, len(values)), self.parts.dtype)
         for columns in row_blocks(self.size, _COLUMNS):
-            basis[columns] = self._sampled(sample.X, columns, root).T @ transform
+            Z = self._scaled(features(columns), columns, root)
+            basis[columns] = Z.T @ transform
         return values * (n / n_samples), _orthonormalised(basis)
 
-    def _sampled(self, X: Rows, columns: slice, root: np.ndarray) -> np.ndarray:
-        Z = evaluate(self.plan, X, columns)
+    def _scaled(self, Z: np.ndarray, columns: slice, root: np.ndarray) -> np.ndarray:
+        """Centre some columns of sampled features, and weight their rows."""
         if self.center:
             Z -= self.feature_sum[columns] / self._weight_sum
         Z *= root
