@@ -444,6 +444,7 @@ def peak_of_fit(n_blocks, solver):
 @pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     monkeypatch.setattr("randkern.models._streams._SAMPLE_BYTES", 10**5)
+    monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 10**5)
     monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 10**6)
     few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
     assert many < few + 1e6
@@ -571,3 +572,48 @@ def test_targets_of_any_size_of_the_exact_kernel(scale, table):
     np.testing.assert_allclose(
         model.fit(X, y * scale).predict(X) / scale, expected, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+def test_rows_whose_features_are_kept_are_read_twice(solver, weighted, table, weight):
+    """Once to check them and learn from them, and once to make their features."""
+    X, y = table
+    passes = []
+
+    def make():
+        passes.append(1)
+        parts = (X, y, weight) if weighted else (X, y)
+        return iter([tuple(part[rows] for part in parts) for rows in halves])
+
+    halves = slice(0, 100), slice(100, N)
+    options = {"alpha": 0.1, "n_components": 60, "random_state": 0}
+    solver = PCG(tol=1e-9) if solver == "pcg" else solver
+    model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **options)
+    streamed = rk.KernelRidgeRegressor(KERNEL, solver=solver, **options)
+    assert_alike(
+        streamed.fit(rk.RowBlocks(make)),
+        model.fit(X, y, sample_weight=weight if weighted else None),
+        1e-5,
+    )
+    assert len(passes) == 2
+
+
+def test_targets_that_are_not_kept(table, monkeypatch):
+    monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 0)
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver="pcg", random_state=0)
+    assert_alike(*fit_both(model, *table), 1e-5)
+
+
+@pytest.mark.parametrize("limit", ["200kB", "350kB", "2MB"])
+def test_any_share_of_the_features_is_kept(limit, table, weight):
+    model = rk.KernelRidgeRegressor(
+        KERNEL, 0.1, 120, solver=PCG(rank=5), fit_intercept=True, memory_limit=limit,
+        random_state=0,
+    )  # fmt: skip
+    streamed, _ = fit_both(model, *table, weight)
+    model.set_params(solver="cholesky", memory_limit="1GB").fit(
+        *table, sample_weight=weight
+    )
+    apart = streamed.predict(table[0]) - model.predict(table[0])
+    assert np.abs(apart).max() < 0.1

@@ -63,19 +63,17 @@ def _descend(
                 if ended[t] or not moving[i, t]:
                     continue
                 gradient = signs[t, i] * np.float64(_dot(row, weights[t])) - 1.0
-                projected = gradient
                 old = alpha[t, i]
-                if old == 0:
-                    if gradient > high[t]:
-                        moving[i, t] = False
-                        n_moving[t] -= 1
-                        continue
+                at_zero = old == 0
+                at_upper = old == upper[i] and not at_zero
+                if (at_zero and gradient > high[t]) or (at_upper and gradient < low[t]):
+                    moving[i, t] = False
+                    n_moving[t] -= 1
+                    continue
+                projected = gradient
+                if at_zero:
                     projected = min(gradient, 0.0)
-                elif old == upper[i]:
-                    if gradient < low[t]:
-                        moving[i, t] = False
-                        n_moving[t] -= 1
-                        continue
+                elif at_upper:
                     projected = max(gradient, 0.0)
                 largest[t] = max(largest[t], projected)
                 smallest[t] = min(smallest[t], projected)
@@ -87,23 +85,21 @@ def _descend(
                     alpha[t, i] = new
                     factor = weights.dtype.type((new - old) * signs[t, i])
                     _add(row, factor, weights[t])
-        left = False
         for t in range(k):
             if ended[t]:
                 continue
-            if largest[t] - smallest[t] <= tolerance:
-                if n_moving[t] == n:
-                    ended[t] = True
-                    epochs[t] = epoch + 1
-                    continue
+            near = largest[t] - smallest[t] <= tolerance
+            if near and n_moving[t] == n:
+                ended[t] = True
+                epochs[t] = epoch + 1
+            elif near:
                 moving[:, t] = True
                 n_moving[t] = n
                 high[t], low[t] = np.inf, -np.inf
             else:
                 high[t] = largest[t] if largest[t] > 0 else np.inf
                 low[t] = smallest[t] if smallest[t] < 0 else -np.inf
-            left = True
-        if not left:
+        if np.all(ended):
             return
 
 

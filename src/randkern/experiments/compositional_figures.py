@@ -207,7 +207,7 @@ def plot_cost(results: Mapping[str, Any]) -> "Figure":
     >>> from randkern.experiments.compositional_figures import plot_cost
     >>> figure = plot_cost(run(Options(quick=True, n_components=(100,))))
     >>> [axes.get_ylabel() for axes in figure.axes]
-    ['ns an entry', 'ns a draw', 'different pixels read']
+    ['processor ns an entry', 'processor ns a draw', 'different pixels read']
     """
     from matplotlib.figure import Figure
 
@@ -220,7 +220,7 @@ def plot_cost(results: Mapping[str, Any]) -> "Figure":
     for i, size in enumerate(sizes):
         colour, marker, dashes = styles[i % len(styles)]
         own = [r for r in evaluated if r["n_components"] == size]
-        for axes, key in ((entry, "nanoseconds"), (pixels, "pixels")):
+        for axes, key in ((entry, "cpu_nanoseconds"), (pixels, "pixels")):
             axes.plot(
                 [r["side"] for r in own],
                 [r[key] for r in own],
@@ -233,7 +233,7 @@ def plot_cost(results: Mapping[str, Any]) -> "Figure":
             )
     draw.plot(
         [r["side"] for r in drawn],
-        [r["nanoseconds"] for r in drawn],
+        [1e9 * r["cpu_seconds"] / r["n_draws"] for r in drawn],
         color="#009E73",
         marker="D",
         lw=1.5,
@@ -241,15 +241,15 @@ def plot_cost(results: Mapping[str, Any]) -> "Figure":
     )
     sides = sorted({r["side"] for r in drawn})
     for axes, label in (
-        (entry, "ns an entry"),
-        (draw, "ns a draw"),
+        (entry, "processor ns an entry"),
+        (draw, "processor ns a draw"),
         (pixels, "different pixels read"),
     ):
         logarithmic(axes, "x", sides)
         axes.set_xlabel("side of the image")
         axes.set_ylabel(label)
     for axes in (entry, draw):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     logarithmic(pixels, "y")
     entry.set_title("evaluating", fontsize=11)
     draw.set_title("drawing", fontsize=11)

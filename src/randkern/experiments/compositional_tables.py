@@ -348,7 +348,7 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     for d in results["differences"]:
         if d["n_components"] is None and d["method"] != "linear":
-            verdict = "no different from"
+            verdict = "not told apart from"
             if d["high"] < 0:
                 verdict = "better than"
             elif d["low"] > 0:

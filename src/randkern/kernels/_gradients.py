@@ -21,6 +21,7 @@ from scipy.special import gamma, kv
 from sklearn.base import clone
 
 from randkern._validation import Rows, densify
+from randkern.backend import cpu
 from randkern.backend.distances import scaled_squared_distances
 from randkern.backend.matern import matern_correlation
 from randkern.blocks import row_blocks
@@ -173,7 +174,9 @@ def _lengthscale_gradient(
     entry where that is cheaper.
     """
     if isinstance(kernel, Laplacian):
-        weight = M * kernel._profile(kernel._coordinates(X, Y))
+        distances = np.zeros((X.shape[0], Y.shape[0]))
+        cpu.manhattan_distances(X, Y, distances)
+        weight = M * kernel._profile(distances)
         return np.array(
             [
                 np.sum(weight * np.abs(np.subtract.outer(x, y)))

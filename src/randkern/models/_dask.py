@@ -29,7 +29,6 @@ from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
     Survey,
-    TrainingBlock,
     joined,
     stored_bytes,
 )
@@ -121,8 +120,10 @@ class DaskParts:
         """Return the normal equations of all partitions."""
         return self.rows.summed(_normal_equations, *self._shared, n_targets)
 
-    def take(self, rows: np.ndarray) -> TrainingBlock:
-        """Return the rows of these numbers, which ascend, to this process."""
+    def sample(
+        self, rows: np.ndarray
+    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]:
+        """Return what :meth:`FeatureBlocks.sample` does: features made here."""
         dask = import_extra("dask", _PURPOSE, "dask")
         call = dask.delayed(on_one_thread, pure=False)
         starts = np.cumsum([0, *self.rows.lengths])
@@ -134,7 +135,9 @@ class DaskParts:
             if len(here):
                 tasks.append(call(ArrayRows.take, part, here))
         found = joined(dask.compute(*tasks))
-        return next(found.blocks(found.n_rows))
+        plan, unit = self._shared
+        features = FeatureBlocks(_plan_of(plan), found, weight_unit=unit)
+        return features.sample(np.arange(found.n_rows))
 
 
 def read_dask(

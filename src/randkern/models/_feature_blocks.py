@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ _LEAST_ROWS = 128
 _MOST_ROWS = 4096
 # What blocks come down to where memory is short.
 _FEWEST_ROWS = 16
-# Scales and weights of a row that is kept.
+# Scales and weights of a row that is kept, besides its targets.
 _EXTRA_BYTES = 24
 # Features that are kept take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**17
@@ -95,10 +95,12 @@ class FeatureBlocks:
         self._values = np.empty((0, self.width), rows.dtype)
         self._scales: np.ndarray | None = None
         self._weights: np.ndarray | None = None
-        if rows.n_rows * (row + _EXTRA_BYTES) <= kept_bytes:
+        self._targets = np.empty((0, rows.n_targets))
+        extra = _EXTRA_BYTES + 8 * rows.n_targets
+        if rows.n_rows * (row + extra) <= kept_bytes:
             self._keep(rows.n_rows, rows.dtype)
         elif compress:
-            n_kept = kept_bytes // (2 * self.width + _EXTRA_BYTES)
+            n_kept = kept_bytes // (2 * self.width + extra)
             self._keep(n_kept, np.dtype(np.int16))
 
     def _keep(self, n_kept: int, dtype: np.dtype) -> None:
@@ -110,19 +112,23 @@ class FeatureBlocks:
         compressed = dtype == np.int16
         scales = np.empty(n_kept, self.rows.dtype)
         weights = np.ones(n_kept)
+        targets = np.empty((n_kept, self.rows.n_targets))
         D = self.plan.n_components
-        for block in self._fresh(0):
+        buffer = self._buffer()
+        for rows in self.rows.blocks(self.block):
+            block = self._made(rows, buffer)
             stop = min(block.rows.stop, n_kept)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
                 thin.quantize(block.values[:n, :D], values[here], scales[here])
             else:
                 values[here, :D] = block.values[:n, :D]
+            targets[here] = rows.Y[:n]
             if block.weight is not None:
                 weights[here] = block.weight[:n]
             if stop == n_kept:
                 break
-        self._values, self._weights = values, weights
+        self._values, self._weights, self._targets = values, weights, targets
         self._scales = scales.astype(np.float64) if compressed else None
         self.n_kept = n_kept
 
@@ -157,26 +163,49 @@ class FeatureBlocks:
         scales = None if self._scales is None else self._scales[rows]
         return FeatureBlock(rows, self._values[rows], scales, self._weights[rows])
 
+    def _with_targets(self) -> Iterator[tuple[FeatureBlock, np.ndarray]]:
+        """Yield all rows with their targets."""
+        for rows in row_blocks(self.n_kept, self.block):
+            yield self._kept(rows), self._targets[rows]
+        if self.n_kept < self.rows.n_rows:
+            buffer = self._buffer()
+            for block in self.rows.blocks(self.block, self.n_kept):
+                yield self._made(block, buffer), block.Y
+
+    def sample(
+        self, rows: np.ndarray
+    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]:
+        """Return a function that gives columns of some rows' features; their weights.
+
+        The rows' numbers ascend.
+        """
+        if self.n_kept < self.rows.n_rows:
+            block = self.rows.take(rows)
+            weight = None if block.weight is None else block.weight / self.weight_unit
+            return lambda columns: evaluate(self.plan, block.X, columns), weight
+        assert self._weights is not None
+        scales = None if self._scales is None else self._scales[rows, None]
+
+        def features(columns: slice) -> np.ndarray:
+            values = self._values[rows, columns]
+            if scales is None:
+                return values
+            return (values * scales).astype(self.rows.dtype)
+
+        return features, self._weights[rows]
+
     def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
 
         The sizes bring the targets into the range of float32.
         """
         out = np.zeros((len(means) + 1, self.width))
-        buffer = self._buffer()
-        for block in self.rows.blocks(self.block):
-            here = block.rows
-            cut = min(max(self.n_kept - here.start, 0), here.stop - here.start)
-            for part in (block.part(0, cut), block.part(cut, len(block.Y))):
-                if len(part.Y) == 0:
-                    continue
-                kept = part.rows.stop <= self.n_kept
-                made = self._kept(part.rows) if kept else self._made(part, buffer)
-                targets = np.ones((len(part.Y), len(means) + 1))
-                targets[:, :-1] = (part.Y - means) / sizes
-                if made.weight is not None:
-                    targets *= made.weight[:, None]
-                _add(made, targets, out)
+        for made, Y in self._with_targets():
+            targets = np.ones((len(Y), len(means) + 1))
+            targets[:, :-1] = (Y - means) / sizes
+            if made.weight is not None:
+                targets *= made.weight[:, None]
+            _add(made, targets, out)
         return out[:, : self.plan.n_components]
 
     def product(self, V: np.ndarray) -> np.ndarray:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 from randkern._random import Stream
 from randkern._tensors import is_tensor
-from randkern._validation import Rows
 from randkern.backend import thin
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
-from randkern.models._rows import Survey, TrainingBlock, TrainingRows
+from randkern.models._rows import Survey, TrainingRows
 from randkern.models._systems import check_rank_memory
-from randkern.plan import Plan, evaluate
+from randkern.models._tensor_parts import TensorParts
+from randkern.plan import Plan
 
 __all__ = ["FeatureOperator", "LocalParts", "Parts", "local_parts", "operator_memory"]
 
 _COLUMNS = 2048
-# A block of features of tensors, long enough for products at full speed.
-_BLOCK_BYTES = 512 * 2**20
-_MOST_ROWS = 4096
 # Sampled rows for every eigenpair of the preconditioner.
 _OVERSAMPLING = 4
 # Eigenvalues below this share of the first are rounding noise in float32.
@@ -82,7 +79,9 @@ class Parts(Protocol):
 
     def product(self, V: np.ndarray) -> np.ndarray: ...
 
-    def take(self, rows: np.ndarray) -> TrainingBlock: ...
+    def sample(
+        self, rows: np.ndarray
+    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]: ...
 
 
 class LocalParts:
@@ -103,59 +102,7 @@ class LocalParts:
         self.n_rows, self.dtype = rows.n_rows, rows.dtype
         self.cross = self.features.cross
         self.product = self.features.product
-        self.take = rows.take
-
-
-class TensorParts:
-    """Rows of tensors: features and products are made where these lie.
-
-    What goes in and out are NumPy arrays of shape (k, D), for k targets.
-    """
-
-    def __init__(self, plan: Plan, rows: Any, weight_unit: float, kept_bytes: int = 0):
-        self.plan, self.rows, self.weight_unit = plan, rows, weight_unit
-        self.n_rows, self.take = rows.n_rows, rows.take
-        self.dtype = ops_of(rows.X).numpy_dtype(rows.X)
-        row = plan.n_components * self.dtype.itemsize
-        self._block = min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=128))
-        self._kept: Any = None
-        if rows.n_rows * row <= kept_bytes:
-            self._kept = evaluate(plan, rows.X)
-
-    def _blocks(self) -> Iterator[tuple[TrainingBlock, Any, Any]]:
-        """Yield blocks of rows, their features and their weights."""
-        for block in self.rows.blocks(self._block):
-            Z = self._kept[block.rows] if self._kept is not None else None
-            Z = evaluate(self.plan, block.X) if Z is None else Z
-            weight = None if block.weight is None else block.weight / self.weight_unit
-            yield block, Z, weight
-
-    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D)."""
-        X = self.rows.X
-        ops = ops_of(X)
-        out = ops.zeros((self.plan.n_components, len(means) + 1), X)
-        center, unit = ops.float64_like(means, X), ops.float64_like(sizes, X)
-        for block, Z, weight in self._blocks():
-            ones = ops.ones((len(block.Y), 1), X)
-            targets = ops.hstack([(block.Y - center) / unit, ones])
-            if weight is not None:
-                targets = targets * weight[:, None]
-            out += Z.T @ ops.asarray(targets, Z)
-        return ops.to_host(out).T
-
-    def product(self, V: np.ndarray) -> np.ndarray:
-        """Return Σ w_i z_i z_iᵀ V, transposed, for V of shape (k, D)."""
-        X = self.rows.X
-        ops = ops_of(X)
-        right = ops.asarray(np.ascontiguousarray(V.T), X)
-        out = ops.zeros(V.shape[::-1], X)
-        for _, Z, weight in self._blocks():
-            inner = Z @ right
-            if weight is not None:
-                inner *= ops.asarray(weight, Z)[:, None]
-            out += Z.T @ inner
-        return ops.to_host(out).T
+        self.sample = self.features.sample
 
 
 def local_parts(
@@ -269,26 +216,27 @@ class FeatureOperator:
             rows = np.sort(generator.choice(n, n_samples, replace=False))
         else:
             rows = np.arange(n)
-        sample = self.parts.take(rows)
-        ops = ops_of(sample.X)
-        root = ops.ones((n_samples, 1), sample.X)
-        if sample.weight is not None:
-            root = ((sample.weight / self.weight_unit) ** 0.5)[:, None]
-        root = ops.asarray(root, sample.X)
-        gram = ops.zeros((n_samples, n_samples), sample.X)
+        features, weight = self.parts.sample(rows)
+        like = features(slice(0, 1))
+        ops = ops_of(like)
+        if weight is None:
+            weight = ops.ones(n_samples, like)
+        root = ops.asarray(weight**0.5, like)[:, None]
+        gram = ops.zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, _COLUMNS):
-            ops.add_gram(self._sampled(sample.X, columns, root).T, gram)
+            ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
-        values, vectors = _leading(ops.asarray(gram, sample.X), rank)
-        transform = ops.asarray(vectors / values**0.5, sample.X)
-        basis = ops.empty((self.size, len(values)), sample.X)
+        values, vectors = _leading(ops.asarray(gram, like), rank)
+        transform = ops.asarray(vectors / values**0.5, like)
+        basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, _COLUMNS):
-            basis[columns] = self._sampled(sample.X, columns, root).T @ transform
+            Z = self._scaled(features(columns), columns, root)
+            basis[columns] = Z.T @ transform
         basis = ops.to_host(_orthonormalised(basis))
         return ops.to_host(values) * (n / n_samples), basis
 
-    def _sampled(self, X: Rows, columns: slice, root: np.ndarray) -> np.ndarray:
-        Z = evaluate(self.plan, X, columns)
+    def _scaled(self, Z: np.ndarray, columns: slice, root: np.ndarray) -> np.ndarray:
+        """Centre some columns of sampled features, and weight their rows."""
         if self.center:
             Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
         Z *= root

@@ -287,6 +287,14 @@ class StreamedRows:
             self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
         return self._survey
 
+    def learn_targets(
+        self, targets: Iterable[tuple[np.ndarray, np.ndarray | None]]
+    ) -> None:
+        """Survey targets and weights of blocks that have been read before."""
+        empty = np.empty((0, 0))
+        blocks = (TrainingBlock(slice(0, len(Y)), empty, Y, w) for Y, w in targets)
+        self._survey = Survey.of(blocks, self.n_targets)
+
     def divided(self, scale: np.ndarray) -> StreamedRows:
         def read(generator: np.random.Generator | None) -> Iterator[Any]:
             for X, Y, weight in self._read(generator):

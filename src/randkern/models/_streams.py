@@ -27,8 +27,10 @@ __all__ = [
 ]
 
 # Memory of the rows that stand for all of them where a kernel looks at its data.
-_SAMPLE_BYTES = 64 * 10**6
+_SAMPLE_BYTES = 16 * 10**6
 _LEAST_SAMPLE = 1000
+# Targets of a stream that are kept, so that sums over them need no pass over the rows.
+_TARGET_BYTES = 16 * 10**6
 
 
 # What an estimator sees in the targets of a block: whatever it wants to learn from.
@@ -61,6 +63,7 @@ def read_stream(
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
     n_rows, n_bytes, dtypes = 0, 0, set()
+    targets, kept_bytes = [], 0
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(
@@ -70,6 +73,13 @@ def read_stream(
         with _located(number, n_rows):
             X, weight = _checked(estimator, blocks, block, first=number == 0)
             seen.append(estimator._seen_in(X, block.y, weight))
+        if kept_bytes <= _TARGET_BYTES:
+            # Copies: the stream may fill the same memory with its next block.
+            y = np.array(block.y)
+            targets.append((y, None if weight is None else weight.copy()))
+            kept_bytes += y.nbytes + 8 * len(y)
+            if kept_bytes > _TARGET_BYTES:
+                targets.clear()
         sample.add(X, weight, generator)
         n_rows += X.shape[0]
         n_bytes += stored_bytes(X)
@@ -93,7 +103,11 @@ def read_stream(
             yield X.astype(dtype, copy=False), Y, weight
             start += X.shape[0]
 
-    return StreamedRows(read, n_rows, n_targets, dtype, n_bytes), sample
+    rows = StreamedRows(read, n_rows, n_targets, dtype, n_bytes)
+    if kept_bytes <= _TARGET_BYTES:
+        coded = (estimator._targets_of(y, y, weight) for y, weight in targets)
+        rows.learn_targets(coded)
+    return rows, sample
 
 
 def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
@@ -200,12 +214,17 @@ class RowSample:
             self._trim()
 
     def _trim(self) -> None:
-        X, weight = stacked(self._X), None
         order = np.sort(np.argsort(self._keys, kind="stable")[: self._size])
+        weight = None
         if self._weights[0] is not None:
             weight = np.concatenate([w for w in self._weights if w is not None])[order]
-        self._X, self._weights = [X[order]], [weight]
-        self._keys = self._keys[order]
+        ends = np.cumsum([X.shape[0] for X in self._X])
+        cuts = np.searchsorted(order, ends)
+        numbers = np.split(order, cuts[:-1])
+        starts = ends - [X.shape[0] for X in self._X]
+        parts = zip(self._X, numbers, starts, strict=True)
+        self._X = [stacked([X[here - start] for X, here, start in parts])]
+        self._weights, self._keys = [weight], self._keys[order]
 
     def rows(self) -> tuple[Rows, np.ndarray | None]:
         """Return the sampled rows and their weights."""
