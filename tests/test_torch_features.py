@@ -292,6 +292,19 @@ def test_a_tensor_elsewhere_needs_dispatch():
         rk.Gaussian()(X)
 
 
+def test_kernels_of_skeletons_take_no_tensors(rng):
+    X = rng.uniform(-1, 1, size=(6, 4))
+    kernel = rk.Gaussian() + rk.Compositional(rk.skeletons.fully_connected(4))
+    features = rk.RandomFeatures(kernel, 20, random_state=0).fit(X)
+    with dispatch():
+        for call in (kernel, features.fit, rk.RandomFeatures(kernel, 20).fit):
+            with pytest.raises(TypeError, match="skeletons take no tensors"):
+                call(tensor(X))
+        features.fit(X)
+        with pytest.raises(TypeError, match="skeletons take no tensors"):
+            features.transform(tensor(X))
+
+
 def test_no_rows_of_a_plan():
     plan = draw(CASES["gaussian"], 6)
     assert evaluate(plan, torch.zeros(0, 4)).shape == (0, 6)

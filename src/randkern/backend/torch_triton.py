@@ -97,6 +97,29 @@ def _power(real, imag, HALF: tl.constexpr):
 
 
 @triton.jit
+def _unitary(
+    Y,
+    a2,
+    b2,
+    a3,
+    b3,
+    Hb,
+    Ha,
+    R: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    P: tl.constexpr,
+):
+    """Return the parts of H S3 H S2 Y, the entries of S being (a + ib)/√2."""
+    half = 0.5  # of both stages together
+    real = _turned(Y * a2, Hb, Ha, R, A, B, P)
+    imag = _turned(Y * b2, Hb, Ha, R, A, B, P)
+    turned_real = _transform(half * (a3 * real - b3 * imag), Hb, Ha, R, A, B, P)
+    turned_imag = _transform(half * (a3 * imag + b3 * real), Hb, Ha, R, A, B, P)
+    return turned_real, turned_imag
+
+
+@triton.jit
 def _hadamard_kernel(
     X,
     signs,
@@ -136,18 +159,10 @@ def _hadamard_kernel(
     column = draw - row_start
     norm = tl.load(norms + column, mask=wanted, other=0.0)[None]
     if KIND == 3:
-        half = 0.7071067811865476
-        real = Y * second * half
-        imag = Y * tl.load(stage + 4 * p + turned).to(tl.float32)[None] * half
-        real = _turned(real, Hb, Ha, R, A, B, PRECISION)
-        imag = _turned(imag, Hb, Ha, R, A, B, PRECISION)
-        a = third * half
-        b = tl.load(stage + 5 * p + index).to(tl.float32)[None] * half
-        rotated = a * real - b * imag
-        imag = a * imag + b * real
-        real = _transform(rotated, Hb, Ha, R, A, B, PRECISION) * norm
-        imag = _transform(imag, Hb, Ha, R, A, B, PRECISION) * norm
-        value = weight * _power(real, imag, HALF)
+        b2 = tl.load(stage + 4 * p + turned).to(tl.float32)[None]
+        b3 = tl.load(stage + 5 * p + index).to(tl.float32)[None]
+        real, imag = _unitary(Y, second, b2, third, b3, Hb, Ha, R, A, B, PRECISION)
+        value = weight * _power(real * norm, imag * norm, HALF)
         at = out + rows[:, None, None] * out_stride + column[None]
         tl.store(at, value, mask=inside & wanted[None])
     else:

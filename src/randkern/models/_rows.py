@@ -96,7 +96,11 @@ class Survey:
         with np.errstate(over="ignore"):  # see target_scale
             squares = weight @ (Y - mean) ** 2
         # One number a target: what follows from them is computed on the host.
-        sums = [ops.to_host(part) for part in (mean, squares, ops.largest_sizes(Y))]
+        sums = (
+            ops.to_host(mean),
+            ops.to_host(squares),
+            ops.to_host(ops.largest_sizes(Y)),
+        )
         return cls(n, ops.largest(weight), weight_sum, *sums)
 
     def joined(self, other: Survey) -> Survey:
