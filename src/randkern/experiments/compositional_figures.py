@@ -157,10 +157,12 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
         own = [r for r in results["records"] if r["data"] == data]
         features = [r for r in own if r["measure"] == "features"]
         for curve in _CURVES:
-            _plot_curve(against_d, features, curve, "n_components", _percent, exact=own)
+            _plot_curve(against_d, features, curve, "n_components", _percent)
             _plot_curve(cost, features, curve, "n_components", _nanoseconds)
             growth = [r for r in own if r["measure"] == "growth"]
             _plot_curve(against_n, growth, curve, "n_train", _percent)
+            exact = [r for r in own if r["n_components"] is None]
+            _plot_curve(against_n, exact, curve, "n_train", _percent, hollow=True)
         against_d.set_title(f"{data}, n = {described['n_train']:,}", fontsize=10)
         against_d.set_xlabel("number of features D")
         against_n.set_title(f"{data}, D proportional to n", fontsize=10)
@@ -175,18 +177,33 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
         logarithmic(cost, "x", spaced(sizes, 5))
         logarithmic(cost, "y")
         growing = sorted({r["n_train"] for r in own if r["measure"] == "growth"})
+        against_n.set_ylim(bottom=0)
+        against_d.set_ylim(bottom=0)
         if growing:
             logarithmic(against_n, "x", growing)
         else:
             against_n.set_visible(False)
+    handles, labels = rows[0, 0].get_legend_handles_labels()
+    if any(r["n_components"] is None for r in results["records"]):
+        handles.append(_hollow())
+        labels.append("exact kernel")
     figure.legend(
-        *rows[0, 0].get_legend_handles_labels(),
+        handles,
+        labels,
         loc="outside lower center",
-        ncols=4,
+        ncols=5,
         frameon=False,
         handlelength=3.2,
     )
     return figure
+
+
+def _hollow() -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], color="0.3", marker="o", linestyle="", markerfacecolor="none", ms=9
+    )
 
 
 def plot_cost(results: Mapping[str, Any]) -> "Figure":
@@ -344,23 +361,14 @@ def _nanoseconds(record: Mapping[str, Any]) -> float:
 
 
 def _plot_curve(
-    axes: "Axes", records: Any, curve: str, key: str, value: Any, exact: Any = ()
+    axes: "Axes", records: Any, curve: str, key: str, value: Any, hollow: bool = False
 ) -> None:
-    """Plot a curve, and the exact kernel of the same colour as a level line."""
+    """Plot a curve, or large hollow markers of the same colour."""
     points = sorted((r[key], value(r)) for r in records if r["curve"] == curve)
+    if not points:
+        return
     colour, marker, dashes = _CURVES[curve]
-    if points:
-        axes.plot(
-            *np.transpose(points),
-            color=colour,
-            marker=marker,
-            linestyle=dashes,
-            label=curve,
-            lw=1.5,
-            ms=4.5,
-        )
-    for r in exact:
-        if r["curve"] == curve and r["measure"] == "subset":
-            if r["n_components"] is None:
-                label = f"{curve}, exact, n = {r['n_train']:,}"
-                axes.axhline(value(r), color=colour, lw=0.9, alpha=0.7, label=label)
+    look: dict[str, Any] = {"linestyle": dashes, "label": curve, "lw": 1.5, "ms": 4.5}
+    if hollow:
+        look = {"linestyle": "", "markerfacecolor": "none", "ms": 9}
+    axes.plot(*np.transpose(points), color=colour, marker=marker, **look)

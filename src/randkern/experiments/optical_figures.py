@@ -114,7 +114,7 @@ def plot_optical_ridge(results: Mapping[str, Any]) -> "Figure":
     axes.set_ylabel("test error (%)")
     described = results["dataset"]
     axes.set_title(
-        f"{described['name']}, binarized, {described['n_train']:,} training rows",
+        f"{described['name']}, binarized\n{described['n_train']:,} training rows",
         fontsize=11,
     )
     handles, labels = axes.get_legend_handles_labels()

@@ -67,7 +67,7 @@ class Problem:
     stream : Stream
     error_of : callable
         The error of predictions on validation rows.
-    settled : float or None
+    least_loss : float
         See :class:`randkern.solvers.Loss`.
     report : callable
         Called after every iteration with its progress and a function that returns the
@@ -81,7 +81,7 @@ class Problem:
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
-    settled: float | None
+    least_loss: float
     report: Callable[[Progress, Callable[[], np.ndarray]], bool]
     checkpoint: Checkpoint | None = None
 
@@ -172,7 +172,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
         loss=Loss(
             operator.loss_without_features,
             spread=survey.target_squares / operator.weight_unit,
-            settled=problem.settled,
+            least=problem.least_loss,
         ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
@@ -254,7 +254,7 @@ def solve_exact(
     n, k = rows.n_rows, rows.n_targets
     if solver.tol is None:
         solver = copy.copy(solver)
-        solver.tol = _DUAL_TOL if problem.settled is None else _DUAL_TOL_OF_LABELS
+        solver.tol = _DUAL_TOL_OF_LABELS if problem.least_loss >= 1 else _DUAL_TOL
     solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
     survey = rows.survey()
     unit = survey.weight_unit

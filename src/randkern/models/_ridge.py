@@ -64,7 +64,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     }
 
     # When an iteration may stop: see randkern.solvers.Loss.
-    _settled: ClassVar[float | None] = None
+    _least_loss: ClassVar[float] = 1e-3
     _statistics: NormalEquations
     _streaming: StreamingFit
 
@@ -179,7 +179,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             needed = NormalEquations.n_bytes(self._plan, here, k, rows.dtype.itemsize)
         else:
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
-        iterations = 30 if self._settled is None else 15
+        iterations = 15 if self._least_loss >= 1 else 30
         return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
     def _checkpoint(self, limit: int) -> Checkpoint | None:
@@ -237,7 +237,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             memory_limit=limit,
             stream=stream.child("solver"),
             error_of=self._error_of,
-            settled=self._settled,
+            least_loss=self._least_loss,
             report=tell,
             checkpoint=self._checkpoint(limit),
         )

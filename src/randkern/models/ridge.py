@@ -237,7 +237,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     True
     """
 
-    _settled = 5e-3
+    _least_loss = 1.0
     _parameter_constraints: ClassVar = {
         **KernelRidge._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],

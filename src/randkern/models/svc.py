@@ -29,7 +29,8 @@ class KernelSVC(MarginClassifier):
 
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
-    is finite, by a quadratic programme (clarabel, the extra ``svm``) where it is not.
+    is finite (and an interior-point method where it is so large that descent is slow),
+    by a quadratic programme (clarabel, the extra ``svm``) where it is not.
     Features that do not fit `memory_limit` are made again in every pass over the
     rows, and those of a working set of rows are kept.
 
@@ -83,12 +84,14 @@ class KernelSVC(MarginClassifier):
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Float32 rows are solved as far as their rounding errors tell.
+    whatever `tol`. Float32 rows are solved as far as their rounding errors tell; a
+    warning says where these leave a gap of more than 100 times `tol`.
 
     References
     ----------
     Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate descent method
-    for large-scale linear SVM"; Rahimi & Recht 2007.
+    for large-scale linear SVM"; Ferris & Munson 2002, "Interior-point methods for
+    massive support vector machines"; Rahimi & Recht 2007.
 
     Examples
     --------

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from randkern._validation import Rows, densify
 from randkern.backend.duals import power_series
+from randkern.backend.patches import patch_products
 from randkern.backend.threads import run_over_ranges
 from randkern.blocks import row_blocks, rows_within
 from randkern.skeletons.bases import Base
@@ -301,7 +302,7 @@ class Recursion:
         def patches(i: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             found = zip(left.patches[i], right.patches[i], strict=True)
             for (chosen, _, _), (a, b) in zip(levels[i].patches, found, strict=True):
-                products = np.matmul(a[:, :, rows].transpose(0, 2, 1), b[:, :, columns])
+                products = patch_products(a, b, rows, columns)
                 yield chosen, products.reshape(len(chosen), size)
 
         levels = self._kernel_levels

@@ -17,7 +17,6 @@ class Outcome(Enum):
     SUCCESS = "solved to working precision"
     CONVERGED = "the residual is below the tolerance"
     LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
-    SETTLED = "the loss falls too slowly to change which class is the likeliest"
     VALIDATED = "the validation error has stopped falling"
     STREAMING = "one more pass of stochastic gradients was taken"
     STOPPED = "a callback stopped the iteration"

@@ -22,7 +22,7 @@ from randkern.solvers._solution import Outcome, Solution
 __all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
 
 _LEAST_GAIN = 1e-5
-_LEAST_RANK, _MOST_RANK = 16, 600
+_LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # What is left of the loss is estimated by the largest of so many last decreases.
@@ -107,18 +107,15 @@ class Loss:
         The loss of X = 0, Σ_i w_i y_i².
     least : float
         A loss below this share of `spread` counts as this share: where 99.9 % of the
-        variance is explained, the rest need not be known as well.
+        variance is explained, the rest need not be known as well; and labels coded as
+        ±1 are told apart long before they are met, so that 1 is enough for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
-    settled : float, optional
-        For labels coded as ±1, which are told apart long before they are met: stop when
-        none of two iterations lowers the loss by more than this share of `spread`.
     """
 
     initial: np.ndarray
     least: float = 1e-3
     spread: np.ndarray | None = None
-    settled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -171,14 +168,15 @@ class PCG(BaseEstimator):
         "Accurate error estimation in CG").
         None: 0.02 if `tol` is None too, else the residual alone decides. At 0.02
         predictions differ from the minimiser's by a seventh of the residuals'
-        standard deviation. Classifiers stop by ``Loss.settled`` instead.
+        standard deviation. For classifiers it is a share of the labels' variance.
     max_iter : int
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
-        size of A, from 16 (or a quarter of it) to 600. 0 uses none.
+        size of A, from 64 (or a quarter of it) to 600. 0 uses none.
     validation_fraction : float or None
         Share of the rows that a model holds out to stop by: when their error has
-        not fallen for `patience` iterations, the best weights so far are taken.
+        not fallen for `patience` iterations, the best weights so far are taken. The
+        loss does not stop the iteration then, unless `loss_tol` is given.
     patience : int
     callback : callable, optional
         Called with a :class:`Progress` after every iteration; returning True
@@ -215,7 +213,7 @@ class PCG(BaseEstimator):
         max_iter: int = 200,
         rank: int | None = None,
         validation_fraction: float | None = None,
-        patience: int = 3,
+        patience: int = 20,
         callback: Callable[[Progress], Any] | None = None,
     ):
         self.tol = tol
@@ -386,11 +384,8 @@ class PCG(BaseEstimator):
         self, now: _Iterate, norms: np.ndarray, loss: Loss | None, shift: float
     ) -> Outcome | None:
         tol, loss_tol = self.tol, self.loss_tol
-        if tol is None and loss_tol is None and loss is not None:
-            if loss.settled is None:
-                loss_tol = _LOSS_TOL
-            elif now.has_settled(loss):
-                return Outcome.SETTLED
+        if tol is None and loss_tol is None and self.validation_fraction is None:
+            loss_tol = _LOSS_TOL
         if now.residual(norms) <= (_RESIDUAL_TOL if tol is None else tol):
             return Outcome.CONVERGED
         if loss_tol is not None and now.excess(loss, shift) <= loss_tol:
@@ -457,13 +452,6 @@ class _Iterate:
             left = np.minimum(left, burst * gains[-_LAST:].max(axis=0))
         shares = np.where(now > 0, left / np.where(now > 0, now, 1.0), 0.0)
         return float(shares.max(initial=0.0))
-
-    def has_settled(self, loss: Loss) -> bool:
-        """Tell whether the loss of no target falls by enough to matter."""
-        if loss.settled is None or loss.spread is None or len(self.gains) <= _LAST:
-            return False
-        scale = np.where(loss.spread > 0, loss.spread, loss.initial)
-        return bool(np.all(self.gains[-2:] <= loss.settled * scale))
 
     def progress(
         self, norms: np.ndarray, loss: Loss | None, shift: float, seconds: float
