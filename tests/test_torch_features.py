@@ -269,6 +269,14 @@ def test_values_that_are_not_finite(value, rng):
         rk.RandomFeatures().fit(tensor(X))
 
 
+def test_what_computes_on_arrays_only():
+    with (
+        dispatch(),
+        pytest.raises(TypeError, match="this takes no tensors; pass NumPy"),
+    ):
+        rk.Gaussian().feature_variance(torch.zeros(3, 2))
+
+
 def test_bad_shapes():
     kernel = rk.Gaussian()
     features = rk.RandomFeatures(kernel, random_state=0)

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 FLOATS = (np.float64, np.float32)
+_NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
 
@@ -122,10 +123,7 @@ def is_device_array(X: Any) -> bool:
 def _check_takes_tensors(estimator: Any) -> None:
     """Raise unless an estimator computes on tensors."""
     if not get_tags(estimator).array_api_support:
-        raise TypeError(
-            f"{type(estimator).__name__} takes no tensors; pass NumPy arrays, such as "
-            "tensor.numpy(force=True)."
-        )
+        raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
 
 
 def _floats_of(X: Any) -> tuple[Any, ...]:
@@ -301,11 +299,12 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
 
 
 def check_kernel_rows(
-    X: Any, Y: Any = None
+    X: Any, Y: Any = None, *, tensors: bool = False
 ) -> tuple[Rows, Rows | None, TableEncoder | None]:
     """Return the arguments of a kernel as float arrays or CSR of one dtype.
 
-    The third is what made numbers of the categories of a dataframe.
+    Tensors are let through where the caller computes on them. The third is what made
+    numbers of the categories of a dataframe.
     """
     encoder = None
     if is_table(X):
@@ -324,6 +323,8 @@ def check_kernel_rows(
             Y = encoder.transform(Y)
         X = encoder.transform(X)
     if is_device_array(X):
+        if not tensors:
+            raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
         return *_check_kernel_tensors(X, Y), None
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     X = check_array(X, order="C", input_name="X", **options)

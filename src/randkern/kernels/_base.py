@@ -89,7 +89,7 @@ class Kernel(BaseEstimator):
             If a lengthscale still is ``"scale"`` or ``"median"``.
         """
         kernel = self._bind(column_names(X))
-        X, Y, encoder = check_kernel_rows(X, Y)
+        X, Y, encoder = check_kernel_rows(X, Y, tensors=True)
         kernel._check(X.shape[1], encoder)
         kernel._check_rows(X)
         for rows in (X,) if Y is None else (X, Y):
@@ -99,7 +99,7 @@ class Kernel(BaseEstimator):
     def diag(self, X: Any) -> np.ndarray:
         """Return k(x, x) for every row x of `X`, shape (n,)."""
         kernel = self._bind(column_names(X))
-        X, _, encoder = check_kernel_rows(X)
+        X, _, encoder = check_kernel_rows(X, tensors=True)
         kernel._check(X.shape[1], encoder)
         kernel._check_rows(X)
         return ops_of(X).asarray(kernel._diag(X), X)
@@ -118,7 +118,7 @@ class Kernel(BaseEstimator):
             Seeds the sample of rows behind ``"median"``.
         """
         names = column_names(X)
-        X, _, encoder = check_kernel_rows(X)
+        X, _, encoder = check_kernel_rows(X, tensors=True)
         sample_weight = check_weights(sample_weight, X)
         stream = root_stream(random_state)
         return self._resolve(X, sample_weight, stream, names, encoder)
