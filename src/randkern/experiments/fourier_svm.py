@@ -142,7 +142,8 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         ``kernel``, ``fourier``, ``n_components``, ``n_train``, ``error``, ``least``
         and ``sum`` of the certificate, its number of rows ``support`` and its
         ``residual``. ``exponents`` has, by data set and method, the fitted power of n
-        of ``cpu_seconds``; ``skipped`` ``dataset``, ``method``, ``n_train``, ``reason``.
+        of ``cpu_seconds``; ``skipped`` ``dataset``, ``method``, ``n_train`` and
+        ``reason``.
     """
     start = time.perf_counter()
     for name in ("components", "soft_rows", "hard_rows", "peer_rows", "repeats"):
