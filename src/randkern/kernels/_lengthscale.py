@@ -63,7 +63,7 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
     n, d = X.shape
     ops = ops_of(X)
     values = X.data if sp.issparse(X) else X
-    largest = max(ops.largest(values), ops.largest(-values))
+    largest = float(max(-values.min(), values.max(), 0.0)) if len(values) else 0.0
     if largest == 0.0 or _is_constant(X, values):
         return 0.0
     weight = ops.ones(n, X) if sample_weight is None else sample_weight

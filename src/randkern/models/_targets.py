@@ -147,7 +147,7 @@ class ClassLabels:
         position, known = ops.positions(self.classes_, y)
         if not known.all():
             raise ValueError(
-                f"label {y[~known][0].item()!r} is not among the classes "
+                f"label {y[~known].tolist()[0]!r} is not among the classes "
                 f"{self.classes_.tolist()}."
             )
         if len(self.classes_) == 2:
