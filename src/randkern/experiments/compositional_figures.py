@@ -177,8 +177,6 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
         logarithmic(cost, "x", spaced(sizes, 5))
         logarithmic(cost, "y")
         growing = sorted({r["n_train"] for r in own if r["measure"] == "growth"})
-        against_n.set_ylim(bottom=0)
-        against_d.set_ylim(bottom=0)
         if growing:
             logarithmic(against_n, "x", growing)
         else:
