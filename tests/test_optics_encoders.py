@@ -92,6 +92,65 @@ def test_sparse_rows_give_the_bits_of_dense_ones(rng, threshold, kind):
     assert dense.dtype == sparse.dtype == np.uint8
 
 
+def test_repeated_entries_of_sparse_rows_add_up():
+    data, indices = np.array([6.0, 6.0, 3.0]), np.array([0, 0, 1])
+    twice = sp.csr_array((data, indices, np.array([0, 2, 3])), shape=(2, 2))
+    for threshold in (5, 10, "auto", "median"):
+        sparse = ThresholdBinarizer(threshold).fit(twice)
+        dense = ThresholdBinarizer(threshold).fit(twice.toarray())
+        assert sparse.threshold_ == dense.threshold_
+        expected = dense.transform(twice.toarray())
+        assert np.array_equal(sparse.transform(twice).toarray(), expected)
+    assert twice.nnz == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_are_compared_in_their_own_precision(dtype):
+    X = np.array([[0.1, 0.2], [0, 0.3]], dtype=dtype)
+    for threshold in (0.1, [0.1, 0.1]):
+        encoder = ThresholdBinarizer(threshold).fit(X)
+        for rows in (X, sp.csr_array(X)):
+            bits = encoder.transform(rows)
+            bits = bits.toarray() if sp.issparse(bits) else bits
+            assert bits.tolist() == [[0, 1], [0, 1]]
+    beyond = ThresholdBinarizer(1e300).fit_transform(X)
+    assert not beyond.any()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+def test_median_of_two_valued_images_keeps_bits_lit(rng, dtype, convert):
+    lit = rng.random((40, 30)) < 0.3
+    for value in (1, 255):
+        X = convert((lit * value).astype(dtype))
+        bits = ThresholdBinarizer("median").fit_transform(X)
+        bits = bits.toarray() if sp.issparse(bits) else bits
+        assert np.array_equal(bits, lit)
+    three = np.array([[0, 7, 9, 9, 9]])
+    assert ThresholdBinarizer("median").fit(three).threshold_ == 7
+    assert ThresholdBinarizer("median").fit(-three).threshold_ == -9
+    assert ThresholdBinarizer("median").fit([[-2.0, -2.0]]).threshold_ == -2
+
+
+def test_zeros_do_not_repeat_shared_thresholds(rng):
+    X = np.where(rng.random((300, 5)) < 0.8, 0, rng.integers(1, 256, (300, 5)))
+    encoder = ThermometerEncoder(4, per_column=False).fit(X)
+    expected = np.quantile(X[X > 0], [0.2, 0.4, 0.6, 0.8])
+    np.testing.assert_allclose(encoder.thresholds_[0], expected)
+    for image in (255 * (X > 0), 0 * X):
+        encoder.fit(image)
+        assert not encoder.thresholds_.any()
+        lit = encoder.transform(image).reshape(300, 5, 4)
+        assert np.array_equal(lit[..., 3], image > 0)
+
+
+def test_bit_planes_are_those_fitted():
+    encoder = BitPlaneEncoder(3).fit([[0.0], [7.0]])
+    encoder.set_params(bits=5)
+    assert encoder.transform([[5.0]]).tolist() == [[1, 0, 1]]
+    assert len(encoder.get_feature_names_out()) == 3
+
+
 def test_quantiles_and_uniform_thresholds(rng):
     X = rng.normal(size=(1000, 2)) * [1, 50]
     own = ThermometerEncoder(3).fit(X)
@@ -138,6 +197,9 @@ def test_tables_and_names():
         (BitPlaneEncoder(33), "at most 32"),
         (BitPlaneEncoder(value_range=(1, 1)), "value_range"),
         (BitPlaneEncoder(value_range=(0, np.inf)), "value_range"),
+        (BitPlaneEncoder(value_range="ab"), "value_range must be.*'ab'"),
+        (BitPlaneEncoder(value_range=5), "value_range must be"),
+        (BitPlaneEncoder(value_range=(0, None)), "value_range must be"),
     ],
 )
 def test_bad_parameters(encoder, message):

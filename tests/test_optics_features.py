@@ -1,6 +1,10 @@
 """Features from devices: their kernel, their calibration, and counts from files."""
 
+import copy
 import pickle
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -121,6 +125,82 @@ def test_a_device_may_serve_several_maps(X):
         assert_kernel(Z, rows, 2, bias, 20_000, slack=0.01)
 
 
+def test_threads_may_share_a_device(X):
+    bright, dark = np.ones((30, WIDTH), np.uint8), np.eye(30, WIDTH, dtype=np.uint8)
+    wide = np.ones((30, WIDTH + 9), np.uint8)
+    device = SimulatedOPU(50, read_noise=0, shot_noise=0, random_state=0)
+    maps = [(OpticalFeatures(device).fit(rows), rows) for rows in (bright, dark, wide)]
+    expected = [features.transform(rows) for features, rows in maps]
+    frame = device.frame
+
+    def work(number):
+        features, rows = maps[number % 3]
+        if number % 5 == 0:
+            features = OpticalFeatures(device).fit(rows)
+            return np.array_equal(features.transform(rows), expected[number % 3])
+        return np.array_equal(features.transform(rows), expected[number % 3])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(90)))
+    finally:
+        sys.setswitchinterval(interval)
+    # 18 of them have shown 30 frames more to calibrate: none is shown twice.
+    assert device.frame == frame + 30 * (90 + 18)
+
+
+def test_copies_of_a_device_have_a_lock_of_their_own(X):
+    for device in (SimulatedOPU(40, random_state=0), LightOnDevice(FakeOPU(40))):
+        features = OpticalFeatures(device).fit(X)
+        with device.lock, device.lock:
+            copies = copy.deepcopy(features), pickle.loads(pickle.dumps(features))
+        for again in copies:
+            assert again.device_ is again.device
+            assert again.device.lock is not device.lock
+            assert again.transform(X).shape == (N, 40)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exposure": 1e5}, "% of the counts of .* are saturated: shorten"),
+        ({"exposure": 1e-2}, "mean count of .* is .*, lost in rounding: lengthen"),
+        ({"bits": 1}, "use a camera of more bits"),
+    ],
+)
+def test_unsuitable_exposures_warn(X, options, message):
+    device = SimulatedOPU(2000, random_state=0, **options)
+    with pytest.warns(UserWarning, match=message):
+        OpticalFeatures(device).fit(X)
+    with pytest.warns(UserWarning, match=message.replace("1e5", "1e6")):
+        device.linear_transform(X)
+
+
+@pytest.mark.parametrize("bits", [4, 5, 6, 8, 12])
+def test_the_default_exposure_suits_the_bits(X, bits):
+    device = SimulatedOPU(8000, bits=bits, random_state=0)
+    assert bits < 8 or device.level == 1 / 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Z = OpticalFeatures(device).fit_transform(X).astype(float)
+        device.linear_transform(X)
+    exact = rk.Optical(2)(X.astype(float))
+    # With 4 bits, level=1/16 has 5 % and level=0.3 has 6 %.
+    assert np.linalg.norm(Z @ Z.T - exact) < 0.03 * np.linalg.norm(exact)
+
+
+def test_calibration_finds_the_few_bright_rows(X):
+    rows = np.zeros((50, WIDTH), np.uint8)
+    rows[[3, 17]] = X[:2]
+    for table in (rows, sp.csr_matrix(rows)):
+        features = OpticalFeatures(
+            SimulatedOPU(500, random_state=0), n_calibration=2
+        ).fit(table)
+        assert features.scale_ == pytest.approx(features.device_.gain, rel=0.2)
+
+
 @pytest.mark.parametrize("convert", [sp.csr_matrix, pd.DataFrame, np.asarray])
 def test_forms_of_rows(X, convert):
     expected = OpticalFeatures(SimulatedOPU(70, random_state=0), 3, 2).fit_transform(X)
@@ -214,6 +294,17 @@ def test_count_features(rng, dtype, degree):
     np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
+def test_features_beyond_float32_are_refused(dtype):
+    counts = np.array([[0, 200]], dtype=dtype)
+    with pytest.raises(ValueError, match="degree 40 reach .*, beyond float32; lower"):
+        count_features(counts, scale=1.0, degree=40)
+    # What no count reaches may overflow.
+    assert np.isfinite(count_features(counts[:, :1], scale=1.0, degree=40)).all()
+    with pytest.raises(ValueError, match="beyond float32"):
+        count_features(counts, scale=1e-3, degree=900)
+
+
 def test_count_helpers_refuse():
     counts = np.ones((2, 3), np.uint8)
     with pytest.raises(ValueError, match="two dimensions"):
@@ -249,6 +340,22 @@ def test_acquired_counts_are_those_of_a_transform(X, cut, tmp_path):
     assert not counts.flags.writeable
     assert seen[-1][0] == N
     assert np.array_equal(np.load(path), counts)
+
+
+def test_acquisition_calibrates_on_all_rows(X, tmp_path, monkeypatch):
+    dim_first = np.vstack([np.eye(N, WIDTH, dtype=np.uint8), X])
+    expected = SimulatedOPU(300, random_state=0).transform(dim_first)
+    monkeypatch.setattr("randkern.optics.counts._BLOCK_BYTES", 4 * 300 * 3)
+    for cut in (np.asarray, sp.csr_matrix, pd.DataFrame, np.ndarray.tolist, list):
+        device = SimulatedOPU(300, random_state=0)
+        found = device.acquire(cut(dim_first), tmp_path / "counts.npy")
+        assert np.array_equal(found, expected)
+    opu = LightOnDevice(FakeOPU(30))
+    assert acquire(opu, X, tmp_path / "other.npy").shape == (N, 30)
+    blocks = [X[:5].tolist(), X[5:].tolist()]
+    device = SimulatedOPU(300, random_state=0).calibrate(dim_first)
+    found = device.acquire(blocks, tmp_path / "counts.npy")
+    assert np.array_equal(found, device.transform(X, frame=0))
 
 
 def test_failed_acquisition_leaves_nothing(X, tmp_path):

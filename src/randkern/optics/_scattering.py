@@ -56,21 +56,25 @@ class ScatteringMedium:
     def plan(self, n_features: int) -> Plan:
         """Return the plan of |Ux|² for rows of a width."""
         plans: dict[int, Plan] = self.__dict__["_plans"]
-        if n_features not in plans:
-            name = self.projection
-            if name == "auto":
-                wide = n_features >= _STRUCTURED_WIDTH
-                name = "structured" if wide else "streamed"
-            law = Law("complex_normal")
-            projection = make_projection(
-                name, self.stream, self.n_components, n_features, law, self
-            )
-            factor = Factor("modulus", projection, InputMap(n_features), 2.0)
-            group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
-            # A dense matrix is worth keeping for one width at a time.
-            plans.clear()
-            plans[n_features] = Plan((group,), n_features)
-        return plans[n_features]
+        plan = plans.get(n_features)
+        if plan is None:
+            plan = self._make_plan(n_features)
+            # A dense matrix is worth keeping for one width at a time. Another
+            # thread that looks meanwhile finds one dictionary or the other.
+            self.__dict__["_plans"] = {n_features: plan}
+        return plan
+
+    def _make_plan(self, n_features: int) -> Plan:
+        name = self.projection
+        if name == "auto":
+            name = "structured" if n_features >= _STRUCTURED_WIDTH else "streamed"
+        law = Law("complex_normal")
+        projection = make_projection(
+            name, self.stream, self.n_components, n_features, law, self
+        )
+        factor = Factor("modulus", projection, InputMap(n_features), 2.0)
+        group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
+        return Plan((group,), n_features)
 
     def _projection(self, n_features: int) -> Projection:
         return self.plan(n_features).groups[0].factors[0].projection

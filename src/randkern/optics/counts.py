@@ -17,11 +17,13 @@ from randkern._files import atomic_write
 from randkern._validation import check_positive
 from randkern.backend.camera import look_up
 from randkern.blocks import RowBlock, RowBlocks, row_blocks, rows_within
+from randkern.optics._sharing import exclusive
 
 __all__ = ["acquire", "count_blocks", "count_features", "mean_count_per_bit"]
 
 # Counts, and features, that are in memory at a time.
 _BLOCK_BYTES = 32 * 2**20
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def count_features(
@@ -43,6 +45,11 @@ def count_features(
     -------
     ndarray of float32, shape (n, D)
 
+    Raises
+    ------
+    ValueError
+        If a feature is beyond float32, as of high degrees.
+
     Examples
     --------
     >>> import numpy as np
@@ -61,15 +68,31 @@ def count_features(
     root = math.sqrt(counts.shape[1])
     if counts.dtype in (np.uint8, np.uint16):
         values = np.arange(np.iinfo(counts.dtype).max + 1, dtype=np.float64)
-        table = (values / scale) ** (degree / 2) / root
-        look_up(counts, table.astype(np.float32), out)
+        with np.errstate(over="ignore"):
+            table = (values / scale) ** (degree / 2) / root
+            if table[-1] > _LARGEST:
+                largest = int(counts.max(initial=0))
+                _check_finite(float(table[largest]), degree)
+            look_up(counts, table.astype(np.float32), out)
         return out
+    with np.errstate(over="ignore"):
+        largest = np.float64(counts.max(initial=0)) / scale
+        # The power in float32 comes before the root.
+        _check_finite(float(largest ** (degree / 2)), degree)
     np.maximum(counts, 0, out=out, casting="unsafe")
     out *= np.float32(1 / scale)
     if degree != 2:
         np.power(out, np.float32(degree / 2), out=out)
     out *= np.float32(1 / root)
     return out
+
+
+def _check_finite(largest: float, degree: float) -> None:
+    if largest > _LARGEST:
+        raise ValueError(
+            f"features of degree {degree:g} reach {largest:.3g}, beyond float32; lower "
+            "the degree, or light fewer bits a row."
+        )
 
 
 def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
@@ -194,8 +217,11 @@ def acquire(
     Parameters
     ----------
     device : OpticalDevice
-        Any; one that is not set up yet is set up by its first block.
-    X : array, CSR matrix, RowBlocks, or iterable of arrays
+        Any; its ``lock``, if it has one, is held meanwhile. One that is not set up
+        yet is calibrated on all rows of an array, but on the first block only of a
+        stream, which should be like the others: call ``device.calibrate`` on a
+        sample of all rows before, if it is not.
+    X : array, CSR matrix, list of rows, RowBlocks, or iterable of arrays
         Rows of 0 and 1; of :class:`randkern.RowBlocks`, only X is read.
     path : path
         The file, in NumPy's format. One that is there is replaced, once the new
@@ -220,27 +246,49 @@ def acquire(
     ...     bool((counts == device.transform(X, frame=0)).all())
     True
     """
+    X = _as_rows(X)
+    with exclusive(device), atomic_write(Path(path)) as file:
+        if hasattr(X, "shape") and not _is_set_up(device):
+            device.calibrate(X)
+        _write_counts(device, X, file, progress)
+    return np.load(path, mmap_mode="r")
+
+
+def _as_rows(X: Any) -> Any:
+    """Return a list of rows as an array; a list of blocks of rows as it is."""
+    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
+        return np.asarray(X)
+    return X
+
+
+def _is_set_up(device: Any) -> bool:
+    """Return whether a device knows the width of its rows, as far as it tells."""
+    settings = getattr(device, "settings", device)
+    return getattr(settings, "n_features", 0) is not None
+
+
+def _write_counts(
+    device: Any, X: Any, file: Any, progress: Callable[[int, int | None], Any] | None
+) -> None:
     n_expected = _number_of_rows(X)
     n_rows, dtype, width = 0, np.dtype(np.uint8), int(device.n_components)
-    with atomic_write(Path(path)) as file:
-        # The header leaves room for the number of rows, which comes last.
-        _write_header(file, dtype, 0, width)
-        for block in _bit_blocks(X, width):
-            counts = np.ascontiguousarray(device.transform(block))
-            if n_rows == 0:
-                dtype = counts.dtype
-                file.seek(0)
-                start = _write_header(file, dtype, 0, width)
-            file.write(counts.data)
-            n_rows += len(counts)
-            if progress is not None:
-                progress(n_rows, n_expected)
+    # The header leaves room for the number of rows, which comes last.
+    _write_header(file, dtype, 0, width)
+    for block in _bit_blocks(X, width):
+        counts = np.ascontiguousarray(device.transform(block))
         if n_rows == 0:
-            raise ValueError("X has no rows.")
-        file.seek(0)
-        if _write_header(file, dtype, n_rows, width) != start:
-            raise RuntimeError("the header of the file has grown over its rows.")
-    return np.load(path, mmap_mode="r")
+            dtype = counts.dtype
+            file.seek(0)
+            start = _write_header(file, dtype, 0, width)
+        file.write(counts.data)
+        n_rows += len(counts)
+        if progress is not None:
+            progress(n_rows, n_expected)
+    if n_rows == 0:
+        raise ValueError("X has no rows.")
+    file.seek(0)
+    if _write_header(file, dtype, n_rows, width) != start:
+        raise RuntimeError("the header of the file has grown over its rows.")
 
 
 def _number_of_rows(X: Any) -> int | None:
@@ -256,6 +304,7 @@ def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
     blocks: Iterable[Any] = [X] if hasattr(X, "shape") else X
     for block in blocks:
         rows = block.X if isinstance(X, RowBlocks) else block
+        rows = rows if hasattr(rows, "shape") else np.asarray(rows)
         rows = rows.tocsr() if sp.issparse(rows) else rows
         rows = rows.to_numpy() if hasattr(rows, "to_numpy") else rows
         for part in row_blocks(rows.shape[0], most_rows):

@@ -20,7 +20,9 @@ from randkern._validation import (
 from randkern.backend.camera import expose
 from randkern.backend.counter import random_matrix
 from randkern.optics._bits import check_bits, count_lit
+from randkern.optics._exposure import LightMeter
 from randkern.optics._scattering import ScatteringMedium
+from randkern.optics._sharing import SharedDevice
 from randkern.optics.counts import acquire
 from randkern.optics.mirrors import MirrorLayout
 
@@ -31,6 +33,10 @@ __all__ = ["OpticalDevice", "Settings", "SimulatedOPU"]
 # nominal exposure.
 _RESPONSIVITY = 8e-7
 _EIGHT_BITS = 255
+# Mean count by the number of bits, as a share of full scale: more light for few bits,
+# whose rounding does more harm than saturation.
+_LEVEL = 1 / 16
+_LEVELS = {1: 0.5, 2: 0.3, 3: 0.2, 4: 0.15, 5: 0.1}
 _READOUT_MICROSECONDS = 100.0
 _FRAME_MICROSECONDS = 500.0
 _WATTS = 30.0
@@ -68,7 +74,7 @@ class Settings:
     exposure : float
         Microseconds; None before the first row.
     mean_lit : float
-        Lit bits of the mean row that it was calibrated on.
+        Lit bits of the mean row that it was calibrated on, dark rows left out.
     """
 
     n_features: int | None = None
@@ -76,7 +82,7 @@ class Settings:
     mean_lit: float = 1.0
 
 
-class SimulatedOPU:
+class SimulatedOPU(SharedDevice):
     """An optical processing unit: binary rows in, counts of a camera out.
 
     Bits light up macro-pixels of a micromirror device, a scattering medium mixes
@@ -97,11 +103,14 @@ class SimulatedOPU:
         Bits of a count, 1 to 16: uint8 up to 8, uint16 beyond.
     exposure : "auto" or float, default="auto"
         Microseconds. "auto": :meth:`calibrate`, or the first acquisition, sets it
-        such that the mean count is `level` of full scale; the more bits are lit,
-        the shorter.
-    level : float, default=1/16
-        16 counts of 255. Intensities are exponentially distributed: of a row of
-        the mean brightness one count in e^(1/level), nine million, saturates.
+        such that the mean count of rows with lit bits is `level` of full scale; the
+        more bits are lit, the shorter.
+    level : float or None, default=None
+        None: 1/16 from 6 bits on, 16 counts of 255. Intensities are exponentially
+        distributed: of a row of the mean brightness one count in e^(1/level), nine
+        million, saturates. Fewer bits would round most of that light to 0 or 1; they
+        get 0.5, 0.3, 0.2, 0.15, 0.1 for 1 to 5 bits, close to the least error of the
+        kernel (docs/optics.md has the table).
     read_noise : float, default=0.2
         Standard deviation without light, in units of 1/255 of full scale.
     shot_noise : float, default=0.024
@@ -121,6 +130,9 @@ class SimulatedOPU:
         What :meth:`calibrate` has set; may be set again.
     frame : int
         Number of frames shown, and of the next one.
+    lock : re-entrant lock
+        Held while frames are shown. Threads that share a device, and give it
+        settings, hold it over both; :class:`OpticalFeatures` does.
 
     Notes
     -----
@@ -159,12 +171,13 @@ class SimulatedOPU:
         *,
         bits: int = 8,
         exposure: Any = "auto",
-        level: float = 1 / 16,
+        level: float | None = None,
         read_noise: float = 0.2,
         shot_noise: float = 0.024,
         projection: str = "auto",
         random_state: Any = None,
     ):
+        super().__init__()
         self.n_components = check_count("n_components", n_components)
         self.bits = check_count("bits", bits)
         if bits > 16:
@@ -172,6 +185,8 @@ class SimulatedOPU:
         if not (isinstance(exposure, str) and exposure == "auto"):
             exposure = check_positive("exposure", exposure)
         self.exposure = exposure
+        if level is None:
+            level = _LEVELS.get(self.bits, _LEVEL)
         self.level = check_positive("level", level)
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
@@ -244,13 +259,15 @@ class SimulatedOPU:
             The device.
         """
         X = check_bits(X)
-        self.settings = self._settings_for(X)
+        with self.lock:
+            self.settings = self._settings_for(X)
         return self
 
     def _settings_for(self, X: Rows) -> Settings:
         layout = MirrorLayout(X.shape[1])
         lit = count_lit(X)
-        mean_lit = float(lit.mean()) or 1.0
+        # Dark rows need no exposure; many of them would overexpose the others.
+        mean_lit = float(lit[lit > 0].mean()) if lit.any() else 1.0
         exposure = self.exposure
         if exposure == "auto":
             light = _RESPONSIVITY * layout.mirrors_per_bit * mean_lit
@@ -259,7 +276,8 @@ class SimulatedOPU:
 
     def reset(self, frame: int = 0) -> None:
         """Count frames from `frame` on: the noise that follows repeats."""
-        self.frame = int(frame)
+        with self.lock:
+            self.frame = int(frame)
 
     def _take_frames(self, n_frames: int, frame: int | None) -> int:
         """Return the first of `n_frames` frames, the next ones unless named."""
@@ -291,15 +309,18 @@ class SimulatedOPU:
             If X holds anything but 0 and 1, or has another width than the rows that
             the device is set up for, or more columns than there are mirrors.
         """
-        X = check_bits(X, self.settings.n_features)
-        if self.settings.n_features is None:
-            self.settings = self._settings_for(X)
-        first = self._take_frames(X.shape[0], frame)
-        dtype = np.uint8 if self.bits <= 8 else np.uint16
-        out = np.empty((X.shape[0], self.n_components), dtype=dtype)
-        gain = self.gain
-        for rows, columns, light in self._medium.intensities(X):
-            self._expose(light, gain, first + rows.start, columns, out[rows, columns])
+        with self.lock:
+            X = check_bits(X, self.settings.n_features)
+            if self.settings.n_features is None:
+                self.settings = self._settings_for(X)
+            first = self._take_frames(X.shape[0], frame)
+            dtype = np.uint8 if self.bits <= 8 else np.uint16
+            out = np.empty((X.shape[0], self.n_components), dtype=dtype)
+            gain = self.gain
+            for rows, columns, light in self._medium.intensities(X):
+                self._expose(
+                    light, gain, first + rows.start, columns, out[rows, columns]
+                )
         return out
 
     def _expose(
@@ -347,19 +368,27 @@ class SimulatedOPU:
         -----
         It takes two frames a row, and 16 of the anchor alone, which has as many lit
         bits as the mean row that the device was calibrated on; the exposure is half
-        that of :meth:`transform`, since there is twice the light.
+        that of :meth:`transform`, since there is twice the light. A UserWarning says
+        where the anchor's counts are mostly cut off, or below one.
         """
+        with self.lock:
+            return self._linear_transform(X, frame)
+
+    def _linear_transform(self, X: Any, frame: int | None) -> np.ndarray:
         X = check_bits(X, self.settings.n_features)
         if self.settings.n_features is None:
             self.settings = self._settings_for(X)
         n = X.shape[0]
+        anchor_light = LightMeter(self.full_scale)
         first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
         gain = self.gain / 2
         out = np.empty((n, self.n_components), dtype=np.float32)
         for rows, columns, real, imag in self._medium.fields(X):
             anchor = self._anchor(columns)
             alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
-            reference = self._counts(alone, gain, first, columns).mean(axis=0)
+            counts = self._counts(alone, gain, first, columns)
+            anchor_light.add(counts)
+            reference = counts.mean(axis=0)
             start = first + _ANCHOR_FRAMES + rows.start
             apart = self._counts(real * real + imag * imag, gain, start, columns)
             real += anchor.real
@@ -369,6 +398,7 @@ class SimulatedOPU:
             # A pixel that the anchor leaves dark tells nothing; it is not blown up.
             size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
             out[rows, columns] = (joint - apart - reference) / size
+        anchor_light.warn("the anchor")
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:
@@ -397,7 +427,9 @@ class SimulatedOPU:
         """Write the counts of many rows to a file and return them as a memory map.
 
         See :func:`randkern.optics.acquire`. The counts are those that
-        :meth:`transform` gives for all rows at once.
+        :meth:`transform` gives for all rows at once, the exposure included: a device
+        that is not set up yet is calibrated on all rows of an array. Of a stream it
+        sees the first block only; calibrate it before if the others are brighter.
         """
         return acquire(self, X, path, progress=progress)
 
@@ -408,9 +440,10 @@ class SimulatedOPU:
         -------
         ndarray of complex128, shape (stop - start, n_features)
         """
-        n_features = self._ready().n_features or 1
         stop = self.n_components if stop is None else stop
-        return self._medium.matrix(n_features, start, stop)
+        with self.lock:
+            n_features = self._ready().n_features or 1
+            return self._medium.matrix(n_features, start, stop)
 
     # -- what it costs ------------------------------------------------------
 

@@ -36,6 +36,9 @@ class _Encoder(TransformerMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
         if X.dtype.kind == "c":
             raise ValueError(f"Complex data not supported, got {X.dtype}.")
+        if sp.issparse(X) and not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
         return X
 
     def __sklearn_tags__(self) -> Any:
@@ -58,7 +61,8 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
         A number for all columns or one a column. "auto": that of Otsu, which splits
         the entries of all columns into two groups of least variance within.
         "median": the median of the entries that are not zero, so that half of them
-        stay lit.
+        stay lit. Where it is the largest of them, as in images of 0 and 255, the next
+        smaller number (0 among these), so that bits are lit at all.
 
     Attributes
     ----------
@@ -68,7 +72,12 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
 
     Notes
     -----
-    Rows that are CSR stay CSR, unless a threshold is negative.
+    Rows that are CSR stay CSR, unless a threshold is negative. Repeated entries of CSR
+    rows add up.
+
+    Numbers are compared in their own precision: thresholds are rounded to float32 for
+    float32 rows, so that 0.1 is not above a threshold of 0.1; integers are compared in
+    float64.
 
     References
     ----------
@@ -143,10 +152,11 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
         X = self._rows(X, reset=False)
         if sp.issparse(X) and np.min(self.threshold_) < 0:
             X = X.toarray()
+        threshold = _in_precision_of(X, self.threshold_)
         if not sp.issparse(X):
-            return (X > self.threshold_).view(np.uint8)
+            return (X > threshold).view(np.uint8)
         out = X.copy()
-        limits = np.broadcast_to(self.threshold_, X.shape[1])[out.indices]
+        limits = np.broadcast_to(threshold, X.shape[1])[out.indices]
         out.data = (out.data > limits).astype(np.uint8)
         out.eliminate_zeros()
         return out
@@ -169,12 +179,15 @@ class ThermometerEncoder(_Encoder):
         left out.
     per_column : bool, default=True
         Whether every column has thresholds of its own, or all share one set, as suits
-        the pixels of an image.
+        the pixels of an image. Zeros are left out of the quantiles of a shared set
+        (most pixels are background, and several quantiles would be 0).
 
     Attributes
     ----------
     thresholds_ : ndarray of shape (d, n_levels)
-        Ascending in each column.
+        Ascending in each column. They repeat, and so do their bits, where more of
+        the entries are equal than there are between two quantiles: columns of mostly
+        zeros are better served by ``per_column=False`` or ``strategy="uniform"``.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -211,10 +224,14 @@ class ThermometerEncoder(_Encoder):
         check_choice("strategy", self.strategy, ("quantile", "uniform"))
         X = self._rows(X, reset=True)
         shares = np.arange(1, n_levels + 1) / (n_levels + 1)
-        entries = _sampled(X) if self.strategy == "quantile" else X
         axis = 0 if self.per_column else None
         if self.strategy == "quantile":
-            levels = np.quantile(entries.astype(np.float64, copy=False), shares, axis)
+            entries = _sampled(X).astype(np.float64, copy=False)
+            levels = (
+                np.quantile(entries, shares, axis=0)
+                if self.per_column
+                else _shared_quantiles(entries, shares)
+            )
         else:
             low = np.asarray(X.min(axis=axis), dtype=np.float64)
             high = np.asarray(X.max(axis=axis), dtype=np.float64)
@@ -230,9 +247,10 @@ class ThermometerEncoder(_Encoder):
         check_is_fitted(self)
         X = self._rows(X, reset=False)
         d, n_levels = self.thresholds_.shape
+        thresholds = _in_precision_of(X, self.thresholds_)
         out = np.empty((X.shape[0], d, n_levels), dtype=np.uint8)
         for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
-            np.greater(X[rows, :, None], self.thresholds_, out=out[rows].view(bool))
+            np.greater(X[rows, :, None], thresholds, out=out[rows].view(bool))
         return out.reshape(X.shape[0], d * n_levels)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -260,6 +278,8 @@ class BitPlaneEncoder(_Encoder):
     Attributes
     ----------
     low_, high_ : ndarray of shape (d,)
+    bits_ : int
+        Digits a column, as fitted.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -287,18 +307,14 @@ class BitPlaneEncoder(_Encoder):
         """
         if check_count("bits", self.bits) > 32:
             raise ValueError(f"bits must be at most 32, got {self.bits}.")
+        ends = _checked_range(self.value_range)
         X = self._rows(X, reset=True)
         d = X.shape[1]
-        if self.value_range is None:
+        self.bits_ = int(self.bits)
+        if ends is None:
             self.low_ = X.min(axis=0).astype(np.float64)
             self.high_ = X.max(axis=0).astype(np.float64)
             return self
-        ends = np.asarray(self.value_range, dtype=np.float64)
-        if ends.shape != (2,) or not np.all(np.isfinite(ends)) or ends[0] >= ends[1]:
-            raise ValueError(
-                "value_range must be None or two finite numbers, the smaller one "
-                f"first, got {self.value_range!r}."
-            )
         self.low_, self.high_ = np.full(d, ends[0]), np.full(d, ends[1])
         return self
 
@@ -306,7 +322,7 @@ class BitPlaneEncoder(_Encoder):
         """Return the bits, uint8 of shape (n, d·bits), column by column."""
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        bits = int(self.bits)
+        bits = self.bits_
         # Halved, since the difference of the ends may overflow.
         half = self.high_ / 2 - self.low_ / 2
         half[half == 0] = 1.0
@@ -321,8 +337,7 @@ class BitPlaneEncoder(_Encoder):
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names ``<column>_bit<number>``, bit 0 the least significant."""
         check_is_fitted(self)
-        bits = int(self.bits)
-        return _numbered(self, input_features, "bit", bits, descending=True)
+        return _numbered(self, input_features, "bit", self.bits_, descending=True)
 
 
 def _numbered(
@@ -331,6 +346,30 @@ def _numbered(
     names = _check_feature_names_in(encoder, names)
     order = range(number - 1, -1, -1) if descending else range(number)
     return np.array([f"{name}_{word}{i}" for name in names for i in order], object)
+
+
+def _checked_range(ends: Any) -> np.ndarray | None:
+    if ends is None:
+        return None
+    two = isinstance(ends, (tuple, list, np.ndarray)) and len(ends) == 2
+    if (
+        not two
+        or not all(isinstance(end, numbers.Real) for end in ends)
+        or not np.all(np.isfinite(np.asarray(ends, dtype=np.float64)))
+        or ends[0] >= ends[1]
+    ):
+        raise ValueError(
+            "value_range must be None or two finite numbers, the smaller one first, "
+            f"such as (0, 255), got {ends!r}."
+        )
+    return np.asarray(ends, dtype=np.float64)
+
+
+def _in_precision_of(X: Rows, threshold: Any) -> np.ndarray:
+    """Return thresholds in the type that the entries are compared in."""
+    kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+    with np.errstate(over="ignore"):  # beyond the type is infinite: above all of it
+        return np.asarray(threshold, dtype=np.float64).astype(kind)
 
 
 def _sampled(X: Rows) -> Rows:
@@ -346,7 +385,32 @@ def _median(X: Rows) -> float:
     entries = _sampled(X)
     entries = entries.data if sp.issparse(entries) else entries
     entries = entries[entries != 0]
-    return float(np.median(entries)) if entries.size else 0.0
+    if not entries.size:
+        return 0.0
+    return float(_below_largest(np.asarray(np.median(entries)), entries))
+
+
+def _shared_quantiles(entries: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return quantiles of the entries that are not zero (0 if all are)."""
+    entries = entries[entries != 0]
+    if not entries.size:
+        return np.zeros(len(shares))
+    return _below_largest(np.quantile(entries, shares), entries)
+
+
+def _below_largest(levels: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Replace levels that no entry is above by the next smaller entry, or 0.
+
+    Levels stay as they are if the entries, not zero themselves, are all the same
+    negative number: nothing is smaller.
+    """
+    largest = entries.max()
+    smaller = entries[entries < largest]
+    floor = 0.0 if largest > 0 else -np.inf
+    highest = max(float(smaller.max()), floor) if smaller.size else floor
+    if highest == -np.inf:
+        return levels
+    return np.where(levels >= largest, highest, levels)
 
 
 def _otsu(X: Rows) -> float:

@@ -15,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from randkern._validation import Rows, check_count, check_positive
 from randkern.blocks import row_blocks, rows_within
 from randkern.optics._bits import check_bits, count_lit, with_lit_bits
+from randkern.optics._exposure import LightMeter
+from randkern.optics._sharing import exclusive
 from randkern.optics.counts import count_features, mean_count_per_bit
 from randkern.optics.device import OpticalDevice
 from randkern.optics.lighton import LightOnDevice
@@ -43,7 +45,8 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         ν, as so many more bits that are lit in every row. A device cannot show a
         fraction of a bit: other values are an error.
     n_calibration : int, default=1000
-        Rows, at equal distances, that calibration measures (all if fewer).
+        Rows, at equal distances among those with lit bits, that calibration
+        measures (all if fewer).
 
     Attributes
     ----------
@@ -65,6 +68,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     Notes
     -----
     A device has noise: transforming the same rows again gives other features.
+    Threads may share one: who fits or transforms holds its ``lock``, if it has that.
     Cloning keeps the device (:class:`SimulatedOPU`, :class:`LightOnDevice`); an OPU
     passed as it is would be copied, so that a search should be given the adapter.
 
@@ -105,34 +109,45 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         ----------
         X : array, CSR matrix or dataframe of 0 and 1, shape (n, d)
         y : ignored
+
+        Warns
+        -----
+        UserWarning
+            If more than 2 % of the counts are saturated, or their mean is below 1.
         """
         check_positive("degree", self.degree)
         check_count("n_calibration", self.n_calibration)
         self._n_lit_bits = _check_bias(self.bias)
         self.device_ = _as_device(self.device)
         X = self._bits(X, reset=True)
-        n = X.shape[0]
-        measured = np.unique(
-            np.linspace(0, n - 1, min(n, self.n_calibration), dtype=int)
-        )
-        sample = X[measured]
-        self.device_.calibrate(X)
-        self.settings_ = getattr(self.device_, "settings", None)
-        self.scale_ = self._measure(sample)
+        sample, lit = self._sample(X)
+        with exclusive(self.device_):
+            self.device_.calibrate(X)
+            self.settings_ = getattr(self.device_, "settings", None)
+            self.scale_ = self._measure(sample, lit)
         self._n_features_out = int(self.device_.n_components)
         return self
 
-    def _measure(self, X: Rows) -> float:
-        """Return the mean count per lit bit, a few megabytes at a time."""
+    def _sample(self, X: Rows) -> tuple[Rows, np.ndarray]:
+        """Return rows at equal distances among those with lit bits, and how many."""
         lit = count_lit(X)
-        X, lit = X[lit > 0], lit[lit > 0]
+        bright = np.flatnonzero(lit)
+        if not len(bright):
+            raise ValueError("no row of X has a lit bit: nothing to calibrate on.")
+        n_measured = min(len(bright), self.n_calibration)
+        chosen = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]
+        return X[chosen], lit[chosen]
+
+    def _measure(self, X: Rows, lit: np.ndarray) -> float:
+        """Return the mean count per lit bit, a few megabytes at a time."""
         total = 0.0
+        meter = LightMeter(getattr(self.device_, "full_scale", None))
         for rows in self._row_blocks(len(lit)):
             counts = self.device_.transform(X[rows])
             share = mean_count_per_bit(counts, lit[rows])
             total += share * len(counts)
-        if not len(lit):
-            raise ValueError("no row of X has a lit bit: nothing to calibrate on.")
+            meter.add(np.asarray(counts))
+        meter.warn("the rows")
         return total / len(lit)
 
     def _row_blocks(self, n_rows: int) -> Any:
@@ -164,12 +179,15 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         check_is_fitted(self)
         X = self._bits(X, reset=False)
-        if self.settings_ is not None:
-            self.device_.settings = self.settings_
         out = np.empty((X.shape[0], self._n_features_out), dtype=np.float32)
-        for rows in self._row_blocks(X.shape[0]):
-            counts = self.device_.transform(X[rows])
-            count_features(counts, scale=self.scale_, degree=self.degree, out=out[rows])
+        options = {"scale": self.scale_, "degree": self.degree}
+        # Another map's settings must not come in between these and the frames.
+        with exclusive(self.device_):
+            if self.settings_ is not None:
+                self.device_.settings = self.settings_
+            for rows in self._row_blocks(X.shape[0]):
+                counts = self.device_.transform(X[rows])
+                count_features(counts, **options, out=out[rows])
         return out
 
     def __sklearn_tags__(self) -> Any:

@@ -8,11 +8,12 @@ import numpy as np
 
 from randkern._validation import Rows, densify
 from randkern.optics._bits import check_bits, count_lit
+from randkern.optics._sharing import SharedDevice
 
 __all__ = ["LightOnDevice"]
 
 
-class LightOnDevice:
+class LightOnDevice(SharedDevice):
     """An OPU of lightonml, real or simulated, as an :class:`OpticalDevice`.
 
     It lets nothing but bits through (lightonml cuts other numbers to uint8 without
@@ -41,6 +42,7 @@ class LightOnDevice:
     """
 
     def __init__(self, opu: Any):
+        super().__init__()
         missing = [
             name
             for name in ("fit1d", "transform", "n_components")
@@ -71,15 +73,17 @@ class LightOnDevice:
         bits = _as_uint8(check_bits(X))
         width = bits.shape[1]
         simulated = type(getattr(self.opu, "device", None)).__name__
-        if simulated == "SimulatedOpuDevice" and self.opu.max_n_features != width:
-            self.opu.max_n_features = width
-        self.opu.fit1d(bits)
-        self.n_features = width
+        with self.lock:
+            if simulated == "SimulatedOpuDevice" and self.opu.max_n_features != width:
+                self.opu.max_n_features = width
+            self.opu.fit1d(bits)
+            self.n_features = width
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the OPU's intensities: integers of a camera, floats if simulated."""
-        return np.asarray(self.opu.transform(self._prepared(X)))
+        with self.lock:
+            return np.asarray(self.opu.transform(self._prepared(X)))
 
     def linear_transform(self, X: Any) -> np.ndarray:
         """Return the OPU's linear projection, scaled to entries of variance 1.
@@ -87,8 +91,9 @@ class LightOnDevice:
         The scale is that at which the mean of (Wx)²/‖x‖² over rows and outputs is
         1, measured on the rows of X.
         """
-        bits = self._prepared(X)
-        values = np.asarray(self.opu.linear_transform(bits), dtype=np.float64)
+        with self.lock:
+            bits = self._prepared(X)
+            values = np.asarray(self.opu.linear_transform(bits), dtype=np.float64)
         lit = count_lit(bits)
         if not lit.any():
             return np.zeros_like(values)
