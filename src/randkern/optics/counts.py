@@ -76,9 +76,9 @@ def count_features(
             look_up(counts, table.astype(np.float32), out)
         return out
     with np.errstate(over="ignore"):
-        largest = np.float64(counts.max(initial=0)) / scale
+        brightest = np.float64(counts.max(initial=0)) / scale
         # The power in float32 comes before the root.
-        _check_finite(float(largest ** (degree / 2)), degree)
+        _check_finite(float(brightest ** (degree / 2)), degree)
     np.maximum(counts, 0, out=out, casting="unsafe")
     out *= np.float32(1 / scale)
     if degree != 2:
@@ -303,7 +303,7 @@ def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
     most_rows = rows_within(_BLOCK_BYTES, n_components)
     blocks: Iterable[Any] = [X] if hasattr(X, "shape") else X
     for block in blocks:
-        rows = block.X if isinstance(X, RowBlocks) else block
+        rows: Any = block.X if isinstance(X, RowBlocks) else block
         rows = rows if hasattr(rows, "shape") else np.asarray(rows)
         rows = rows.tocsr() if sp.issparse(rows) else rows
         rows = rows.to_numpy() if hasattr(rows, "to_numpy") else rows
