@@ -151,7 +151,7 @@ def noisy(rng, n=600):
 def test_validation_stops_before_noise_is_fitted(rng):
     X, signal, y = noisy(rng)
     parameters = {"alpha": 1e-9, "n_components": 300, "random_state": 0}
-    solver = PCG(validation_fraction=0.2, patience=4, tol=1e-12)
+    solver = PCG(validation_fraction=0.2, patience=4, tol=1e-12, rank=16)
     model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **parameters).fit(X, y)
     assert model.solution_.outcome is Outcome.VALIDATED
     exact = rk.KernelRidgeRegressor(KERNEL, solver="cholesky", **parameters).fit(X, y)

@@ -173,6 +173,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
             operator.loss_without_features,
             spread=survey.target_squares / operator.weight_unit,
             least=problem.least_loss,
+            caution=0.0 if problem.least_loss >= 1 else Loss.caution,
         ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
@@ -252,11 +253,13 @@ def solve_exact(
             "(n_components=None) set tol."
         )
     n, k = rows.n_rows, rows.n_targets
+    survey = rows.survey()
     if solver.tol is None:
         solver = copy.copy(solver)
-        solver.tol = _DUAL_TOL_OF_LABELS if problem.least_loss >= 1 else _DUAL_TOL
+        tol = _DUAL_TOL_OF_LABELS if problem.least_loss >= 1 else _DUAL_TOL
+        # Relative to the deviations of the targets, not to their means.
+        solver.tol = tol if center else tol * survey.least_deviation
     solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
-    survey = rows.survey()
     unit = survey.weight_unit
     weight = np.ones(n) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
@@ -279,6 +282,7 @@ def solve_exact(
         # The right-hand side tells nothing of the kernel.
         probe = rows.X[:: max(1, n // _PROBE_ROWS)]
         problem.checkpoint.identity["gram"] = kernel._gram(probe, None)
+        problem.checkpoint.identity["rows"] = (np.cos(np.arange(n)) @ rows.X)[None]
 
     solution = solver.solve(
         solver.init(operator, problem.alpha / unit),

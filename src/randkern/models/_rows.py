@@ -128,6 +128,15 @@ class Survey:
         return 2.0 ** math.floor(math.log2(self.largest_weight))
 
     @property
+    def least_deviation(self) -> float:
+        """The smallest ratio of standard deviation to root mean square of a target."""
+        squares = self.target_squares
+        moving = squares > 0
+        all_squares = squares + self.weight_sum * self.target_mean**2
+        ratios = np.sqrt(squares[moving] / all_squares[moving])
+        return float(ratios.min(initial=1.0))
+
+    @property
     def target_scale(self) -> np.ndarray:
         """Powers of two near the largest targets whose squares leave the range."""
         largest = self.largest_target

@@ -98,8 +98,10 @@ class Checkpoint:
                     f"{self.path} belongs to another fit: delete it to start anew, or "
                     "name another file."
                 )
-            apart = np.abs(arrays[name] - here).max(initial=0.0)
-            if not apart <= 1e-5 * np.abs(here).max(initial=0.0):
+            # By columns: targets may be of very different size.
+            here = np.atleast_1d(here)
+            apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
+            if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
                 raise CheckpointError(
                     f"{self.path} belongs to a fit on other rows, with another kernel, "
                     "alpha or random_state: delete it to start anew, or name another "
