@@ -8,11 +8,14 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
+from randkern.exceptions import CheckpointError
 from randkern.models._batches import FeatureBatches
 from randkern.models._rows import StreamedRows
 from randkern.solvers import SGD, Outcome
+from randkern.solvers.sgd import SGDState
 
 
 @pytest.mark.parametrize("alpha", [1.0, 3e3, 1e6])
@@ -73,6 +76,121 @@ def test_convergence_is_claimed_near_the_least_loss():
     reached, solution = loss("sgd")
     assert solution.outcome is Outcome.LOSS_CONVERGED
     assert reached < 1.05 * least
+
+
+@pytest.fixture
+def products():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    return X, y + 0.3 * rng.normal(size=1500)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1e-8, 1e-4])
+def test_a_flat_loss_alone_is_no_convergence(products, alpha, intercept):
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(30.0),
+        alpha,
+        250,
+        fit_intercept=intercept,
+        solver="sgd",
+        random_state=0,
+    )
+    with pytest.warns(ConvergenceWarning, match="too few for small eigenvalues"):
+        model.fit(*products)
+    assert model.solution_.outcome is Outcome.ITERATION_LIMIT
+
+
+def test_small_penalties_do_not_hold_up_what_has_been_followed(products):
+    X, _ = products
+    model = rk.KernelRidgeRegressor(rk.Linear(), 1e-8, 4, solver="sgd", random_state=0)
+    assert model.fit(X, X[:, 0]).solution_.outcome is Outcome.LOSS_CONVERGED
+    assert model.score(X, X[:, 0]) > 0.999
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_large_targets_do_not_mask_others(products, size):
+    X, y = products
+    noise = size * np.random.default_rng(1).normal(size=1500)
+    options = {"alpha": 10.0, "n_components": 250, "random_state": 0}
+
+    def epochs(Y):
+        model = rk.KernelRidgeRegressor(rk.Gaussian(1.5), solver="sgd", **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return model.fit(X, Y).solution_.iterations
+
+    assert epochs(np.c_[noise, y]) == max(epochs(noise), epochs(y))
+
+
+def test_heavy_rows_do_not_mask_others(products):
+    weight = np.ones(1500)
+    weight[:5] = 1e6
+    for alpha in (1e-2, 1e7):
+        model = rk.KernelRidgeRegressor(
+            rk.Gaussian(1.5), alpha, 200, solver="sgd", random_state=0
+        )
+        with pytest.warns(ConvergenceWarning):
+            model.fit(*products, sample_weight=weight)
+
+
+@pytest.mark.parametrize("change", ["other", "sign", "small", "one of two"])
+def test_a_checkpoint_of_other_targets_is_refused(products, tmp_path, change):
+    X, y = products
+    other = {
+        "other": X[:, 3] ** 2,
+        "sign": -y,
+        "small": y * (1 + 1e-7),
+        "one of two": np.c_[1e6 * y, y[::-1]],
+    }[change]
+    if change == "one of two":
+        y = np.c_[1e6 * y, y]
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    def fit(y, callback=None):
+        model = rk.KernelRidgeRegressor(
+            rk.Gaussian(1.5),
+            10.0,
+            100,
+            solver=SGD(epochs=2, tol=0.0, callback=callback),
+            checkpoint=tmp_path / "fit.npz",
+            random_state=0,
+        )
+        return model.fit(X, y)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(y, interrupt)
+    with pytest.raises(CheckpointError, match="other"):
+        fit(other)
+    with pytest.warns(ConvergenceWarning):
+        fit(y)
+
+
+@pytest.mark.parametrize("scale", [3.0, 100.0])
+def test_later_batches_may_be_larger(scale):
+    X = np.random.default_rng(0).normal(size=(4000, 4))
+    y = X @ [1.0, 2.0, 3.0, 4.0]
+    model = rk.KernelRidgeRegressor(rk.Linear(), 1e-3, 4, solver="sgd", random_state=0)
+    model.partial_fit(X[:500], y[:500])
+    for i in range(500, 4000, 500):
+        rows = slice(i, i + 500)
+        model.partial_fit(scale * X[rows], scale * y[rows])
+    np.testing.assert_allclose(model.coef_, [1, 2, 3, 4], rtol=1e-2)
+
+
+def test_a_batch_that_diverges_is_refused(monkeypatch):
+    monkeypatch.setattr(SGDState, "measure", lambda *_: None)
+    X = np.random.default_rng(0).normal(size=(1000, 4))
+    y = X @ [1.0, 2.0, 3.0, 4.0]
+    model = rk.KernelRidgeRegressor(rk.Linear(), 1e-3, 4, solver="sgd", random_state=0)
+    model.partial_fit(X[:500], y[:500])
+    before = model.coef_.copy()
+    with pytest.raises(FloatingPointError, match="diverged"):
+        model.partial_fit(10 * X[500:], 10 * y[500:])
+    np.testing.assert_array_equal(model.coef_, before)
 
 
 # The order of rows that are read in blocks.

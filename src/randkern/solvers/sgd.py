@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
@@ -31,6 +32,19 @@ _SAFETY = 0.9
 _POWER_STEPS = 30
 # Leading directions must have been followed by e^(−3) before the loss says anything.
 _FOLLOWED = 3.0
+# And all others, down to the penalty, by e^(−1).
+_FOLLOWED_LAST = 1.0
+# Up to this side, the smallest eigenvalue of a matrix is computed.
+_MOST_EXACT = 512
+# Batches up to so many times as heavy as the mean do not bias the steps much.
+_UNEVEN = 4.0
+# Weights and losses do not grow that much in a pass that does not diverge.
+_GROWTH = 1e3
+_SAME_TARGETS = 1e-9
+_DIVERGED = (
+    "the steps of SGD diverged: the sample of rows does not show the largest features; "
+    "scale the input, or use solver='pcg'."
+)
 
 
 class Batch(Protocol):
@@ -55,6 +69,10 @@ class BatchOperator(Protocol):
     def weight_sum(self) -> float:
         """Sum of all weights."""
 
+    @property
+    def center(self) -> np.ndarray | None:
+        """What is subtracted from features; None where targets are not centred."""
+
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates of at most `rank` leading eigenpairs of A."""
 
@@ -77,18 +95,25 @@ class SGDState:
     weight_sum: float
     # What the preconditioner leaves of each leading eigenvalue, with the penalty.
     leading: float = 0.0
+    # The smallest eigenvalue of the preconditioned matrix a row, or a bound: 0.
+    smallest: float = 0.0
     average: Any = 0.0
     n_averaged: int = 0
     epoch: int = 0
     batch: int = 0
     loss: Any = 0.0
-    losses: list[float] = field(default_factory=list)
+    # Of every epoch, each target's.
+    losses: list[list[float]] = field(default_factory=list)
+    # About the loss of weights that are 0, (k,): from the first batch.
+    initial: Any = 0.0
+    heaviest: float = 0.0
 
     def begin_epoch(self) -> None:
         """Start the average and the loss anew."""
         self.average = np.zeros_like(self.W)
         self.loss = np.zeros(self.W.shape[1])
         self.n_averaged = self.batch = 0
+        self.heaviest = 0.0
 
     def length(self, weight: float) -> float:
         """Return the length of a step along a batch.
@@ -100,17 +125,41 @@ class SGDState:
         m, penalty = max(weight, 1.0), self.shift / self.weight_sum
         return _SAFETY * m / (self.peak + (m - 1) * self.tail + m * penalty)
 
-    def step(self, batch: Batch) -> None:
-        """Take one step along the preconditioned gradient of a batch."""
+    def followed(self, eigenvalue: float) -> float:
+        """Return t where a direction has been learned up to e^(−t) by all epochs."""
+        steps = max(self.n_averaged, 1)
+        length = self.length(self.weight_sum / steps)
+        return self.epoch * steps * length * eigenvalue
+
+    def measure(self, Z: np.ndarray) -> None:
+        """Shorten steps where features, as of rows, are larger than those before."""
+        if self.preconditioner is not None:
+            Z = self.preconditioner.apply_root(Z)
+        norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
+        peak = float(norms.max(initial=0.0))
+        if peak > self.peak:
+            self.peak = peak
+            self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
+
+    def step(self, batch: Batch) -> np.ndarray:
+        """Take one step along the preconditioned gradient of a batch.
+
+        Returns the losses before it, (k,).
+        """
         gradient, loss = batch.gradient(self.W)
-        if batch.weight > 0:
+        weight = batch.weight
+        if self.epoch == self.batch == 0 and weight > 0:
+            self.initial = loss * (self.weight_sum / weight)
+        self.heaviest = max(self.heaviest, weight)
+        if weight > 0:
             penalty = self.shift / self.weight_sum
-            direction = gradient / batch.weight + penalty * self.W
+            direction = gradient / weight + penalty * self.W
             if self.preconditioner is not None:
                 direction = self.preconditioner.apply(direction)
-            self.W = self.W - self.length(batch.weight) * direction
+            self.W = self.W - self.length(weight) * direction
         self.loss = self.loss + loss
         self.batch += 1
+        return loss
 
     @property
     def value(self) -> np.ndarray:
@@ -131,8 +180,10 @@ class SGD(BaseEstimator):
     epochs : int
         Passes over the rows at most.
     tol : float
-        Stop when the latter half of all epochs has lowered the loss, taken before each
-        step, by less than this share. Gradients of batches never get closer than their
+        Stop when the latter half of all epochs has lowered the loss of every target,
+        taken before each step, by less than this share, and the steps were enough to
+        follow directions down to the penalty (or what is left is less than this share
+        of the targets' spread). Gradients of batches never get closer than their
         noise: for an accurate solution use conjugate gradients.
     batch_rows : int or None
         None: where larger batches no longer allow longer steps, from 256 to 4,096;
@@ -220,7 +271,8 @@ class SGD(BaseEstimator):
         tail = _largest_eigenvalue(Z) / len(Z)
         peak = max(float(norms.max()), tail, np.finfo(float).tiny)
         leading = leading or tail + shift / total
-        return SGDState(W, preconditioner, tail, peak, shift, total, leading)
+        smallest = _smallest_eigenvalue(Z) / len(Z)
+        return SGDState(W, preconditioner, tail, peak, shift, total, leading, smallest)
 
     def solve(
         self,
@@ -244,13 +296,14 @@ class SGD(BaseEstimator):
         """
         began = time.perf_counter()
         if checkpoint is not None:
-            checkpoint.identity |= _problem(state)
+            checkpoint.identity |= _problem(state) | self._targets(state, operator)
             _resume(state, checkpoint)
-        outcome = self._outcome(state)
+        centred = operator.center is not None
+        outcome = self._outcome(state, centred)
         try:
             while outcome is None and state.epoch < self.epochs:
                 self._run_epoch(state, operator, checkpoint)
-                outcome = self._outcome(state)
+                outcome = self._outcome(state, centred)
                 seconds = time.perf_counter() - began
                 at = Progress(state.epoch, np.nan, np.nan, seconds, state.value)
                 listeners = [each for each in (self.callback, report) if each]
@@ -265,8 +318,9 @@ class SGD(BaseEstimator):
         if outcome is None:
             outcome = Outcome.ITERATION_LIMIT
             warnings.warn(
-                f"the loss still fell by more than tol in the last epochs of {self}; "
-                "increase epochs, tol or alpha.",
+                f"the loss still fell by more than tol in the last epochs of {self}, "
+                "or the steps were too few for small eigenvalues; increase epochs, tol "
+                "or alpha, or use solver='pcg'.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -281,10 +335,20 @@ class SGD(BaseEstimator):
         section 4).
         """
         began = time.perf_counter()
-        average = state.average if state.n_averaged else state.W
+        before = state.W
+        average = state.average if state.n_averaged else before
         steps = state.n_averaged
+        if state.epoch > 0:
+            state.measure(operator.sampled_features())
+        first = (0.0, 0.0)
         for batch in operator.batches(self.chosen_batch(state), state.epoch):
-            state.step(batch)
+            loss = float(np.sum(state.step(batch)))
+            size = float(np.linalg.norm(state.W))
+            first = first if first[1] > 0 else (loss, size)
+            grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
+            if grown or not np.isfinite(size):
+                state.W = before
+                raise FloatingPointError(_DIVERGED)
             steps += 1
             share = (_DECAY + 1) / (steps + _DECAY)
             average = average + share * (state.W - average)
@@ -313,28 +377,46 @@ class SGD(BaseEstimator):
             state.n_averaged += 1
             if checkpoint is not None and checkpoint.due:
                 checkpoint.save(_arrays(state))
-        penalty = state.shift * np.sum(state.value**2)
-        state.losses.append(float(state.loss.sum() + penalty))
+        penalty = state.shift * np.sum(state.value**2, axis=0)
+        state.losses.append((state.loss + penalty).tolist())
         state.epoch += 1
         state.batch = 0
 
-    def _outcome(self, state: SGDState) -> Outcome | None:
+    def _outcome(self, state: SGDState, centred: bool) -> Outcome | None:
         if not np.all(np.isfinite(state.W)):
-            raise FloatingPointError(
-                "the steps of SGD diverged: the sample of rows does not show the "
-                "largest features; scale the input, or use solver='pcg'."
-            )
+            raise FloatingPointError(_DIVERGED)
         if len(state.losses) < 2:
             return None
         # Directions are learned one after the other, each in as long as those before
         # took together: what a doubling of the work brings tells what is left.
-        before, now = state.losses[(len(state.losses) - 1) // 2], state.losses[-1]
-        size = self.chosen_batch(state)
-        steps = state.epoch * state.weight_sum / size
-        followed = steps * state.length(size) * state.leading
-        if abs(before - now) <= self.tol * before and followed >= _FOLLOWED:
+        before = np.asarray(state.losses[(len(state.losses) - 1) // 2])
+        now = np.asarray(state.losses[-1])
+        if np.any(np.abs(before - now) > self.tol * before):
+            return None
+        # Steps along batches of very different weights are not those of the whole.
+        if state.heaviest * state.n_averaged > _UNEVEN * state.weight_sum:
+            return None
+        last = min(state.leading, state.smallest + state.shift / state.weight_sum)
+        # A flat loss says nothing of directions that steps have not reached; they
+        # matter little where hardly anything is left of the targets' spread.
+        reached = state.followed(last) >= _FOLLOWED_LAST
+        fitted = centred and bool(np.all(now <= self.tol * state.initial))
+        if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
             return Outcome.LOSS_CONVERGED
         return None
+
+    def _targets(
+        self, state: SGDState, operator: BatchOperator
+    ) -> dict[str, np.ndarray]:
+        """Return what tells targets from others, by the first rows of an epoch."""
+        k = state.W.shape[1]
+        squares, cross = np.zeros(k), np.zeros(k)
+        for batch in operator.batches(self._most_rows(state.weight_sum), 0):
+            gradient, squares = batch.gradient(np.zeros_like(state.W))
+            sizes = np.abs(gradient).sum(axis=0)
+            cross = gradient.sum(axis=0) / np.where(sizes > 0, sizes, 1.0)
+            break
+        return {"squares": squares, "cross": cross}
 
 
 def _peaks(Z: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -362,7 +444,18 @@ def _largest_eigenvalue(Z: np.ndarray) -> float:
     return value
 
 
-_SAVED = ("W", "average", "n_averaged", "epoch", "batch", "loss", "losses")
+def _smallest_eigenvalue(Z: np.ndarray) -> float:
+    """Return the smallest eigenvalue of ZᵀZ, or 0 where it is not worth the work."""
+    if Z.shape[1] > min(len(Z), _MOST_EXACT) or not np.all(np.isfinite(Z)):
+        return 0.0
+    values = np.linalg.svd(Z, compute_uv=False).astype(np.float64) ** 2
+    # Less is rounding.
+    noise = float(np.finfo(Z.dtype).eps) * max(Z.shape) * np.sqrt(values[0])
+    return float(values[-1]) if values[-1] > noise**2 else 0.0
+
+
+_COUNTS = ("n_averaged", "epoch", "batch")
+_SAVED = (*_COUNTS, "W", "average", "loss", "losses", "initial", "heaviest")
 
 
 def _arrays(state: SGDState) -> dict[str, Any]:
@@ -383,10 +476,22 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
     if arrays is None:
         return
     checkpoint.check(arrays, _SAVED)
+    # Targets may be of different sizes.
+    expected = checkpoint.identity
+    if np.any(
+        np.abs(arrays["squares"] - expected["squares"])
+        > _SAME_TARGETS * expected["squares"]
+    ):
+        raise CheckpointError(
+            f"{checkpoint.path} belongs to a fit on other targets: delete it to start "
+            "anew, or name another file."
+        )
     for name in _SAVED:
         value: Any = arrays[name]
-        if name in ("n_averaged", "epoch", "batch"):
+        if name in _COUNTS:
             value = int(value)
         elif name == "losses":
             value = value.tolist()
+        elif name == "heaviest":
+            value = float(value)
         setattr(state, name, value)
