@@ -173,7 +173,6 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
             operator.loss_without_features,
             spread=survey.target_squares / operator.weight_unit,
             least=problem.least_loss,
-            caution=0.0 if problem.least_loss >= 1 else Loss.caution,
         ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
