@@ -213,6 +213,21 @@ def test_plateaus_of_the_validation_error_are_passed(frequency):
     assert scores[1] > scores[0] - 0.015
 
 
+def test_validation_heeds_weights(rng):
+    """Outliers without weight change nothing."""
+    X, _, y = noisy(rng, 300)
+    bad = rng.random(300) < 0.3
+    weight = (~bad).astype(float)
+    solver = PCG(validation_fraction=0.2)
+    predictions = []
+    for size in (0.0, 1e6):
+        model = rk.KernelRidgeRegressor(
+            KERNEL, alpha=1e-2, n_components=100, solver=solver, random_state=0
+        ).fit(X, np.where(bad, size, y), sample_weight=weight)
+        predictions.append(model.predict(X))
+    np.testing.assert_allclose(*predictions, atol=1e-6)
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.9999, 1.0])
 def test_fractions_that_leave_no_rows(fraction, rng):
     X, _, y = noisy(rng, 100)

@@ -48,8 +48,8 @@ _DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
 
-# Returns the error of predictions (n, k) of targets (n, k).
-ErrorOf = Callable[[np.ndarray, np.ndarray], float]
+# Returns the error of predictions (n, k) of targets (n, k) with weights (n,) or None.
+ErrorOf = Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,13 @@ def _held_out(
         )
     generator = stream.child("validation").generator()
     numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
-    return numbers, rows.take(numbers)
+    block = rows.take(numbers)
+    if block.weight is not None and not np.any(block.weight > 0):
+        raise ValueError(
+            f"validation_fraction={fraction} has held out no row of positive "
+            "sample_weight; leave out rows without weight."
+        )
+    return numbers, block
 
 
 def _validation(
@@ -344,6 +350,6 @@ def _validation(
 
     def error(weights: np.ndarray) -> float:
         predictions = predict_by_features(plan, weights, block.X)
-        return error_of(block.Y, predictions + intercept(weights))
+        return error_of(block.Y, predictions + intercept(weights), block.weight)
 
     return error

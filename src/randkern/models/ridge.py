@@ -181,11 +181,15 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
+    def _error_of(
+        self, Y: np.ndarray, predictions: np.ndarray, weight: np.ndarray | None
+    ) -> float:
         """Return the mean squared error, each target in units of its variance."""
-        spread = Y.var(axis=0)
+        mean = np.average(Y, axis=0, weights=weight)
+        spread = np.average((Y - mean) ** 2, axis=0, weights=weight)
         spread[spread == 0] = 1.0
-        return float(np.mean((Y - predictions) ** 2 / spread))
+        errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
+        return float(np.average(errors, weights=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -359,8 +363,12 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
-    def _error_of(self, Y: np.ndarray, predictions: np.ndarray) -> float:
+    def _error_of(
+        self, Y: np.ndarray, predictions: np.ndarray, weight: np.ndarray | None
+    ) -> float:
         """Return the share of labels that are wrong."""
         if Y.shape[1] == 1:
-            return float(np.mean((Y[:, 0] > 0) != (predictions[:, 0] > 0)))
-        return float(np.mean(Y.argmax(axis=1) != predictions.argmax(axis=1)))
+            wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
+        else:
+            wrong = Y.argmax(axis=1) != predictions.argmax(axis=1)
+        return float(np.average(wrong, weights=weight))
