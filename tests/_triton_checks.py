@@ -3,14 +3,17 @@
 import sys
 
 import numpy as np
-import torch
+import pytest
 
-import randkern as rk
-from randkern._random import Stream
-from randkern.backend import torch_hadamard, torch_random, torch_triton
-from randkern.backend.counter import random_matrix
-from randkern.features import fit_plan
-from randkern.plan import evaluate
+# Collected with the docstring examples, also where there is no PyTorch.
+torch = pytest.importorskip("torch")
+
+import randkern as rk  # noqa: E402
+from randkern._random import Stream  # noqa: E402
+from randkern.backend import torch_hadamard, torch_random, torch_triton  # noqa: E402
+from randkern.backend.counter import random_matrix  # noqa: E402
+from randkern.features import fit_plan  # noqa: E402
+from randkern.plan import evaluate  # noqa: E402
 
 
 def close(got, expected, tolerance):
