@@ -43,6 +43,8 @@ __all__ = [
 _DUAL_TOL = 1e-2
 # Labels coded as ±1 are told apart before that.
 _DUAL_TOL_OF_LABELS = 5e-2
+# Labels ask for less caution, too: see Loss.
+_CAUTION_OF_LABELS = 1 / 16
 # Eigenpairs of the preconditioner: an iteration makes tiles of the kernel again.
 _DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
@@ -173,6 +175,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
             operator.loss_without_features,
             spread=survey.target_squares / operator.weight_unit,
             least=problem.least_loss,
+            caution=_CAUTION_OF_LABELS if problem.least_loss >= 1 else Loss.caution,
         ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
