@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -307,6 +308,23 @@ def test_other_rows_are_refused(n_components, table, path):
             regressor(path, **parameters).fit(rows, targets)
     with pytest.raises(CheckpointError, match="delete it to start anew"):
         regressor(path, **parameters).fit(X, np.column_stack([y, y]))
+
+
+def test_small_targets_are_told_apart(table, path, rng):
+    """Beside a large target that is the same."""
+    X, y = table
+    interrupted(regressor(path), X, np.column_stack([1e6 * y, y]))
+    with pytest.raises(CheckpointError, match="belongs to a fit on other rows"):
+        regressor(path).fit(X, np.column_stack([1e6 * y, rng.permutation(y)]))
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_a_row_that_differs_is_seen_by_the_exact_kernel(container, table, path):
+    X, y = table
+    interrupted(regressor(path, n_components=None), container(X), y)
+    X[-2] += 1.0
+    with pytest.raises(CheckpointError, match="belongs to a fit on other rows"):
+        regressor(path, n_components=None).fit(container(X), y)
 
 
 @pytest.mark.parametrize("random_state", [0, None])

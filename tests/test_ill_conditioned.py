@@ -327,3 +327,49 @@ def test_the_bound_of_the_excess_holds(rng):
     for at in seen:
         true = (loss(at.value[:, 0]) - loss(best)) / loss(at.value[:, 0])
         assert true <= at.excess < np.inf
+
+
+@pytest.mark.parametrize("alpha", [1e4, 1e6])
+def test_large_penalties_leave_the_classes_apart(alpha, rng):
+    """Hardly any loss can be gained: what little there is decides."""
+    X = rng.normal(size=(1000, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
+    scores = [
+        rk.KernelRidgeClassifier(
+            rk.Gaussian(2.0), alpha, 200, solver=solver, random_state=0
+        )
+        .fit(X, y)
+        .score(X, y)
+        for solver in ("cholesky", "pcg")
+    ]
+    assert scores[0] > 0.75
+    assert scores[1] > scores[0] - 0.02
+
+
+@pytest.mark.parametrize(
+    ("lengthscale", "alpha", "offset"), [(30.0, 1e-8, 0.0), (10.0, 1e-6, 1e4)]
+)
+def test_smooth_kernels_are_not_left_early(lengthscale, alpha, offset, rng):
+    """Past the known eigenpairs the loss stands still for long, near any residual."""
+    X = rng.normal(size=(1500, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=1500) + offset
+    models = [
+        rk.KernelRidgeRegressor(
+            rk.Gaussian(lengthscale), alpha, 200, solver=solver, random_state=0
+        ).fit(X, y)
+        for solver in ("cholesky", "pcg")
+    ]
+    assert models[1].solution_.outcome in COMPLETE
+    assert models[1].score(X, y) > models[0].score(X, y) - 0.01
+
+
+def test_the_exact_kernel_sees_past_the_mean(rng):
+    X = rng.normal(size=(400, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    scores = [
+        rk.KernelRidgeRegressor(rk.Gaussian(3.0), 1e-4, None, solver=solver)
+        .fit(X, y + 1e3)
+        .score(X, y + 1e3)
+        for solver in ("cholesky", "pcg")
+    ]
+    assert scores[1] > scores[0] - 0.01

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import Dataset, load_dataset
+from ..datasets import Dataset
 from ..optics import ThresholdBinarizer
-from .preparation import prepare
+from .preparation import load_labelled_images, prepare
 
 __all__ = ["BinaryImages", "load_binary_images"]
 
@@ -110,12 +110,7 @@ def load_binary_images(data: str, data_dir: Path | None) -> BinaryImages:
     """
     if data == "auto":
         data = _first_found(data_dir)
-    dataset = load_dataset(data, data_dir=data_dir)
-    if dataset.image_shape is None or dataset.task != "classification":
-        raise ValueError(
-            f"the data must be images with classes, got {data!r}; for instance "
-            "mnist, fashion-mnist or digits"
-        )
+    dataset = load_labelled_images(data, data_dir)
     prepared = prepare(dataset)
     family = next((name for name in _FOLDERS[:2] if data.startswith(name)), "")
     binarizer = ThresholdBinarizer(_PIXEL_THRESHOLD if family else "auto")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import load_dataset
 from ..skeletons import (
     Conv,
     Dense,
@@ -16,7 +15,7 @@ from ..skeletons import (
     convolutional,
     fully_connected,
 )
-from .preparation import prepare
+from .preparation import load_labelled_images, prepare
 
 __all__ = ["CircleImages", "available_images", "build_skeleton", "load_circle_images"]
 
@@ -127,12 +126,7 @@ def load_circle_images(
     >>> images.X_train.shape, images.shape
     ((100, 64), (8, 8, 1))
     """
-    dataset = load_dataset(data, data_dir=data_dir)
-    if dataset.image_shape is None or dataset.task != "classification":
-        raise ValueError(
-            f"the data must be images with classes, got {data!r}; for instance "
-            "cifar10, mnist or digits"
-        )
+    dataset = load_labelled_images(data, data_dir)
     prepared = prepare(dataset, random_state=seed)
     rng = np.random.default_rng(seed)
     train = rng.permutation(len(prepared.y_train))[:n_train]

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-__all__ = ["TEST_SHARE", "PreparedData", "prepare"]
+from ..datasets import load_dataset
+
+__all__ = ["TEST_SHARE", "PreparedData", "load_labelled_images", "prepare"]
 
 TEST_SHARE = 0.25
 # Rarer categories beyond this many share one column.
@@ -109,6 +112,41 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     return PreparedData(
         X_train, y_train, X_test, y_test, dataset.task, split, preprocessing
     )
+
+
+def load_labelled_images(data: str, data_dir: Path | None) -> Any:
+    """Load a data set whose rows are images with classes.
+
+    Parameters
+    ----------
+    data : str
+        A name that :func:`randkern.datasets.load_dataset` knows.
+    data_dir : Path, optional
+
+    Returns
+    -------
+    dataset : randkern.datasets.Dataset
+
+    Raises
+    ------
+    ValueError
+        If there is no such set, or its rows are not images with classes.
+    OSError
+        If its files cannot be read.
+
+    Examples
+    --------
+    >>> from randkern.experiments.preparation import load_labelled_images
+    >>> load_labelled_images("digits", None).image_shape
+    (8, 8, 1)
+    """
+    dataset = load_dataset(data, data_dir=data_dir)
+    if dataset.image_shape is None or dataset.task != "classification":
+        raise ValueError(
+            f"the data must be images with classes, got {data!r}; for instance "
+            "cifar10, mnist, fashion-mnist or digits"
+        )
+    return dataset
 
 
 def _encode_table(X_train: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any], str]:

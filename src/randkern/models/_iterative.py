@@ -11,6 +11,8 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern._tensors import is_tensor
+from randkern._validation import Rows
+from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
@@ -43,8 +45,8 @@ __all__ = [
 _DUAL_TOL = 1e-2
 # Labels coded as ±1 are told apart before that.
 _DUAL_TOL_OF_LABELS = 5e-2
-# Labels ask for less caution, too: see Loss.
-_CAUTION_OF_LABELS = 1 / 16
+# So may the loss be, with less caution: see randkern.solvers.Loss.
+_FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
 # Eigenpairs of the preconditioner: an iteration makes tiles of the kernel again.
 _DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
@@ -69,8 +71,8 @@ class Problem:
     stream : Stream
     error_of : callable
         The error of predictions on validation rows.
-    least_loss : float
-        See :class:`randkern.solvers.Loss`.
+    labels : bool
+        Whether targets are ±1, which are told apart long before they are met.
     report : callable
         Called after every iteration with its progress and a function that returns the
         intercepts; returning True stops.
@@ -83,7 +85,7 @@ class Problem:
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
-    least_loss: float
+    labels: bool
     report: Callable[[Progress, Callable[[], np.ndarray]], bool]
     checkpoint: Checkpoint | None = None
 
@@ -174,8 +176,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
         loss=Loss(
             operator.loss_without_features,
             spread=survey.target_squares / operator.weight_unit,
-            least=problem.least_loss,
-            caution=_CAUTION_OF_LABELS if problem.least_loss >= 1 else Loss.caution,
+            **(_FOR_LABELS if problem.labels else {}),
         ),
         validate=validate,
         report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
@@ -258,7 +259,7 @@ def solve_exact(
     survey = rows.survey()
     if solver.tol is None:
         solver = copy.copy(solver)
-        tol = _DUAL_TOL_OF_LABELS if problem.least_loss >= 1 else _DUAL_TOL
+        tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
         # Relative to the deviations of the targets, not to their means.
         solver.tol = tol if center else tol * survey.least_deviation
     solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
@@ -284,7 +285,7 @@ def solve_exact(
         # The right-hand side tells nothing of the kernel.
         probe = rows.X[:: max(1, n // _PROBE_ROWS)]
         problem.checkpoint.identity["gram"] = kernel._gram(probe, None)
-        problem.checkpoint.identity["rows"] = (np.cos(np.arange(n)) @ rows.X)[None]
+        problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
 
     solution = solver.solve(
         solver.init(operator, problem.alpha / unit),
@@ -294,6 +295,13 @@ def solve_exact(
     )
     dual = dual_of(solution.value)
     return replace(solution, value=dual), intercept_of(dual)
+
+
+def _fingerprint(X: Rows) -> np.ndarray:
+    """Return a sum of the rows, (1, d), with a weight of its own for each."""
+    n = X.shape[0]
+    parts = (np.cos(np.arange(n)[rows]) @ X[rows] for rows in row_blocks(n, 1024))
+    return sum(parts, np.zeros(X.shape[1]))[None]
 
 
 def _dual_solver(

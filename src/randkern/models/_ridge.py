@@ -63,8 +63,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         "checkpoint": [str, os.PathLike, None],
     }
 
-    # When an iteration may stop: see randkern.solvers.Loss.
-    _least_loss: ClassVar[float] = 1e-3
+    # Whether the targets that are fitted stand for classes.
+    _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
     _streaming: StreamingFit
 
@@ -179,7 +179,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             needed = NormalEquations.n_bytes(self._plan, here, k, rows.dtype.itemsize)
         else:
             needed = self._dual_bytes(n, rows.dtype.itemsize, k)
-        iterations = 15 if self._least_loss >= 1 else 30
+        iterations = 15 if self._labelled else 30
         return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
     def _checkpoint(self, limit: int) -> Checkpoint | None:
@@ -237,7 +237,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             memory_limit=limit,
             stream=stream.child("solver"),
             error_of=self._error_of,
-            least_loss=self._least_loss,
+            labels=self._labelled,
             report=tell,
             checkpoint=self._checkpoint(limit),
         )

@@ -241,7 +241,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     True
     """
 
-    _least_loss = 1.0
+    _labelled = True
     _parameter_constraints: ClassVar = {
         **KernelRidge._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
