@@ -373,3 +373,20 @@ def test_the_exact_kernel_sees_past_the_mean(rng):
         for solver in ("cholesky", "pcg")
     ]
     assert scores[1] > scores[0] - 0.01
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+@pytest.mark.parametrize("n_components", [100, None])
+def test_a_huge_target_without_weight_says_nothing(solver, n_components, rng):
+    X = rng.normal(size=(300, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    weight = np.ones(300)
+    weight[7], spoilt = 0.0, y.copy()
+    spoilt[7] = 1e200
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 1e-3, n_components, solver=solver, random_state=0
+    )
+    usual = model.fit(X, y, sample_weight=weight).predict(X)
+    np.testing.assert_allclose(
+        model.fit(X, spoilt, sample_weight=weight).predict(X), usual, atol=1e-6
+    )

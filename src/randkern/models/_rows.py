@@ -67,7 +67,7 @@ class Survey:
     target_squares : ndarray of shape (k,)
         Weighted sum of squares about the mean.
     largest_target : ndarray of shape (k,)
-        The largest |y|.
+        The largest |y| of a row with a weight above zero.
     """
 
     n_rows: int
@@ -90,7 +90,10 @@ class Survey:
     def _of_block(cls, block: TrainingBlock) -> Survey:
         Y, n = block.Y, len(block.Y)
         ops = ops_of(Y)
-        weight = ops.ones(n, Y) if block.weight is None else block.weight
+        weight = ops.ones(n, Y)
+        if block.weight is not None:
+            # Targets of rows without weight say nothing, not even how large they are.
+            weight, Y = block.weight, Y * (block.weight > 0)[:, None]
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
         with np.errstate(over="ignore"):  # see target_scale
