@@ -14,6 +14,7 @@ from randkern.experiments import (
     compositional_cost,
     compositional_structure,
     compositional_tables,
+    preparation,
 )
 from randkern.experiments.reproductions import EXPERIMENTS
 
@@ -116,7 +117,7 @@ def fake_images(name, **_):
 
 
 def test_large_images_are_cropped_to_their_centre(monkeypatch):
-    monkeypatch.setattr(circle_images, "load_dataset", fake_images)
+    monkeypatch.setattr(preparation, "load_dataset", fake_images)
     images = circle_images.load_circle_images("cifar10", None, n_train=3, n_test=2)
     assert images.shape == (24, 24, 3)
     assert (len(images.X_train), len(images.X_test)) == (3, 2)
