@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import compute_class_weight
@@ -393,8 +394,9 @@ def test_rows_of_zeros(n_components, data):
     X, y, _ = data
     X = np.vstack([X[:, :3], np.zeros((4, 3))])
     y = np.append(y == "b", [True, True, False, False])
-    machine = rk.KernelSVC(rk.Linear(), 0.7, n_components, tol=1e-12, random_state=0)
-    model, without = clone(machine).fit(X, y), clone(machine).fit(X[:-4], y[:-4])
+    options = {"tol": 1e-12, "random_state": 0}
+    machine = rk.KernelSVC(rk.Linear(), 0.7, n_components, **options)
+    model, without = clone(machine).fit(X, y), machine.fit(X[:-4], y[:-4])
     assert np.all(np.isin(np.arange(len(X) - 4, len(X)), model.support_))
     np.testing.assert_allclose(
         model.decision_function(X), without.decision_function(X), atol=1e-6
