@@ -191,7 +191,7 @@ def callback(progress):
         os.kill(os.getpid(), signal.SIGKILL)
     if progress.iteration == 3 and how == "sleep":
         print("iterating", flush=True)
-        time.sleep(60)
+        time.sleep(600)
 
 model = rk.KernelRidgeRegressor(
     rk.Gaussian(1.5), 0.1, None if exact else 150, fit_intercept=True, random_state=0,
@@ -213,7 +213,7 @@ def run(path, how, kernel):
 
 
 def finish(process):
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
 
 
@@ -223,7 +223,7 @@ def test_a_killed_process_resumes(kernel, path, tmp_path):
     whole = tmp_path / "whole"
     finish(run(whole, "run", kernel))
     killed = run(path, "kill", kernel)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=600)
     assert killed.returncode == -signal.SIGKILL
     assert Checkpoint(path).load() is not None
     assert len(Checkpoint(path).load()["gains"]) >= 1
@@ -240,7 +240,7 @@ def test_ctrl_c_leaves_the_last_iteration(path):
     assert process.stdout.readline() == "iterating\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert "KeyboardInterrupt" in errors
     assert len(Checkpoint(path).load()["gains"]) == 3
     assert [each.name for each in path.parent.iterdir()] == [path.name]

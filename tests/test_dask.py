@@ -369,7 +369,7 @@ def test_a_worker_killed_while_it_sums(mortal, table):
     victim = next(iter(mortal.run(os.getpid).values()))
     assert thread.is_alive()
     os.kill(victim, signal.SIGKILL)
-    thread.join(timeout=60)
+    thread.join(timeout=600)
     assert not thread.is_alive()
     assert not failed
     assert_alike(model, regressor().fit(X, y))
