@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib")
 
 import randkern as rk
 from randkern.bench import ridge, ridge_process, ridge_scaling
+from randkern.bench.labelled_rows import LabelledRows
 from randkern.bench.ridge_contenders import PEERS, RidgeContender, known_solvers
 from randkern.bench.ridge_figures import plot_ridge, plot_ridge_scaling
 from randkern.bench.row_file import RowFile, write_rows
@@ -59,7 +60,7 @@ def results():
 def arrays(tmp_path_factory):
     """A folder with the arrays of a task."""
     folder = tmp_path_factory.mktemp("arrays")
-    ridge._Task.of(load_dataset("digits"), 600, 300).save(str(folder))
+    LabelledRows.of(load_dataset("digits"), 600, 300).save(str(folder))
     return folder
 
 
@@ -194,13 +195,13 @@ def test_what_is_skipped_is_named_with_the_reason():
 
 
 def test_peers_beyond_memory_and_rows_are_not_started(monkeypatch):
-    task = ridge._Task.of(load_dataset("iris"), None, None)
+    task = LabelledRows.of(load_dataset("iris"), None, None)
     monkeypatch.setattr(ridge, "available_memory", lambda: 10**6)
     large = RidgeContender("RBFSampler", "gaussian", 3000)
-    assert "1.0 MB are free" in task.why_not(large, None)
-    assert task.why_not(RidgeContender("pcg", "gaussian", 3000), None) is None
+    assert "1.0 MB are free" in ridge._why_not(task, large, None)
+    assert ridge._why_not(task, RidgeContender("pcg", "gaussian", 3000), None) is None
     beyond = RidgeContender("Nystroem", "gaussian", 3000)
-    assert "one component a training row: 112" in task.why_not(beyond, None)
+    assert "one component a training row: 112" in ridge._why_not(task, beyond, None)
 
 
 @pytest.mark.usefixtures("in_process")

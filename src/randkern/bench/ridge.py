@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-import numpy as np
-
-import randkern
-
 from .._memory import available_memory, format_bytes, resolve_memory_limit
-from ..experiments.preparation import prepare
 from ..experiments.records import describe_machine, installed_versions
+from .labelled_rows import LabelledRows, checked_counts, resolved_lengthscale
 from .ridge_contenders import PEERS, SOLVERS, RidgeContender, known_solvers
-from .ridge_process import ARRAYS, fit_arrays
+from .ridge_process import fit_arrays
 from .timing import Progress, thread_counts
 
 __all__ = ["DEFAULT_N_COMPONENTS", "environment", "run", "summarise"]
@@ -106,8 +100,9 @@ def run(
     sizes = checked_counts("n_components", n_components)
     methods = [*_peers(kernel, peers, nystroem), *known_solvers(solvers)]
     limit = memory_limit and resolve_memory_limit(memory_limit)
-    task = _Task.of(dataset, n, n_test)
-    ell = _resolved(lengthscale, task.X_train) if kernel == "gaussian" else None
+    rows = LabelledRows.of(dataset, n, n_test)
+    gaussian = kernel == "gaussian"
+    ell = resolved_lengthscale(lengthscale, rows.X_train) if gaussian else None
     plan = [
         RidgeContender(
             *(method, kernel, size, alpha, ell or 1.0, degree),
@@ -118,7 +113,7 @@ def run(
     ]
     limits = dict.fromkeys(methods, no_peer_above)
     limits |= {"pcg": None, "auto": None, "cholesky": no_cholesky_above}
-    records, skipped = _measure(task, plan, limits, repeats, progress)
+    records, skipped = _measure(rows, plan, limits, repeats, progress)
     arguments = {
         "n_components": sizes,
         "kernel": kernel,
@@ -135,7 +130,7 @@ def run(
     return {
         **environment(),
         "arguments": arguments,
-        "dataset": task.description,
+        "dataset": rows.description,
         "records": records,
         "summary": summarise(records),
         "skipped": skipped,
@@ -212,93 +207,28 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
-def checked_counts(name: str, values: Sequence[int]) -> list[int]:
-    """Return distinct positive whole numbers, in increasing order.
-
-    Examples
-    --------
-    >>> from randkern.bench.ridge import checked_counts
-    >>> checked_counts("n_components", [300, 100, 100])
-    [100, 300]
-    """
-    whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-    if not values or len(whole) < len(values) or min(whole) < 1:
-        raise ValueError(
-            f"{name} must be positive whole numbers, got {list(values)}; for instance "
-            "1000"
+def _why_not(
+    rows: LabelledRows, contender: RidgeContender, largest: int | None
+) -> str | None:
+    """Say why a contender is not run."""
+    if largest is not None and contender.n_components > largest:
+        return f"it was asked for up to {largest:,} features only"
+    if contender.method in SOLVERS:
+        return None  # the models know their memory limit
+    n, d = rows.X_train.shape
+    if contender.method == "Nystroem" and contender.n_components > n:
+        return f"it has at most one component a training row: {n:,}"
+    needed, free = contender.peer_bytes(n, d), available_memory()
+    if free is not None and needed > free:
+        return (
+            f"its features, their copies and the Gram matrix take about "
+            f"{format_bytes(needed)}; {format_bytes(free)} are free"
         )
-    return sorted(set(whole))
-
-
-@dataclass(frozen=True)
-class _Task:
-    """The rows and labels that every process reads."""
-
-    X_train: Any
-    y_train: Any
-    X_test: Any
-    y_test: Any
-    description: dict[str, Any]
-
-    @classmethod
-    def of(cls, dataset: Any, n: int | None, n_test: int | None) -> _Task:
-        if dataset.task != "classification":
-            raise ValueError(
-                f"the ridge benchmark classifies, but {dataset.name} is a "
-                f"{dataset.task}; use randkern compare for it"
-            )
-        whole = prepare(dataset)
-        rng = np.random.default_rng(0)
-        rows = []
-        for name, most, X in (
-            ("n", n, whole.X_train),
-            ("n_test", n_test, whole.X_test),
-        ):
-            checked_counts(name, [len(X) if most is None else most])
-            rows.append(np.sort(rng.permutation(len(X))[:most]))
-        train, test = rows
-        description = {
-            "name": dataset.name,
-            "n_train": len(train),
-            "n_test": len(test),
-            "n_features": int(whole.X_train.shape[1]),
-            "n_classes": len(np.unique(whole.y_train[train])),
-            "preprocessing": whole.preprocessing,
-        }
-        # float32: what images are loaded as, and what both libraries keep.
-        return cls(
-            np.ascontiguousarray(whole.X_train[train], dtype=np.float32),
-            whole.y_train[train],
-            np.ascontiguousarray(whole.X_test[test], dtype=np.float32),
-            whole.y_test[test],
-            description,
-        )
-
-    def save(self, folder: str) -> None:
-        """Write the arrays for the processes to read."""
-        for name in ARRAYS:
-            np.save(Path(folder) / f"{name}.npy", getattr(self, name))
-
-    def why_not(self, contender: RidgeContender, largest: int | None) -> str | None:
-        """Say why a contender is not run."""
-        if largest is not None and contender.n_components > largest:
-            return f"it was asked for up to {largest:,} features only"
-        if contender.method in SOLVERS:
-            return None  # the models know their memory limit
-        n, d = self.X_train.shape
-        if contender.method == "Nystroem" and contender.n_components > n:
-            return f"it has at most one component a training row: {n:,}"
-        needed, free = contender.peer_bytes(n, d), available_memory()
-        if free is not None and needed > free:
-            return (
-                f"its features, their copies and the Gram matrix take about "
-                f"{format_bytes(needed)}; {format_bytes(free)} are free"
-            )
-        return None
+    return None
 
 
 def _measure(
-    task: _Task,
+    rows: LabelledRows,
     plan: Sequence[RidgeContender],
     limits: Mapping[str, int | None],
     repeats: int,
@@ -313,7 +243,7 @@ def _measure(
     skipped: dict[tuple[str, int], dict[str, Any]] = {}
     total = len(plan) * repeats
     with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
-        task.save(folder)
+        rows.save(folder)
         for done, contender in enumerate(_seeded(plan, repeats)):
             key = (contender.method, contender.n_components)
             if key in skipped:
@@ -321,7 +251,7 @@ def _measure(
             if progress is not None:
                 doing = f"{contender.label}, {contender.n_components:,} features"
                 progress(done, total, doing)
-            reason = task.why_not(contender, limits.get(contender.method))
+            reason = _why_not(rows, contender, limits.get(contender.method))
             record, reason = _attempt(
                 lambda c: fit_arrays(c, folder), contender, reason
             )
@@ -403,11 +333,6 @@ def _ratios(
         "speedup_over_peer": peer["train_seconds"] / entry["train_seconds"],
         "memory_of_peer": entry["peak_memory_bytes"] / peer["peak_memory_bytes"],
     }
-
-
-def _resolved(lengthscale: float | str, X: Any) -> float:
-    kernel = randkern.Gaussian(lengthscale).resolve(X, random_state=0)
-    return float(kernel.lengthscale)
 
 
 def _check_arguments(kernel: str, alpha: float, degree: float, repeats: int) -> None:

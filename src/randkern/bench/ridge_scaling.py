@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._memory import resolve_memory_limit
-from .ridge import checked_counts
+from .labelled_rows import checked_counts
 from .ridge_contenders import RidgeContender
 from .ridge_process import StreamedTask, fit_stream
 from .row_file import write_rows

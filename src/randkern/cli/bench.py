@@ -10,6 +10,7 @@ from ..bench.contenders import FAMILIES
 from .bench_gp_tables import gp_notes, gp_table
 from .bench_gpu import gpu_command
 from .bench_ridge_tables import ridge_tables, scaling_notes, scaling_tables
+from .bench_svm import svm_command
 from .bench_tables import (
     accuracy_tables,
     cost_table,
@@ -376,6 +377,7 @@ def gp_command(
 
 
 application.command("gpu")(gpu_command)
+application.command("svm")(svm_command)
 
 
 def parse_names(text: str | None) -> list[str] | None:
