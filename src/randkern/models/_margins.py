@@ -21,15 +21,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.lapack import dpstrf
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
+from randkern._tensors import is_tensor
 from randkern.backend import thin
 from randkern.backend.descent import descend
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.models._margin_interior import affordable, solve_box
-from randkern.models._rows import TrainingRows
+from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.plan import Plan, evaluate
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _BLOCK_BYTES = 32 * 2**20
+_TENSOR_BLOCK_BYTES = 512 * 2**20
 _ROWS_AT_ONCE = 2**15
 # The difference of gradients that coordinate descent stops at; then a share of the
 # largest that is left.
@@ -74,6 +76,8 @@ class FeatureRows(Protocol):
     n_rows: int
     width: int
     dtype: np.dtype
+    # An array that lies where they do.
+    like: Any
 
     def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield all rows in order; an array may be used again for the next block."""
@@ -94,14 +98,23 @@ class PlanFeatures:
         self.rows = rows
         self.n_rows = rows.n_rows
         self.dtype = rows.dtype
-        self.width = thin.padded(plan.n_components)
+        self.like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
+        self.width = ops_of(self.like).algebra.padded(plan.n_components)
         self.kept: np.ndarray | None = None
-        self._row_bytes = self.width * self.dtype.itemsize
-        if self.n_rows * self._row_bytes <= kept_bytes:
-            made = np.zeros((self.n_rows, self.width), self.dtype)
+        row_bytes = self.width * self.dtype.itemsize
+        block = _TENSOR_BLOCK_BYTES if is_tensor(self.like) else _BLOCK_BYTES
+        self._most = rows_within(block, row_bytes, at_least=64)
+        if self.n_rows * row_bytes <= kept_bytes:
+            made = self._empty(self.n_rows)
             for part, Z in self._fresh():
                 made[part] = Z
             self.kept = made
+
+    def _empty(self, n: int) -> np.ndarray:
+        """Return unset rows, with zeros where no feature will be."""
+        out = ops_of(self.like).empty((n, self.width), self.like)
+        out[:, self.plan.n_components :] = 0
+        return out
 
     def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         if self.kept is None:
@@ -111,9 +124,8 @@ class PlanFeatures:
             yield part, self.kept[part]
 
     def _fresh(self) -> Iterator[tuple[slice, np.ndarray]]:
-        most = min(self.n_rows, rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64))
-        buffer = np.zeros((most, self.width), self.dtype)
-        for block in self.rows.blocks(most):
+        buffer = self._empty(min(self.n_rows, self._most))
+        for block in self.rows.blocks(len(buffer)):
             Z = buffer[: len(block.Y)]
             evaluate(self.plan, block.X, out=Z[:, : self.plan.n_components])
             yield block.rows, Z
@@ -121,11 +133,10 @@ class PlanFeatures:
     def take(self, numbers: np.ndarray) -> np.ndarray:
         if self.kept is not None:
             return self.kept[numbers]
-        Z = np.zeros((len(numbers), self.width), self.dtype)
+        Z = self._empty(len(numbers))
         if len(numbers):
             X = self.rows.take(numbers).X
-            most = rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64)
-            for part in row_blocks(len(numbers), most):
+            for part in row_blocks(len(numbers), self._most):
                 evaluate(self.plan, X[part], out=Z[part, : self.plan.n_components])
         return Z
 
@@ -138,18 +149,10 @@ class FactorFeatures:
     """
 
     def __init__(self, gram: np.ndarray):
-        n = len(gram)
-        # Of the transpose, which is Fortran-ordered, so that nothing is copied.
-        factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
-        if info < 0:
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
-        pivots = pivots - 1
-        self.n_rows, self.dtype = n, np.dtype(np.float64)
-        self.width = thin.padded(rank)
-        self.pivots = pivots[:rank]
-        self.triangle = np.tril(factor[:rank, :rank])
-        self.kept = np.zeros((n, self.width))
-        self.kept[pivots, :rank] = np.tril(factor[:, :rank])
+        self.kept, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
+        self.like, self.dtype = self.kept, self.kept.dtype
+        self.n_rows, self.width = self.kept.shape
+        self.triangle = self.kept[self.pivots][:, : len(self.pivots)]
 
     def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):

@@ -127,7 +127,7 @@ class KernelLogistic(MarginClassifier):
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
-            self.coef_ = self._shaped(weights[:, : self.plan_.n_components].T).T
+            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return self
         assert isinstance(features, FactorFeatures) and isinstance(rows, ArrayRows)
         # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.

@@ -196,7 +196,7 @@ class KernelSVC(MarginClassifier):
         self.support_ = np.flatnonzero(signed.any(axis=1))
         self.support_coef_ = self._shaped(signed[self.support_])
         if self.plan_ is not None:
-            self.coef_ = self._shaped(weights[:, : self.plan_.n_components].T).T
+            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return
         self.X_fit_ = rows.X[self.support_]
         self.dual_coef_ = self.support_coef_
