@@ -14,6 +14,7 @@ from sklearn.utils import compute_class_weight
 import randkern as rk
 from randkern.backend.descent import descend
 from randkern.exceptions import MemoryLimitError, NotSeparableError
+from randkern.models._feature_rows import KeptFeatures
 from randkern.models._margin_interior import solve_box
 
 KERNEL = rk.Gaussian(1.5)
@@ -155,7 +156,7 @@ def test_interior_points_reach_the_optimum_of_descent(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(Z, signs, upper, 1e-9)
+    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9).value
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7
@@ -393,8 +394,10 @@ def test_rows_of_zeros(n_components, data):
     X, y, _ = data
     X = np.vstack([X[:, :3], np.zeros((4, 3))])
     y = np.append(y == "b", [True, True, False, False])
-    model = rk.KernelSVC(rk.Linear(), 0.7, n_components).fit(X, y)
-    without = rk.KernelSVC(rk.Linear(), 0.7, n_components).fit(X[:-4], y[:-4])
+    model = rk.KernelSVC(rk.Linear(), 0.7, n_components, random_state=1).fit(X, y)
+    without = rk.KernelSVC(rk.Linear(), 0.7, n_components, random_state=1).fit(
+        X[:-4], y[:-4]
+    )
     assert np.all(np.isin(np.arange(len(X) - 4, len(X)), model.support_))
     np.testing.assert_allclose(
         model.decision_function(X), without.decision_function(X), atol=1e-6

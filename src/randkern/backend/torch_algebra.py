@@ -87,6 +87,8 @@ def eigenpairs(matrix):
 
 def shortest_solution(matrix, right):
     """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+    if not len(matrix):
+        return right
     values, vectors = torch.linalg.eigh(matrix)
     sizes = values.abs()
     kept = sizes > len(values) * _EPS * sizes.max()

@@ -25,7 +25,7 @@ from randkern.kernels._gradients import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models._margins import FeatureRows
+from randkern.models._feature_rows import FeatureRows
 from randkern.models._rows import ArrayRows
 from randkern.plan import Plan, evaluate
 

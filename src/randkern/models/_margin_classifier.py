@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 
 from randkern.backend.namespace import ops_of
 from randkern.models._feature_model import FeatureModel
-from randkern.models._margins import FactorFeatures, PlanFeatures
+from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
@@ -19,6 +19,11 @@ __all__ = ["MarginClassifier", "all_targets"]
 
 class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     """A classifier whose decisions are the signs or the largest of its values."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags
 
     def _features(
         self, rows: ArrayRows | StreamedRows, kept_bytes: int

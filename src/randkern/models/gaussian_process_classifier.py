@@ -15,6 +15,7 @@ from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._feature_model import check_same_device
+from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._gp_laplace import (
     LaplaceEvidence,
     LaplacePosterior,
@@ -23,7 +24,6 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
-from randkern.models._margins import FactorFeatures, PlanFeatures
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import block_rows
 from randkern.models._systems import check_memory
