@@ -36,6 +36,8 @@ _SHARE = 0.995
 # that is left. Far from the solution it may grow for a while.
 _STALLED = 3
 _NEAR = 0.1
+# Of the largest: variables below belong to rows that do not matter.
+_NEGLIGIBLE = 1e-10
 
 
 def affordable(n: int, width: int, n_problems: int) -> bool:
@@ -57,7 +59,7 @@ class BoxSolution:
     value : ndarray of shape (n,)
         Those that end at their bounds are exactly there.
     inner : ndarray of shape (n,)
-        All within their bounds, as the last step has left them.
+        What the last step has left, below the bounds.
     n_steps : int
     """
 
@@ -163,6 +165,7 @@ def solve_box(
     inner = (best.a / problem.square).clip(max=upper)
     out = where(best.a < best.low * unit, 0.0, inner)
     out = where(best.room < best.high * unit, upper, out)
+    inner = where(inner < _NEGLIGIBLE * inner.max(), 0.0, inner)
     return BoxSolution(out, inner, n_steps)
 
 

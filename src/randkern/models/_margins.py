@@ -52,6 +52,10 @@ _EVERY = 4
 _EXACT = 1e-12
 _ATTEMPTS = 4
 _NEARLY_EXACT = 1e-10
+# Margins that lack so much of 1, and the share of its bound that a variable is moved
+# off it: then equations settle it.
+_VIOLATION = 1e-9
+_NUDGE = 1e-12
 # Passes after which an interior-point method takes over, and how far below `tol` it is
 # to go. A gap above so many times `tol` is worth a warning, whatever its cause.
 _INTERIOR_ROUND = 8
@@ -391,6 +395,9 @@ class _InteriorPoint(_Margins):
         objective, gap = self._gap()
         for _ in range(_ATTEMPTS):
             objective, gap = self._polish(objective, gap)
+            if not self._polishes(gap):
+                break
+            self._release()
         if not self._is_reached(objective, gap, tol):
             # Where C is large it matters how near a variable is to its bound.
             before, self.alpha = self.alpha, inner
@@ -404,6 +411,15 @@ class _InteriorPoint(_Margins):
         elif gap.max() > _LARGE_GAP * tol:
             self._warn(self._rounded(gap, tol))
         return MarginSolution(self.weights, self.alpha, objective, gap, steps)
+
+    def _release(self) -> None:
+        """Move variables off bounds that their margins say they do not belong to."""
+        where, upper = self.ops.elementwise.where, self.upper[:, None]
+        missing = 1 - self.signs * self.scores
+        low = (self.alpha == 0) & (missing > _VIOLATION) & (upper > 0)
+        high = (self.alpha == upper) & (missing < -_VIOLATION) & (upper > 0)
+        moved = where(high, (1 - _NUDGE) * upper, self.alpha)
+        self.alpha = where(low, _NUDGE * upper, moved)
 
 
 def _squared_lengths(weights: np.ndarray) -> np.ndarray:
