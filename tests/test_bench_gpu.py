@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 
 from randkern.bench import gpu
 from randkern.cli.bench import application
+from randkern.experiments.energy import EnergyMeter
 
-RECORD_KEYS = {"measurement", "method", "n", "d", "n_components", "seconds"}
+RECORD_KEYS = {
+    *("measurement", "method", "n", "d", "n_components", "seconds", "joules"),
+}
 KEYS = {
     *("command", "machine", "versions", "arguments", "records"),
     *("ran", "reason", "device", "energy"),
@@ -31,7 +34,25 @@ def test_without_a_gpu_it_says_that_it_did_not_run(tmp_path):
     assert set(results) == KEYS
     assert results["ran"] is False
     assert results["records"] == []
+    assert results["energy"].startswith("none: ") or results["energy"].startswith(
+        "NVML"
+    )
+    assert f"energy: {results['energy']}" in done.output.replace("\n", " ")
     assert "PyTorch" in results["reason"]
+
+
+def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
+    pytest.importorskip("torch")
+    counts = iter(range(1000))
+    meter = EnergyMeter("a counter", lambda: [1e6 * next(counts)], (float("inf"),))
+    monkeypatch.setattr(gpu, "_NO_METER", meter)
+    results = gpu.run(
+        **{"device": "cpu", "n": 20, "d": 70, "n_components": 90, "side": 64},
+        **{"ridge_rows": 300, "ridge_components": 128, "repeats": 1},
+        measurements=["features", "product", "ridge"],
+    )
+    assert results["energy"] == "a counter"
+    assert all(record["joules"] > 0 for record in results["records"])
 
 
 def test_unknown_measurements_are_named():
@@ -67,4 +88,6 @@ def test_records_on_the_processor():
     assert ridge[0]["test_accuracy"] == pytest.approx(
         ridge[1]["test_accuracy"], abs=0.05
     )
+    assert results["energy"] == "none: not a GPU"
+    assert all(record["joules"] is None for record in results["records"])
     json.dumps(results, allow_nan=False)

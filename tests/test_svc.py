@@ -15,6 +15,7 @@ from sklearn.utils import compute_class_weight
 import randkern as rk
 from randkern.backend.descent import descend
 from randkern.exceptions import MemoryLimitError, NotSeparableError
+from randkern.models._feature_rows import KeptFeatures
 from randkern.models._margin_interior import solve_box
 
 KERNEL = rk.Gaussian(1.5)
@@ -156,7 +157,7 @@ def test_interior_points_reach_the_optimum_of_descent(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(Z, signs, upper, 1e-9)
+    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9).value
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7

@@ -12,7 +12,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import binom, ellipe, gamma, hyp2f1
 
-from randkern.backend import counter, hadamard
+from randkern.backend import counter, hadamard, numpy_algebra, numpy_elementwise
 from randkern.backend.cpu import (
     add_gram,
     cauchy_kernel,
@@ -66,6 +66,9 @@ __all__ = [
     "with_bias",
     "zeros",
 ]
+
+algebra = numpy_algebra
+elementwise = numpy_elementwise
 
 # Rows of a tile of which the temporary arrays of a function stay in the cache.
 _MAPPED_ROWS = 32
@@ -393,3 +396,13 @@ def numpy_dtype(array):
 def generated_products(X, keys, start, stop, scale):
     """Return products with matrices that are made on the way, None: there are none."""
     return None
+
+
+def stacked_numbers(numbers):
+    """Return a vector of numbers that lie where their arrays did."""
+    return np.array(numbers)
+
+
+def precision(dtype):
+    """Return the distance from 1 to the next number of a dtype."""
+    return float(np.finfo(dtype).eps)

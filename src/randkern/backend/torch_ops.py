@@ -11,7 +11,13 @@ import weakref
 import numpy as np
 import torch
 
-from randkern.backend import counter, torch_hadamard, torch_random
+from randkern.backend import (
+    counter,
+    torch_algebra,
+    torch_elementwise,
+    torch_hadamard,
+    torch_random,
+)
 from randkern.backend.distances import CANCELLED
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
@@ -64,6 +70,8 @@ __all__ = [
 ]
 
 hadamard = torch_hadamard
+algebra = torch_algebra
+elementwise = torch_elementwise
 
 # In so few columns differences are taken, which cost no more than a product.
 _FEW_COLUMNS = 16
@@ -370,6 +378,8 @@ def to_integers(values, like):
 def positions(sorted_values, values):
     """Return the positions of values among sorted ones, and whether they are there."""
     sorted_values = torch.as_tensor(sorted_values, device=values.device)
+    if values.dtype == torch.bool:  # which searchsorted does not take
+        sorted_values, values = sorted_values.to(torch.uint8), values.to(torch.uint8)
     position = torch.searchsorted(sorted_values, values.contiguous())
     position = position.clip(max=len(sorted_values) - 1)
     return position, sorted_values[position] == values
@@ -460,3 +470,13 @@ def generated_products(X, keys, start, stop, scale):
         return None
     product = kernels.generated_product
     return tuple(product(X, key, start, stop, scale) for key in keys)
+
+
+def stacked_numbers(numbers):
+    """Return a vector of numbers that lie where their arrays did."""
+    return torch.stack(numbers)
+
+
+def precision(dtype):
+    """Return the distance from 1 to the next number of a dtype."""
+    return float(torch.finfo(dtype).eps)

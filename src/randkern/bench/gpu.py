@@ -36,6 +36,7 @@ _HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
 _CLASSES = 10
 # A measurement of energy lasts at least so long: NVML counts every 20 ms or so.
 _ENERGY_SECONDS = 1.0
+_NO_METER = EnergyMeter("none: not a GPU", None)
 
 Call = Callable[[], Any]
 
@@ -86,7 +87,8 @@ def run(
     -------
     results : dict
         ``ran``, and ``reason`` where that is false; ``device``, ``versions``,
-        ``machine``, ``energy``, ``arguments`` and ``records``.
+        ``machine``, ``energy`` (what counts joules, or why nothing does), ``arguments``
+        and ``records``, whose ``joules`` are of one call, None where none are counted.
     """
     unknown = sorted(set(measurements) - set(MEASUREMENTS))
     if unknown:
@@ -101,9 +103,9 @@ def run(
         "records": [],
     }
     reason = _why_not(device)
-    results |= {"ran": reason is None, "reason": reason, "device": None, "energy": None}
+    results |= {"ran": reason is None, "reason": reason, "device": None}
     if reason is not None:
-        return results
+        return results | {"energy": gpu_meter().name}
     bench = _Bench(device, repeats, seed)
     results |= {"device": bench.describe(), "energy": bench.meter.name}
     calls: dict[str, Call] = {
@@ -149,8 +151,7 @@ class _Bench:
         self.repeats, self.seed = repeats, seed
         self.on_gpu = self.device.type == "cuda"
         here = self.device.index or 0
-        none = EnergyMeter("none: not a GPU", None)
-        self.meter = gpu_meter(here) if self.on_gpu else none
+        self.meter = gpu_meter(here) if self.on_gpu else _NO_METER
 
     def describe(self) -> dict[str, Any]:
         """Return what is to be known of the device."""
@@ -230,6 +231,7 @@ class _Bench:
                 "picoseconds_a_feature": 1e12 * value / (n * D),
                 "share_of_write_bound": seconds["write"] / value,
                 "speedup_over_plain": seconds["plain torch, RBFSampler"] / value,
+                "joules": self._joules(calls[name], value),
             }
             for name, value in seconds.items()
         ]
@@ -241,12 +243,11 @@ class _Bench:
         X, matrix = self._normal(n, side), self._normal(side, side)
         plan = self._plan(Gaussian(1.0), side, 2 * side, "streamed")
         projection: Any = plan.groups[0].factors[0].projection
-        seconds = self._seconds(
-            {
-                "torch.matmul": lambda: X @ matrix,
-                "streamed": lambda: projection.project(X, 0, side),
-            }
-        )
+        calls: dict[str, Call] = {
+            "torch.matmul": lambda: X @ matrix,
+            "streamed": lambda: projection.project(X, 0, side),
+        }
+        seconds = self._seconds(calls)
         records = [
             {
                 "measurement": "product",
@@ -255,6 +256,7 @@ class _Bench:
                 "seconds": value,
                 "gflops": 2e-9 * n * side**2 / value,
                 "share_of_matmul": seconds["torch.matmul"] / value,
+                "joules": self._joules(calls[name], value),
             }
             for name, value in seconds.items()
         ]
@@ -265,7 +267,11 @@ class _Bench:
         )
         projection = plan.groups[0].factors[0].projection
         D = huge["n_components"]
-        value = self._seconds({"streamed": lambda: projection.project(X, 0, D)})
+
+        def streamed(X: Any = X, projection: Any = projection) -> Any:
+            return projection.project(X, 0, D)
+
+        value = self._seconds({"streamed": streamed})
         record = {
             "measurement": "product",
             "method": "streamed, no matrix would fit",
@@ -273,6 +279,7 @@ class _Bench:
             "seconds": value["streamed"],
             "gflops": 2e-9 * huge["n"] * huge["d"] * D / value["streamed"],
             "share_of_matmul": None,
+            "joules": self._joules(streamed, value["streamed"]),
         }
         return [*records, record]
 
@@ -302,8 +309,9 @@ class _Bench:
             with context if on_device else nullcontext():
                 self._wait()
                 start = time.perf_counter()
-                model.fit(rows[:n], targets[:n])
-                self._wait()
+                with Joules(self.meter if on_device else _NO_METER) as spent:
+                    model.fit(rows[:n], targets[:n])
+                    self._wait()
                 fitted = time.perf_counter()
                 accuracy = float((model.predict(rows[n:]) == targets[n:]).sum())
                 end = time.perf_counter()
@@ -316,6 +324,7 @@ class _Bench:
                     "predict_seconds": end - fitted,
                     "iterations": int(model.solution_.iterations),
                     "test_accuracy": accuracy / len(labels[n:]),
+                    "joules": spent.joules,
                 }
             )
         return records

@@ -13,11 +13,12 @@ from .console import output, progress_bar, user_messages
 
 __all__ = ["gpu_command", "gpu_tables"]
 
-_TITLES = {
+# The key and the title of a column, beside seconds and joules.
+_TITLES: dict[str, tuple[str, str] | None] = {
     "features": ("share_of_write_bound", "of the write bound"),
     "product": ("share_of_matmul", "of torch.matmul"),
     "ridge": ("test_accuracy", "test accuracy"),
-    "sweep": ("joules", "joules"),
+    "sweep": None,
 }
 
 
@@ -81,6 +82,7 @@ def gpu_command(
         versions = results["versions"]
         named = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
         console.print(f"{results['device']['name']}; {named}")
+    console.print(f"energy: {results['energy']}")
     for table in gpu_tables(results):
         console.print(table)
     console.print(f"wrote {written}", soft_wrap=True)
@@ -89,20 +91,22 @@ def gpu_command(
 def gpu_tables(results: Mapping[str, Any]) -> list[Table]:
     """Return a table of every measurement that was made."""
     tables = []
-    for name, (key, label) in _TITLES.items():
+    for name, column in _TITLES.items():
         records = [r for r in results["records"] if r["measurement"] == name]
         if not records:
             continue
-        table = _table(name, "method", "rows", "d", "D", "seconds", label)
+        columns = [("joules", "joules"), *([] if column is None else [column])]
+        labels = [label for _, label in columns]
+        table = _table(name, "method", "rows", "d", "D", "seconds", *labels)
         for record in records:
-            value = record[key]
+            values = [record[key] for key, _ in columns]
             table.add_row(
                 record["method"],
                 f"{record['n']:,}",
                 f"{record['d']:,}",
                 f"{record['n_components']:,}",
                 _seconds(record["seconds"]),
-                "" if value is None else f"{value:.3g}",
+                *("" if value is None else f"{value:.3g}" for value in values),
             )
         tables.append(table)
     return tables

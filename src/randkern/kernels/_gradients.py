@@ -16,14 +16,10 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.special import gamma, kv
 from sklearn.base import clone
 
 from randkern._validation import Rows, densify
-from randkern.backend import cpu
-from randkern.backend.distances import scaled_squared_distances
-from randkern.backend.matern import matern_correlation
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels._base import Kernel
 from randkern.kernels.algebra import Product, Scaled, Sum
@@ -150,7 +146,7 @@ def _add_gram(
     place = hyper.place(kernel)
     if isinstance(kernel, Scaled):
         M = kernel.scale * M
-        out[place] += float(np.sum(M * kernel.kernel._gram(X, Y)))
+        out[place] += float((M * kernel.kernel._gram(X, Y)).sum())
         _add_gram(hyper, kernel.kernel, X, Y, M, out)
     elif isinstance(kernel, Sum):
         _add_gram(hyper, kernel.k1, X, Y, M, out)
@@ -160,8 +156,10 @@ def _add_gram(
         _add_gram(hyper, kernel.k2, X, Y, M * kernel.k1._gram(X, Y), out)
     elif isinstance(kernel, Stationary) and place is not None:
         X, Y = densify(kernel._select(X)), densify(kernel._select(Y))
-        scale = 1.0 / kernel._lengthscale(X.shape[1])
-        columns = _lengthscale_gradient(kernel, X * scale, Y * scale, M)
+        scale = kernel._inverse_scale(X)
+        columns = ops_of(X).to_host(
+            _lengthscale_gradient(kernel, X * scale, Y * scale, M)
+        )
         out[place] += columns if np.ndim(kernel.lengthscale) else columns.sum()
 
 
@@ -173,30 +171,33 @@ def _lengthscale_gradient(
     With one lengthscale only the sum over columns is asked for: it comes in one
     entry where that is cheaper.
     """
+    ops = ops_of(X)
     if isinstance(kernel, Laplacian):
-        distances = np.zeros((X.shape[0], Y.shape[0]))
-        cpu.manhattan_distances(X, Y, distances)
+        distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+        ops.manhattan_distances(X, Y, distances)
         weight = M * kernel._profile(distances)
-        return np.array(
+        return ops.stacked_numbers(
             [
-                np.sum(weight * np.abs(np.subtract.outer(x, y)))
+                (weight * abs(x[:, None] - y)).sum()
                 for x, y in zip(X.T, Y.T, strict=True)
             ]
         )
     if isinstance(kernel, Cauchy):
-        squares = [np.subtract.outer(x, y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
+        squares = [(x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
         weight = 2 * M
         for square in squares:
             weight = weight / (1 + square)
-        return np.array([np.sum(weight * square / (1 + square)) for square in squares])
-    squared = scaled_squared_distances(X, Y, 1.0, False)
-    weight = M * _slope(kernel, squared.copy())
+        return ops.stacked_numbers(
+            [(weight * square / (1 + square)).sum() for square in squares]
+        )
+    squared = ops.scaled_squared_distances(X, Y, 1.0, False)
+    weight = M * _slope(kernel, ops.copy(squared))
     if not np.ndim(kernel.lengthscale):
-        return np.array([np.sum(weight * squared)])
+        return ops.stacked_numbers([(weight * squared).sum()])
     # Σ W (x − y)² by products; centred, little cancels where W is not small.
     center = Y.mean(axis=0)
     X, Y = X - center, Y - center
-    cross = np.einsum("ij,ij->j", X, weight @ Y)
+    cross = ops.algebra.column_products(X, weight @ Y)
     return weight.sum(axis=1) @ X**2 + weight.sum(axis=0) @ Y**2 - 2 * cross
 
 
@@ -215,22 +216,13 @@ def _gaussian_slope(kernel: Gaussian, squared: np.ndarray) -> np.ndarray:
 def _rational_quadratic_slope(
     kernel: RationalQuadratic, squared: np.ndarray
 ) -> np.ndarray:
-    return kernel._profile(squared.copy()) / (1 + squared / (2 * kernel.alpha))
+    profile = kernel._profile(ops_of(squared).copy(squared))
+    return profile / (1 + squared / (2 * kernel.alpha))
 
 
 @_slope.register
 def _matern_slope(kernel: Matern, squared: np.ndarray) -> np.ndarray:
-    nu = float(kernel.nu)
-    if nu == math.inf:
-        return kernel._profile(squared)
-    if nu > 1:
-        # d(z^ν K_ν)/dz = −z^ν K_{ν−1}, and ν − 1 has the same z at s·ν/(ν−1).
-        return nu / (nu - 1) * matern_correlation(squared * (nu / (nu - 1)), nu - 1)
-    z = np.sqrt(2 * nu * squared)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = 2 * nu * 2 ** (1 - nu) / gamma(nu) * z ** (nu - 1) * kv(1 - nu, z)
-    # Infinite where rows are equal, whose difference it is multiplied by.
-    return np.where(z > 0, slope, 0.0)
+    return ops_of(squared).elementwise.matern_slope(squared, float(kernel.nu))
 
 
 # -- features ---------------------------------------------------------------------
@@ -279,7 +271,7 @@ def add_feature_gradient(
     for group, term, counts in zip(plan.groups, terms, scales, strict=True):
         columns = slice(group.start, group.stop)
         Z_group, G_group = Z[:, columns], G[:, columns]
-        total = float(np.sum(Z_group * G_group))
+        total = float((Z_group * G_group).sum())
         for entry, count in counts.items():
             out[hyper._slices[entry]] += 0.5 * count * total
         parts = [
@@ -321,19 +313,16 @@ def _by_phase(
     )
     last = slice(group.width - 1, group.width)
     sines = evaluate(Plan((turned,), n_features), X, last)
-    return np.hstack([slopes, G[:, last] * sines])
+    return ops_of(Z).hstack([slopes, G[:, last] * sines])
 
 
 def _by_column(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
     """Return Σ_i Σ_r slopes_ir ω_rj x_ij for every column j of the factor's input."""
     X = factor.inputs.apply(X)
-    basis = np.eye(X.shape[1])
-    total = np.zeros(X.shape[1])
+    algebra = ops_of(X).algebra
+    basis = algebra.identity(X.shape[1], X)
+    total = ops_of(X).zeros(X.shape[1], X)
     for draws in row_blocks(slopes.shape[1], _DRAWS):
         rows = factor.projection.project(basis, draws.start, draws.stop)
-        products = slopes[:, draws] @ rows.T
-        if sp.issparse(X):
-            total += np.asarray(X.multiply(products).sum(axis=0)).ravel()
-        else:
-            total += np.einsum("ij,ij->j", X, products)
-    return total
+        total += algebra.column_products(X, slopes[:, draws] @ rows.T)
+    return ops_of(X).to_host(total)

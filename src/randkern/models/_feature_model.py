@@ -25,7 +25,7 @@ from randkern.models._streams import block_rows, read_stream
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
-__all__ = ["FeatureModel"]
+__all__ = ["FeatureModel", "check_same_device"]
 
 
 class FeatureModel(BaseEstimator):
@@ -59,9 +59,12 @@ class FeatureModel(BaseEstimator):
         assert self.plan_ is not None
         return self.plan_
 
-    @property
-    def _limit(self) -> int:
-        return resolve_memory_limit(self.memory_limit)
+    def _memory_for(self, rows: ArrayRows | StreamedRows) -> int:
+        """Return the bytes that a fit to these rows may take where they lie."""
+        limit = self.memory_limit
+        if limit is None and isinstance(rows, ArrayRows):
+            limit = ops_of(rows.X).memory_limit(rows.X)
+        return resolve_memory_limit(limit)
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any
@@ -114,6 +117,14 @@ class FeatureModel(BaseEstimator):
                 projection=self.projection,
             )
 
+    def _shaped(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (n, k) of rows, or (n,) where there is one target."""
+        return weights if self._n_outputs is not None else weights[:, 0]
+
+    def _transposed(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (D, k) of features as (k, D), or (D,) for one target."""
+        return weights.T if self._n_outputs is not None else weights[:, 0]
+
     def _values(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
         check_is_fitted(self)
@@ -127,7 +138,7 @@ class FeatureModel(BaseEstimator):
     def _values_of(self, X: Rows) -> np.ndarray:
         """Return fitted values of checked rows."""
         weights = self.dual_coef_ if self.plan_ is None else self.coef_
-        _check_same_device(X, weights)
+        check_same_device(X, weights)
         if self.plan_ is not None:
             weights = weights.T if weights.ndim == 2 else weights
             out = predict_by_features(self.plan_, weights, X)
@@ -147,7 +158,7 @@ class FeatureModel(BaseEstimator):
         return tags
 
 
-def _check_same_device(X: Rows, weights: Any) -> None:
+def check_same_device(X: Rows, weights: Any) -> None:
     """Raise unless rows lie where the weights of the model do."""
     here, there = (_place(array) for array in (X, weights))
     if here != there:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.lapack import dpotri
 
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels._gradients import (
     Hyperparameters,
@@ -28,7 +28,8 @@ from randkern.kernels._gradients import (
 from randkern.models._rows import ArrayRows
 from randkern.models._systems import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky
+from randkern.solvers import cholesky_for
+from randkern.solvers.cholesky import CholeskyState
 
 __all__ = ["Evidence", "FeaturePosterior", "RowPosterior"]
 
@@ -62,16 +63,16 @@ class FeaturePosterior:
         """
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
-        solver = Cholesky()
-        scale = float(np.mean(np.diagonal(statistics.gram)))
+        solver = cholesky_for(statistics.gram)
+        scale = float(statistics.gram.diagonal().mean())
         state = solver.init(statistics.gram, shift, scale)
         mean = solver.solve(state, statistics.cross).value
         D, k = mean.shape
-        # In one go with the solve the factor is LAPACK's lower triangle.
-        factor = state.factor_and_matrix.T
-        determinant = 2 * np.sum(np.log(np.diagonal(factor))) - D * math.log(shift)
+        factor = _lower_factor(state)
+        determinant = ops_of(factor).algebra.log_determinant(factor)
+        determinant -= D * math.log(shift)
         # The sums are in float64, and so is what is left of them.
-        quadratic = target_squares / unit - float(np.sum(mean * statistics.cross))
+        quadratic = target_squares / unit - float((mean * statistics.cross).sum())
         evidence = _evidence(
             max(quadratic, 0.0) / shift,
             determinant,
@@ -79,17 +80,13 @@ class FeaturePosterior:
             k,
             noise,
         )
-        for rows in row_blocks(D, _ROWS):
-            factor[rows, rows] = np.tril(factor[rows, rows])
-            factor[rows, rows.stop :] = 0.0
         factor /= math.sqrt(shift)
         return cls(mean, factor, evidence)
 
     def half(self, Z: np.ndarray) -> np.ndarray:
         """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
-        return scipy.linalg.solve_triangular(
-            self.factor, Z.T.astype(np.float64), lower=True, check_finite=False
-        )
+        ops = ops_of(Z)
+        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
 
 
 @dataclass(frozen=True)
@@ -120,16 +117,16 @@ class RowPosterior:
         cls, K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
     ) -> RowPosterior:
         """Return the law given the Gram matrix, which is used up."""
-        root = np.sqrt(weight / noise)
+        root = (weight / noise) ** 0.5
         K *= root[:, None]
         K *= root
-        solver = Cholesky()
-        state = solver.init(K, 1.0, float(np.mean(np.diagonal(K))))
+        solver = cholesky_for(K)
+        state = solver.init(K, 1.0, float(K.diagonal().mean()))
         right = root[:, None] * Y
         inner = solver.solve(state, right).value
-        factor = np.tril(state.factor_and_matrix.T)
-        determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
-        quadratic = float(np.sum(right * inner))
+        factor = _lower_factor(state)
+        determinant = ops_of(factor).algebra.log_determinant(factor)
+        quadratic = float((right * inner).sum())
         total = float(weight.sum())
         evidence = _evidence(quadratic, determinant, total, Y.shape[1], noise)
         return cls(inner, factor, root, noise, evidence)
@@ -145,18 +142,16 @@ class RowPosterior:
         K holds the exact values between m new rows and those of the fit.
         """
         right = self.root[:, None] * K.T
-        return scipy.linalg.solve_triangular(
-            self.factor, right, lower=True, check_finite=False
-        )
+        return ops_of(right).algebra.triangular_solve(self.factor, right)
 
     def slopes(self) -> tuple[np.ndarray, float]:
         """Return the derivatives of the evidence in K, (n, n), and in log σ²."""
         n, k = self.inner.shape
-        inverse = _inverse(self.factor)
-        total = self.noise * float(np.sum(self.root**2))
+        inverse = ops_of(self.factor).algebra.inverse_by_factor(self.factor)
+        total = self.noise * float((self.root**2).sum())
         # Of the first term ‖B⁻¹SY‖², of the determinant k(n − tr B⁻¹).
-        by_noise = float(np.sum(self.inner**2))
-        by_noise += k * (n - float(np.trace(inverse)) - total)
+        by_noise = float((self.inner**2).sum())
+        by_noise += k * (n - float(inverse.diagonal().sum()) - total)
         inverse *= self.root[:, None]
         inverse *= self.root
         dual = self.dual
@@ -183,8 +178,8 @@ class Evidence:
         self.rows = rows
         self.hyper = hyper
         self.plan = plan
-        n = rows.n_rows
-        self._weight = np.ones(n) if rows.weight is None else rows.weight
+        ones = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
+        self._weight = ones if rows.weight is None else rows.weight
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
@@ -230,27 +225,29 @@ class Evidence:
         """Evaluate by a D × D matrix, the features being made block by block."""
         rows, out = self.rows, np.zeros(hyper.size + 1)
         Y, weight = rows.Y, self._weight
-        statistics = NormalEquations.empty(plan.n_components, rows.n_targets)
+        statistics = NormalEquations.empty(
+            plan.n_components, rows.n_targets, like=rows.X
+        )
         statistics.add(plan, rows.X, Y, rows.weight)
-        squares = float(weight @ np.sum(Y**2, axis=1))
+        squares = float(weight @ (Y**2).sum(axis=1))
         posterior = FeaturePosterior.of(statistics, squares, noise)
         if not gradient:
             return posterior.evidence, out
-        inverse = _inverse(posterior.factor)
+        inverse = ops_of(posterior.factor).algebra.inverse_by_factor(posterior.factor)
         D, k = posterior.mean.shape
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
             w = weight[part.rows][:, None]
             Z = evaluate(plan, part.X)
             residual = part.Y - Z @ posterior.mean
-            residual_squares += float(np.sum(w * residual**2))
+            residual_squares += float((w * residual**2).sum())
             # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
             G = Z @ inverse
             G *= -k * w / noise
             G += (w * residual / noise) @ posterior.mean.T
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
-        out[-1] += k * (D - float(np.trace(inverse)) - float(weight.sum()))
+        out[-1] += k * (D - float(inverse.diagonal().sum()) - float(weight.sum()))
         out[-1] *= 0.5
         return posterior.evidence, out
 
@@ -262,9 +259,13 @@ def _evidence(
     return -0.5 * (quadratic + k * (determinant + constant))
 
 
-def _inverse(factor: np.ndarray) -> np.ndarray:
-    """Return the inverse of LLᵀ."""
-    inverse, info = dpotri(factor, lower=1)
-    if info:
-        raise np.linalg.LinAlgError("the covariance is singular.")
-    return np.tril(inverse) + np.tril(inverse, -1).T
+def _lower_factor(state: Any) -> Any:
+    """Return the lower triangular factor of a factorised matrix, which is used up."""
+    if not isinstance(state, CholeskyState):
+        return state.factor  # of tensors
+    # LAPACK's lower triangle; the matrix lies in the strict upper one.
+    factor = state.factor_and_matrix.T
+    for rows in row_blocks(len(factor), _ROWS):
+        factor[rows, rows] = np.tril(factor[rows, rows])
+        factor[rows, rows.stop :] = 0.0
+    return factor

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-from scipy.special import expit, ndtr, roots_hermitenorm
+from scipy.special import expit, roots_hermitenorm
 
-from randkern.backend import cpu, thin
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels._gradients import (
     Hyperparameters,
@@ -26,7 +25,7 @@ from randkern.kernels._gradients import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models._margins import FeatureRows
+from randkern.models._feature_rows import FeatureRows
 from randkern.models._rows import ArrayRows
 from randkern.plan import Plan, evaluate
 
@@ -61,26 +60,26 @@ class LaplacePosterior:
         cls, features: FeatureRows, D: int, signs: np.ndarray, weight: np.ndarray
     ) -> LaplacePosterior:
         """Return the law given signs of shape (n,), by Newton's method."""
-        start = np.zeros(D)
+        ops = ops_of(features.like)
+        start = ops.zeros(D, signs)
         if features.kept is not None and features.n_rows < D:
             # Its mode as values of the rows costs less.
-            Z = features.kept[:, :D].astype(np.float64)
-            dual = _Mode(Z @ Z.T, signs, weight, np.zeros(len(Z))).dual
+            Z = ops.as_float64(features.kept[:, :D])
+            dual = _Mode(Z @ Z.T, signs, weight, ops.zeros(len(Z), Z)).dual
             start = Z.T @ dual
         problem = _FeatureProblem(features, D, signs, weight)
         mode, value, factor = _newton(
-            problem, start, max(_DECREMENT, float(np.finfo(features.dtype).eps))
+            problem, start, max(_DECREMENT, ops.precision(features.dtype))
         )
-        evidence = value - float(np.sum(np.log(np.diagonal(factor))))
+        evidence = value - 0.5 * ops.algebra.log_determinant(factor)
         return cls(mode, factor, evidence)
 
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of f at rows of features."""
-        Z = Z.astype(np.float64, copy=False)
-        half = scipy.linalg.solve_triangular(
-            self.factor, Z.T, lower=True, check_finite=False
-        )
-        return Z @ self.mean, np.einsum("ij,ij->j", half, half)
+        Z = ops_of(Z).as_float64(Z)
+        algebra = ops_of(Z).algebra
+        half = algebra.triangular_solve(self.factor, Z.T)
+        return Z @ self.mean, algebra.column_products(half, half)
 
 
 # Of weights: the objective, its gradient, and a factor of minus its Hessian.
@@ -92,9 +91,10 @@ def _newton(
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Return where a concave function is largest, its value and the factor there."""
     at = start
+    factor_solve = ops_of(at).algebra.factor_solve
     value, gradient, factor = problem(at)
     for _ in range(_MOST_STEPS):
-        step = scipy.linalg.cho_solve((factor, True), gradient, check_finite=False)
+        step = factor_solve(factor, gradient)
         if float(gradient @ step) <= tolerance * max(1.0, abs(value)):
             break
         length = 1.0
@@ -120,35 +120,31 @@ class _FeatureProblem:
         self.signs, self.weight = signs, weight
 
     def __call__(self, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        D, dtype = self.D, self.features.dtype
-        size = float(np.abs(b).max(initial=0.0)) or 1.0
-        right = np.zeros((1, self.features.width), dtype)
+        D, width, ops = self.D, self.features.width, ops_of(b)
+        size = ops.largest(abs(b)) or 1.0
+        right = ops.zeros((1, width), b)
         right[0, :D] = b / size
-        gram, slopes = np.zeros((D, D)), np.zeros((1, self.features.width))
+        gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
         value = -0.5 * float(b @ b)
         for part, Z in self.features.blocks():
-            f = size * thin.multiply(Z, right)[:, 0]
+            f = size * ops.algebra.thin_product(Z, ops.asarray(right, Z))[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log
-            inner = np.ascontiguousarray(slope[:, None], dtype)
-            thin.add_transposed(Z, inner, slopes)
-            cpu.add_gram(Z[:, :D] * np.sqrt(curvature)[:, None].astype(dtype), gram)
-        gram[np.diag_indices(D)] += 1.0
-        # The upper triangle of a C-ordered array is LAPACK's lower one.
-        factor = scipy.linalg.cholesky(
-            gram.T, lower=True, overwrite_a=True, check_finite=False
-        )
-        return value, slopes[0, :D] - b, factor
+            ops.algebra.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
+            ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
+        ops.algebra.add_to_diagonal(gram, 1.0)
+        return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)
 
 
 def _likelihood(
     f: np.ndarray, signs: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return Σ s log σ(yf), and its first and minus its second derivatives."""
-    log = -float(weight @ np.logaddexp(0, -signs * f))
-    probability = expit(f)
-    slope = weight * signs * expit(-signs * f)
-    return log, slope, weight * probability * expit(-f)
+    functions = ops_of(f).elementwise
+    log = -float(weight @ functions.softplus(-signs * f))
+    probability = functions.expit(f)
+    slope = weight * signs * functions.expit(-signs * f)
+    return log, slope, weight * probability * functions.expit(-f)
 
 
 class LaplaceEvidence:
@@ -168,9 +164,11 @@ class LaplaceEvidence:
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
-        self._weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        ops = ops_of(rows.Y)
+        ones = ops.ones(rows.n_rows, rows.Y)
+        self._weight = ones if rows.weight is None else rows.weight
         # Newton's method starts from the mode of the last θ.
-        self._modes = np.zeros((rows.n_targets, rows.n_rows))
+        self._modes = ops.zeros((rows.n_targets, rows.n_rows), rows.Y)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
@@ -184,7 +182,7 @@ class LaplaceEvidence:
             plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
             Z = evaluate(plan, X)
             K = Z @ Z.T
-        total, slopes = 0.0, np.zeros_like(K)
+        total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
         for t, signs in enumerate(self.rows.Y.T):
             mode = _Mode(K, signs, self._weight, self._modes[t])
             self._modes[t] = mode.dual
@@ -224,39 +222,39 @@ class _Mode:
             if abs(value - before) <= 1e-13 * max(1.0, abs(value)):
                 break
         self.dual = a
-        determinant = 2 * float(np.sum(np.log(np.diagonal(self.factor))))
-        self.evidence = value - 0.5 * determinant
+        algebra = ops_of(K).algebra
+        self.evidence = value - 0.5 * algebra.log_determinant(self.factor)
 
     def _move(self, a: np.ndarray) -> float:
         """Go to f = Ka; return the log posterior there."""
         self.f = self.K @ a
         log, self.slope, self.curvature = _likelihood(self.f, self.signs, self.weight)
-        root = np.sqrt(self.curvature)
+        root = self.curvature**0.5
         B = self.K * root[:, None] * root
-        B[np.diag_indices_from(B)] += 1.0
-        self.factor = scipy.linalg.cholesky(B, lower=True, check_finite=False)
+        algebra = ops_of(B).algebra
+        algebra.add_to_diagonal(B, 1.0)
+        self.factor = algebra.lower_factor(B)
         self.root = root
         return log - 0.5 * float(a @ self.f)
 
     def _half_solved(self, right: np.ndarray) -> np.ndarray:
         """Return R·right for R = W^½B⁻¹W^½."""
         root = self.root if right.ndim == 1 else self.root[:, None]
-        inner = scipy.linalg.cho_solve(
-            (self.factor, True), root * right, check_finite=False
-        )
-        return root * inner
+        algebra = ops_of(right).algebra
+        return root * algebra.factor_solve(self.factor, root * right)
 
     def slopes(self) -> np.ndarray:
         """Return the derivatives of the evidence in K, a symmetric matrix."""
-        K, slope = self.K, self.slope
-        R = self._half_solved(np.eye(len(K)))
-        variance = np.diagonal(K) - np.einsum("ij,ij->i", K @ R, K)
+        K, slope, ops = self.K, self.slope, ops_of(self.K)
+        R = self._half_solved(ops.algebra.identity(len(K), K))
+        # K is symmetric.
+        variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
         # W depends on f, which moves by (I − KR) dK ∇log p.
-        change = self.curvature * (1 - 2 * expit(self.f))
+        change = self.curvature * (1 - 2 * ops.elementwise.expit(self.f))
         by_mode = -0.5 * variance * change
         moved = by_mode - R @ (K @ by_mode)
-        cross = np.outer(moved, slope)
-        return 0.5 * (np.outer(slope, slope) - R + cross + cross.T)
+        cross = moved[:, None] * slope
+        return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
 
 
 def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -273,13 +271,20 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     >>> mean_probability(np.array([0.0, 2.0]), np.array([9.0, 0.0])).round(4)
     array([0.5   , 0.8808])
     """
-    out = np.empty(len(mean))
+    ops, functions = ops_of(mean), ops_of(mean).elementwise
+    out = ops.zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
-    logistic = np.arange(-40, 40.25, 0.25)
-    density = 0.25 * expit(logistic) * expit(-logistic)
+    grid = np.arange(-40, 40.25, 0.25)
+    nodes, weights, logistic, density = (
+        ops.float64_like(numbers, mean)
+        for numbers in (
+            *(nodes, weights / weights.sum()),
+            *(grid, 0.25 * expit(grid) * expit(-grid)),
+        )
+    )
     for rows in row_blocks(len(mean), _ROWS):
-        m, deviation = mean[rows, None], np.sqrt(variance[rows, None])
-        narrow = expit(m + deviation * nodes) @ (weights / weights.sum())
-        wide = ndtr((m - logistic) / np.maximum(deviation, 1.0)) @ density
-        out[rows] = np.where(deviation[:, 0] <= 1, narrow, wide)
-    return np.clip(out, 0.0, 1.0, out=out)
+        m, deviation = mean[rows, None], variance[rows, None] ** 0.5
+        narrow = functions.expit(m + deviation * nodes) @ weights
+        wide = functions.normal_cdf((m - logistic) / deviation.clip(1.0)) @ density
+        out[rows] = functions.where(deviation[:, 0] <= 1, narrow, wide)
+    return out.clip(0.0, 1.0)

@@ -6,11 +6,13 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 
 from randkern._random import Stream
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.plan import Plan
@@ -48,19 +50,20 @@ def learning_rows(
     many as 10¹¹ operations an evaluation take, and at least 2,000.
     """
     n = rows.n_rows
-    usable: np.ndarray = np.arange(n)
+    usable: Any = np.arange(n)
     if isinstance(rows, ArrayRows) and rows.weight is not None:
-        usable = np.flatnonzero(rows.weight)
+        usable = ops_of(rows.X).flatnonzero(rows.weight)
     if plan is not None:
         affordable = int(_OPERATIONS / (4.0 * plan.n_components**2))
         most = most or max(_LEAST_ROWS, affordable)
         if most < len(usable):
-            usable = stream.generator().choice(usable, most, replace=False)
-            usable.sort()
+            drawn = stream.generator().choice(len(usable), most, replace=False)
+            usable = ops_of(usable).take(usable, np.sort(drawn))
     block = rows.take(usable)
-    X, Y, weight = block.X.astype(np.float64), block.Y, block.weight
-    if weight is not None and not np.all(weight):
-        kept = np.flatnonzero(weight)
+    ops = ops_of(block.X)
+    X, Y, weight = ops.as_float64(block.X), block.Y, block.weight
+    if weight is not None and bool((weight == 0).any()):
+        kept = ops.flatnonzero(weight)
         X, Y, weight = X[kept], Y[kept], weight[kept]
     if len(Y) == 0:
         raise ValueError(
@@ -79,10 +82,11 @@ class TargetSizes:
     @classmethod
     def of(cls, rows: ArrayRows) -> TargetSizes:
         """Return those of the rows that are learned from."""
-        mean = np.average(rows.Y, axis=0, weights=rows.weight)
+        ops = ops_of(rows.Y)
+        means = [ops.average(column, rows.weight) for column in rows.Y.T]
         squares, deviations = (
-            float(np.average(np.mean(Y**2, axis=1), weights=rows.weight))
-            for Y in (rows.Y, rows.Y - mean)
+            ops.average((Y**2).mean(axis=1), rows.weight)
+            for Y in (rows.Y, rows.Y - ops.float64_like(means, rows.Y))
         )
         return cls(squares, deviations)
 

@@ -48,6 +48,8 @@ class GaussianProcess(FeatureModel):
     n_restarts_optimizer: int
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
+    # Numbers, which have no device.
+    _theta: tuple[float, ...]
 
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
@@ -89,7 +91,12 @@ class GaussianProcess(FeatureModel):
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if self.plan_ is not None:
                 self.plan_ = with_kernel(self.plan_, before, self.kernel_)
-        self.theta_ = theta
+        self._theta = tuple(theta.tolist())
+
+    @property
+    def theta_(self) -> np.ndarray:
+        """Natural logarithms of what `hyperparameters_` names."""
+        return np.array(self._theta)
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False

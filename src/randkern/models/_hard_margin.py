@@ -5,6 +5,8 @@
 by its dual min ½aᵀQa − 1ᵀa, a ≥ 0, Q_ij = y_i y_j z_i·z_j, on a growing set of rows:
 those that violate the constraints are added until none is left. The dual is unbounded
 along a ray a with Qa = 0 exactly where the rows cannot be separated.
+
+Tensors take the nearest point of the hull of all rows instead, by dense linear algebra.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern.backend import thin
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import NotSeparableError
-from randkern.models._margins import FeatureRows
+from randkern.models._feature_rows import FeatureRows
+from randkern.models._nearest_point import nearest_point
 
 __all__ = ["HardMargin", "separate"]
 
@@ -34,6 +38,8 @@ _ON_MARGIN = 1e-6
 _VIOLATION = 1e-7
 # What is left of a ray of the dual, relative to the longest row.
 _RAY = 1e-6
+# What margins may lack of 1, before weights are made longer by as much.
+_GAP = 1e-2
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ def separate(
     randkern.exceptions.NotSeparableError
         With a certificate.
     """
+    if is_tensor(signs):
+        return _separate_all(features, signs, usable, name)
     generator = stream.generator()
     rows = np.flatnonzero(usable)
     if len(rows) > _FIRST_ROWS:
@@ -100,22 +108,51 @@ def separate(
         # weight cannot lead in circles; if they are needed later, they come back.
         rows = np.sort(np.concatenate([rows[a > 0], added]))
     alpha = np.zeros(len(signs))
+    alpha[rows] = a
+    return _margin(a @ Z, a, alpha, violation)
+
+
+def _separate_all(
+    features: FeatureRows, signs: np.ndarray, usable: np.ndarray, name: str
+) -> HardMargin:
+    """Return the widest margin, from all rows at once."""
+    ops = ops_of(signs)
+    rows = ops.flatnonzero(usable)
+    if len(rows) < len(signs):
+        features, signs = features.part(rows), signs[rows]
+    nearest = nearest_point(features, signs)
+    square = float(nearest.point @ nearest.point)
+    longest = nearest.longest
+    shares, alpha = nearest.shares, ops.zeros(len(usable), signs)
+    if square**0.5 <= _RAY * longest:
+        raise _error(shares, square**0.5 / longest, rows, alpha, name)
+    a, weights = shares / square, nearest.point / square
+    missing = float((1 - signs * _scores(features, weights)).max())
+    if missing > _GAP:
+        raise _unsolved(name, f"a margin of {1 - missing:.2g} instead of 1")
+    alpha[rows] = ops.elementwise.where(a < _NEGLIGIBLE * a.max(), 0.0, a)
+    return _margin(weights, a, alpha, missing)
+
+
+def _margin(
+    weights: np.ndarray, a: np.ndarray, alpha: np.ndarray, violation: float
+) -> HardMargin:
+    """Return the margin of weights that dual variables a make."""
+    dual = float(a.sum()) - 0.5 * float(weights @ weights)
     # Constraints hold exactly once w is as much longer.
     weights = weights / (1 - max(violation, 0.0))
-    alpha[rows] = a
     primal = 0.5 * float(weights @ weights)
-    combined = a @ Z
-    dual = float(a.sum()) - 0.5 * float(combined @ combined)
     return HardMargin(weights, alpha, (primal - dual) / primal)
 
 
 def _scores(features: FeatureRows, weights: np.ndarray) -> np.ndarray:
     """Return w·z for every row."""
-    out = np.empty(features.n_rows)
-    size = float(np.abs(weights).max(initial=0.0)) or 1.0
-    right = np.ascontiguousarray(weights[None] / size, features.dtype)
+    ops = ops_of(weights)
+    out = ops.zeros(features.n_rows, weights)
+    size = ops.largest(abs(weights)) or 1.0
     for part, Z in features.blocks():
-        out[part] = size * thin.multiply(Z, right)[:, 0]
+        right = ops.asarray(weights[None] / size, Z)
+        out[part] = size * ops.algebra.thin_product(Z, right)[:, 0]
     return out
 
 
@@ -124,7 +161,8 @@ def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
     clarabel: Any = import_extra("clarabel", "the hard margin (C=inf)", "svm")
     longest = float(np.sqrt(np.max(np.einsum("ij,ij->i", Z, Z), initial=0.0)))
     if longest == 0:
-        raise _error(np.full(len(rows), 1 / len(rows)), Z, 1.0, rows, n, name)
+        ray = np.full(len(rows), 1 / len(rows))
+        raise _error(ray, 0.0, rows, np.zeros(n), name)
     Z = Z / longest
     m = len(Z)
     settings = clarabel.DefaultSettings()
@@ -148,13 +186,11 @@ def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
         # What makes the solver stop is not the shortest there is.
         rays = [found for found in (_shortest(Z), ray) if np.any(found)]
         ray = min(rays, key=lambda found: float(np.linalg.norm(found @ Z)))
-        if np.linalg.norm(ray @ Z) <= _RAY:
-            raise _error(ray, Z, longest, rows, n, name)
+        residual = float(np.linalg.norm(ray @ Z))
+        if residual <= _RAY:
+            raise _error(ray, residual, rows, np.zeros(n), name)
     if not solved:
-        raise RuntimeError(
-            f"{name}: the quadratic programme ended without a solution ({status}): "
-            "the margin is too narrow to be told from none; use a finite C."
-        )
+        raise _unsolved(name, status)
     return a / longest**2
 
 
@@ -190,17 +226,28 @@ def _polished(a: np.ndarray, Z: np.ndarray) -> np.ndarray:
     return better if missing[1] <= missing[0] else a
 
 
+def _unsolved(name: str, detail: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name}: the quadratic programme ended without a solution ({detail}): "
+        "the margin is too narrow to be told from none; use a finite C."
+    )
+
+
 def _error(
-    ray: np.ndarray, Z: np.ndarray, unit: float, rows: np.ndarray, n: int, name: str
+    ray: np.ndarray,
+    residual: float,
+    rows: np.ndarray,
+    certificate: np.ndarray,
+    name: str,
 ) -> NotSeparableError:
-    residual = float(np.linalg.norm(ray @ Z))
+    """Return the error of a ray of some rows; `certificate` holds zeros for all."""
+    large = int((ray > 1e-9).sum())
     error = NotSeparableError(
         f"{name}: the rows cannot be separated in the space of features. Non-negative "
-        f"numbers of sum 1 (`certificate` of this error, {np.count_nonzero(ray > 1e-9)}"
+        f"numbers of sum 1 (`certificate` of this error, {large}"
         f" of them above 1e-9) make Σ a_i y_i φ(x_i) vanish to {residual:.1g} of the "
         "longest φ(x_i). Use a finite C, more components, or a shorter lengthscale."
     )
-    certificate = np.zeros(n)
     certificate[rows] = ray
     error.certificate = certificate
     error.residual = residual

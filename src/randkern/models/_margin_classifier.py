@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from randkern.backend.namespace import ops_of
 from randkern.models._feature_model import FeatureModel
-from randkern.models._margins import FactorFeatures, PlanFeatures
+from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
@@ -19,6 +20,11 @@ __all__ = ["MarginClassifier", "all_targets"]
 class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     """A classifier whose decisions are the signs or the largest of its values."""
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags
+
     def _features(
         self, rows: ArrayRows | StreamedRows, kept_bytes: int
     ) -> PlanFeatures | FactorFeatures:
@@ -28,12 +34,13 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
         n = rows.n_rows
         check_memory(
             8 * 3 * n**2,
-            self._limit,
+            self._memory_for(rows),
             f"the exact {n} x {n} Gram matrix (n_components=None) and its factor",
             "Use random features (for instance n_components=10_000)",
         )
         assert isinstance(rows, ArrayRows)
-        return FactorFeatures(self.kernel_._gram(rows.X.astype(np.float64), None))
+        X = ops_of(rows.X).as_float64(rows.X)
+        return FactorFeatures(self.kernel_._gram(X, None))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""
@@ -41,13 +48,7 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,)."""
-        values = self.decision_function(X)
-        if values.ndim == 1:
-            return self.classes_[(values > 0).astype(int)]
-        return self.classes_[values.argmax(axis=1)]
-
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        return weights if self._n_outputs is not None else weights[:, 0]
+        return self._labels(self.decision_function(X))
 
 
 def all_targets(
@@ -55,8 +56,9 @@ def all_targets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return targets and weights of all rows, which fit in memory without X."""
     if isinstance(rows, ArrayRows):
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        return rows.Y, weight
+        if rows.weight is None:
+            return rows.Y, ops_of(rows.Y).ones(rows.n_rows, rows.Y)
+        return rows.Y, rows.weight
     targets, weights = [], []
     for block in rows.blocks(rows.n_rows):
         n = len(block.Y)

@@ -17,28 +17,55 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
-from randkern.backend import cpu
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
+from randkern.models._feature_rows import FeatureRows
 
-__all__ = ["affordable", "solve_box"]
+__all__ = ["BoxSolution", "SignedRows", "affordable", "n_bytes", "solve_box"]
 
 # Multiplications of a step for all problems together: seconds.
 _OPERATIONS = 1e11
 _ROWS = 8192
 _MOST_STEPS = 100
+# Corrections of a solution, in which the terms of Woodbury's identity cancel.
+_REFINEMENTS = 1
 # The share of the way to the nearest bound that a step goes.
 _SHARE = 0.995
 # So many steps that do not improve a relative gap below this: rounding errors are all
 # that is left. Far from the solution it may grow for a while.
 _STALLED = 3
 _NEAR = 0.1
+# Of the largest: variables below belong to rows that do not matter.
+_NEGLIGIBLE = 1e-10
 
 
 def affordable(n: int, width: int, n_problems: int) -> bool:
     """Tell whether a step for each problem is a matter of seconds."""
     return n_problems * n * float(width) ** 2 <= _OPERATIONS
+
+
+def n_bytes(n: int, width: int) -> int:
+    """Return the memory that a step takes beside the features."""
+    return 8 * (3 * width**2 + 2 * min(n, _ROWS) * width + 20 * n)
+
+
+@dataclass(frozen=True)
+class BoxSolution:
+    """Dual variables (n,) of one problem.
+
+    Attributes
+    ----------
+    value : ndarray of shape (n,)
+        Those that end at their bounds are exactly there.
+    inner : ndarray of shape (n,)
+        What the last step has left, below the bounds.
+    n_steps : int
+    """
+
+    value: np.ndarray
+    inner: np.ndarray
+    n_steps: int
 
 
 @dataclass
@@ -63,31 +90,37 @@ class _Point:
 
     def reach(self, by: _Point) -> float:
         """Return how far a step may go until something vanishes."""
-        far = np.inf
-        for value, change in (
-            (self.a, by.a),
-            (self.room, by.room),
-            (self.low, by.low),
-            (self.high, by.high),
-        ):
-            falling = change < 0
-            if np.any(falling):
-                far = min(far, float(np.min(-value[falling] / change[falling])))
-        return far
+        return min(
+            reach(value, change)
+            for value, change in (
+                (self.a, by.a),
+                (self.room, by.room),
+                (self.low, by.low),
+                (self.high, by.high),
+            )
+        )
 
     @property
     def product(self) -> float:
         return float(self.a @ self.low + self.room @ self.high)
 
 
+def reach(value: np.ndarray, change: np.ndarray) -> float:
+    """Return how far positive numbers may move until one of them vanishes."""
+    where = ops_of(value).elementwise.where
+    falling = change < 0
+    far = where(falling, -value / where(falling, change, 1.0), np.inf)
+    return float(far.min())
+
+
 def solve_box(
-    Z: np.ndarray, signs: np.ndarray, upper: np.ndarray, tol: float
-) -> np.ndarray:
-    """Return the dual variables of one problem, those at their bounds exactly there.
+    features: FeatureRows, signs: np.ndarray, upper: np.ndarray, tol: float
+) -> BoxSolution:
+    """Return the dual variables of one problem.
 
     Parameters
     ----------
-    Z : ndarray of shape (n, width)
+    features : FeatureRows
         Float32 or float64; products are formed in float64.
     signs : ndarray of shape (n,)
     upper : ndarray of shape (n,)
@@ -96,26 +129,26 @@ def solve_box(
         The relative duality gap to stop at; it may end earlier, where rounding errors
         leave no more.
 
-    Returns
-    -------
-    ndarray of shape (n,)
-
     Examples
     --------
     >>> import numpy as np
+    >>> from randkern.models._feature_rows import KeptFeatures
     >>> from randkern.models._margin_interior import solve_box
     >>> Z, signs = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
-    >>> solve_box(Z, signs, np.full(2, 10.0), 1e-10).round(6)
+    >>> solution = solve_box(KeptFeatures(Z), signs, np.full(2, 10.0), 1e-10)
+    >>> solution.value.round(6)
     array([1., 0.])
     """
-    problem = _Problem(Z, signs, upper)
+    problem = _Problem(features, signs, upper)
+    where = ops_of(signs).elementwise.where
     bound = problem.upper
-    start = np.minimum(0.5 * bound, 1.0)
+    start = (0.5 * bound).clip(max=1.0)
     slope = problem.slope(start)
-    low, high = np.maximum(slope, 0.0) + 1.0, np.maximum(-slope, 0.0) + 1.0
+    low, high = slope.clip(0.0) + 1.0, (-slope).clip(0.0) + 1.0
     at = best = _Point(start, bound - start, low, high)
-    least, stalled = np.inf, 0
-    for _ in range(_MOST_STEPS):
+    least, stalled, n_steps = np.inf, 0, 0
+    while n_steps < _MOST_STEPS:
+        n_steps += 1
         slope = problem.slope(at.a)
         gap = problem.gap(at.a, slope)
         if gap < least:
@@ -128,9 +161,12 @@ def solve_box(
             at = _next(problem, at, slope)
         except np.linalg.LinAlgError:
             break
-    unit = np.minimum(bound, 1.0)
-    out = np.where(best.a < best.low * unit, 0.0, best.a / problem.square)
-    return np.where(best.room < best.high * unit, upper, np.minimum(out, upper))
+    unit = bound.clip(max=1.0)
+    inner = (best.a / problem.square).clip(max=upper)
+    out = where(best.a < best.low * unit, 0.0, inner)
+    out = where(best.room < best.high * unit, upper, out)
+    inner = where(inner < _NEGLIGIBLE * inner.max(), 0.0, inner)
+    return BoxSolution(out, inner, n_steps)
 
 
 def _next(problem: _Problem, at: _Point, slope: np.ndarray) -> _Point:
@@ -158,35 +194,58 @@ def _next(problem: _Problem, at: _Point, slope: np.ndarray) -> _Point:
     return at.moved(ahead, min(1.0, _SHARE * at.reach(ahead)))
 
 
-class _Problem:
-    """Rows of length at most 1, in blocks of float64, and their bounds."""
+class SignedRows:
+    """Rows y_i z_i of length at most 1, in blocks of float64."""
 
-    def __init__(self, Z: np.ndarray, signs: np.ndarray, upper: np.ndarray):
-        self._Z, self._signs = Z, signs
+    def __init__(self, features: FeatureRows, signs: np.ndarray):
+        self._features, self._signs = features, signs
+        self.ops = ops = ops_of(signs)
         longest = max(
-            float(np.einsum("ij,ij->i", M, M).max(initial=0.0))
-            for _, M in self._raw_blocks(1.0)
+            ops.largest(ops.squared_norms(M)) for _, M in self._raw_blocks(1.0)
         )
         self.square = longest or 1.0
-        self.upper = upper * self.square
 
     def _raw_blocks(self, length: float) -> Iterator[tuple[slice, np.ndarray]]:
-        for rows in row_blocks(len(self._Z), _ROWS):
-            M = self._Z[rows].astype(np.float64)
-            M *= self._signs[rows, None] / length
-            yield rows, M
+        for part, Z in self._features.blocks():
+            for rows in row_blocks(len(Z), _ROWS):
+                here = slice(part.start + rows.start, part.start + rows.stop)
+                factors = self._signs[here] / length
+                yield here, self.ops.as_float64(Z[rows]) * factors[:, None]
 
     def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         return self._raw_blocks(self.square**0.5)
 
     def weights(self, a: np.ndarray) -> np.ndarray:
-        out = np.zeros(self._Z.shape[1])
+        """Return Mᵀa."""
+        out = self.ops.zeros(self._features.width, a)
         for rows, M in self.blocks():
             out += a[rows] @ M
         return out
 
     def values(self, weights: np.ndarray) -> np.ndarray:
-        return np.concatenate([M @ weights for _, M in self.blocks()])
+        """Return Mw."""
+        out = self.ops.zeros(self._features.n_rows, weights)
+        for rows, M in self.blocks():
+            out[rows] = M @ weights
+        return out
+
+    def factorise(self, diagonal: np.ndarray) -> Factor:
+        """Factorise Θ + MMᵀ for the diagonal of Θ."""
+        width, algebra = self._features.width, self.ops.algebra
+        gram = self.ops.zeros((width, width), diagonal)
+        for rows, M in self.blocks():
+            M /= (diagonal[rows] ** 0.5)[:, None]
+            self.ops.add_gram(M, gram)
+        algebra.add_to_diagonal(gram, 1.0)
+        return Factor(self, diagonal, algebra.lower_factor(gram))
+
+
+class _Problem(SignedRows):
+    """Rows and the bounds of their variables."""
+
+    def __init__(self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray):
+        super().__init__(features, signs)
+        self.upper = upper * self.square
 
     def slope(self, a: np.ndarray) -> np.ndarray:
         """Return MMᵀa − 1; keep what `gap` needs."""
@@ -196,34 +255,28 @@ class _Problem:
 
     def gap(self, a: np.ndarray, slope: np.ndarray) -> float:
         """Return the relative duality gap at the variables of the last slope."""
-        primal = self._penalty + float(self.upper @ np.maximum(-slope, 0.0))
+        primal = self._penalty + float(self.upper @ (-slope).clip(0.0))
         return (primal - float(a.sum()) + self._penalty) / max(primal, 1e-300)
-
-    def factorise(self, diagonal: np.ndarray) -> _Factor:
-        width = self._Z.shape[1]
-        gram = np.zeros((width, width))
-        for rows, M in self.blocks():
-            M /= np.sqrt(diagonal[rows])[:, None]
-            cpu.add_gram(M, gram)
-        gram[np.diag_indices(width)] += 1.0
-        # The upper triangle of a C-ordered array is LAPACK's lower one.
-        factor = scipy.linalg.cholesky(
-            gram.T, lower=True, overwrite_a=True, check_finite=False
-        )
-        return _Factor(self, diagonal, factor)
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """Θ + MMᵀ, factorised."""
 
-    problem: _Problem
+    rows: SignedRows
     diagonal: np.ndarray
     factor: np.ndarray
 
     def solve(self, right: np.ndarray) -> np.ndarray:
+        """Return the solution, by the identity of Woodbury and iterative refinement."""
+        out = self._woodbury(right)
+        for _ in range(_REFINEMENTS):
+            product = self.rows.values(self.rows.weights(out))
+            out = out + self._woodbury(right - self.diagonal * out - product)
+        return out
+
+    def _woodbury(self, right: np.ndarray) -> np.ndarray:
         scaled = right / self.diagonal
-        inner = scipy.linalg.cho_solve(
-            (self.factor, True), self.problem.weights(scaled), check_finite=False
-        )
-        return scaled - self.problem.values(inner) / self.diagonal
+        solve = ops_of(right).algebra.factor_solve
+        inner = solve(self.factor, self.rows.weights(scaled))
+        return scaled - self.rows.values(inner) / self.diagonal

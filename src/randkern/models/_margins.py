@@ -15,32 +15,22 @@ and Girosi 1997, with working sets as large as memory takes).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.lapack import dpstrf
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
-from randkern.backend import thin
+from randkern._tensors import is_tensor
 from randkern.backend.descent import descend
-from randkern.blocks import row_blocks, rows_within
+from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks
+from randkern.models._feature_rows import FeatureRows, KeptFeatures
 from randkern.models._margin_interior import affordable, solve_box
-from randkern.models._rows import TrainingRows
-from randkern.plan import Plan, evaluate
 
-__all__ = [
-    "FactorFeatures",
-    "FeatureRows",
-    "MarginSolution",
-    "PlanFeatures",
-    "maximise_margin",
-]
+__all__ = ["MarginSolution", "maximise_margin"]
 
-_BLOCK_BYTES = 32 * 2**20
 _ROWS_AT_ONCE = 2**15
 # The difference of gradients that coordinate descent stops at; then a share of the
 # largest that is left.
@@ -61,102 +51,16 @@ _MOST_FREE = 1000
 _EVERY = 4
 _EXACT = 1e-12
 _ATTEMPTS = 4
+_NEARLY_EXACT = 1e-10
+# Margins that lack so much of 1, and the share of its bound that a variable is moved
+# off it: then equations settle it.
+_VIOLATION = 1e-9
+_NUDGE = 1e-12
 # Passes after which an interior-point method takes over, and how far below `tol` it is
 # to go. A gap above so many times `tol` is worth a warning, whatever its cause.
 _INTERIOR_ROUND = 8
 _INTERIOR_TOLERANCE = 1e-2
 _LARGE_GAP = 100.0
-
-
-class FeatureRows(Protocol):
-    """Rows of features, of a width that is filled up with zeros."""
-
-    n_rows: int
-    width: int
-    dtype: np.dtype
-
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield all rows in order; an array may be used again for the next block."""
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Return some rows, whose numbers ascend."""
-
-    @property
-    def kept(self) -> np.ndarray | None:
-        """All rows, where they are in memory."""
-
-
-class PlanFeatures:
-    """Random features of training rows, kept if `kept_bytes` hold them."""
-
-    def __init__(self, plan: Plan, rows: TrainingRows, kept_bytes: int):
-        self.plan = plan
-        self.rows = rows
-        self.n_rows = rows.n_rows
-        self.dtype = rows.dtype
-        self.width = thin.padded(plan.n_components)
-        self.kept: np.ndarray | None = None
-        self._row_bytes = self.width * self.dtype.itemsize
-        if self.n_rows * self._row_bytes <= kept_bytes:
-            made = np.zeros((self.n_rows, self.width), self.dtype)
-            for part, Z in self._fresh():
-                made[part] = Z
-            self.kept = made
-
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        if self.kept is None:
-            yield from self._fresh()
-            return
-        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
-            yield part, self.kept[part]
-
-    def _fresh(self) -> Iterator[tuple[slice, np.ndarray]]:
-        most = min(self.n_rows, rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64))
-        buffer = np.zeros((most, self.width), self.dtype)
-        for block in self.rows.blocks(most):
-            Z = buffer[: len(block.Y)]
-            evaluate(self.plan, block.X, out=Z[:, : self.plan.n_components])
-            yield block.rows, Z
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        if self.kept is not None:
-            return self.kept[numbers]
-        Z = np.zeros((len(numbers), self.width), self.dtype)
-        if len(numbers):
-            X = self.rows.take(numbers).X
-            most = rows_within(_BLOCK_BYTES, self._row_bytes, at_least=64)
-            for part in row_blocks(len(numbers), most):
-                evaluate(self.plan, X[part], out=Z[part, : self.plan.n_components])
-        return Z
-
-
-class FactorFeatures:
-    """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
-
-    F is that of a Cholesky factorisation with pivoting, of as many columns as K has
-    rank: equal rows stay equal.
-    """
-
-    def __init__(self, gram: np.ndarray):
-        n = len(gram)
-        # Of the transpose, which is Fortran-ordered, so that nothing is copied.
-        factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
-        if info < 0:
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
-        pivots = pivots - 1
-        self.n_rows, self.dtype = n, np.dtype(np.float64)
-        self.width = thin.padded(rank)
-        self.pivots = pivots[:rank]
-        self.triangle = np.tril(factor[:rank, :rank])
-        self.kept = np.zeros((n, self.width))
-        self.kept[pivots, :rank] = np.tril(factor[:, :rank])
-
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
-            yield part, self.kept[part]
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        return self.kept[numbers]
 
 
 @dataclass(frozen=True)
@@ -215,10 +119,148 @@ def maximise_margin(
     sklearn.exceptions.ConvergenceWarning
         If `max_iter` passes do not reach `tol`.
     """
+    if is_tensor(signs):
+        return _InteriorPoint(features, signs, upper).run(tol)
     return _Decomposition(features, signs, upper, kept_bytes, stream).run(tol, max_iter)
 
 
-class _Decomposition:
+class _Margins:
+    """Dual variables, the weights and scores of rows that they make, and their gap.
+
+    Parameters
+    ----------
+    features : FeatureRows
+    signs : ndarray of shape (n, k)
+    upper : ndarray of shape (n,)
+    at_once : int
+        Rows of features that are summed together.
+    """
+
+    def __init__(
+        self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray, at_once: int
+    ):
+        n, k = signs.shape
+        self.features, self.signs, self.upper = features, signs, upper
+        self.at_once = min(at_once, _ROWS_AT_ONCE)
+        self.ops = ops = ops_of(signs)
+        self.alpha = ops.zeros((n, k), signs)
+        self.weights = ops.zeros((k, features.width), signs)
+        self.scores = ops.zeros((n, k), signs)
+        self.longest = 0.0
+
+    def _update(self) -> None:
+        """Sum the weights up in float64, then the scores of all rows by them."""
+        ops, algebra = self.ops, self.ops.algebra
+        shape = self.weights.shape
+        self.weights = ops.zeros(shape, self.signs)
+        support = ops.flatnonzero((self.alpha != 0).any(axis=1))
+        factors = self.alpha * self.signs
+        for rows in row_blocks(len(support), self.at_once):
+            here = support[rows]
+            Z = self.features.take(here)
+            size = ops.largest(abs(factors[here])) or 1.0
+            part = ops.zeros(shape, self.signs)
+            algebra.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
+            self.weights += size * part
+        size = ops.largest(abs(self.weights)) or 1.0
+        for where, Z in self.features.blocks():
+            right = ops.asarray(self.weights / size, Z)
+            self.scores[where] = size * algebra.thin_product(Z, right)
+            squares = algebra.column_products(Z.T, Z.T)
+            self.longest = max(self.longest, ops.largest(squares) ** 0.5)
+
+    def _rounding(self) -> np.ndarray:
+        """Return what the gap may be for rounding errors of the scores alone."""
+        precision = self.ops.precision(self.features.dtype)
+        error = _ROUNDING * precision * self.longest
+        support = self.upper @ self.ops.asarray(self.alpha > 0, self.alpha)
+        return error * _squared_lengths(self.weights) ** 0.5 * support
+
+    def _gap(self) -> tuple[np.ndarray, np.ndarray]:
+        penalty = 0.5 * _squared_lengths(self.weights)
+        losses = (1 - self.signs * self.scores).clip(0.0)
+        objective = penalty + self.upper @ losses
+        if not self.ops.is_finite(objective):
+            raise ValueError(
+                "features overflow: rows of X are too large for this kernel; scale the "
+                "input down."
+            )
+        gap: Any = objective - (self.alpha.sum(axis=0) - penalty)
+        return objective, gap / (objective + (objective <= 0))
+
+    def _is_reached(self, objective: np.ndarray, gap: np.ndarray, tol: float) -> bool:
+        return bool((gap <= tol + self._rounding() / objective).all())
+
+    def _polishes(self, gap: np.ndarray) -> bool:
+        """Tell whether equations may still find the very optimum."""
+        free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
+        precise = self.features.kept is not None and self._is_precise()
+        few = int(free.sum(axis=0).max()) <= _MOST_FREE
+        return precise and few and bool((gap > _EXACT).any())
+
+    def _is_precise(self) -> bool:
+        return self.features.dtype.itemsize == 8
+
+    def _polish(
+        self, objective: np.ndarray, gap: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Solve for the dual variables within their bounds, whose margins are 1.
+
+        Where coordinate descent has found which ones these are, this is the optimum.
+        """
+        if not self._polishes(gap):
+            return objective, gap
+        before = self.ops.copy(self.alpha)
+        for t in range(len(gap)):
+            self.alpha[:, t] = self._solved(t)
+        return self._kept_if_better(before, gap)
+
+    def _kept_if_better(
+        self, before: np.ndarray, gap: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Go back to the variables before where the gap has grown."""
+        self._update()
+        after = self._gap()
+        worse = after[1] > gap
+        if worse.any():
+            self.alpha[:, worse] = before[:, worse]
+            self._update()
+            after = self._gap()
+        return after
+
+    def _solved(self, t: int) -> np.ndarray:
+        """Return dual variables that give the free rows of a problem margins of 1."""
+        alpha, signs = self.alpha[:, t], self.signs[:, t]
+        ops = self.ops
+        free = ops.flatnonzero((alpha > 0) & (alpha < self.upper))
+        bound = ops.flatnonzero((alpha > 0) & (alpha == self.upper))
+        Z = self.features.take(free)
+        fixed = (alpha * signs)[bound] @ self.features.take(bound)
+        # Equal rows share their variable: the shortest solution.
+        factors = ops.algebra.shortest_solution(Z @ Z.T, signs[free] - Z @ fixed)
+        out = ops.copy(alpha)
+        out[free] = (signs[free] * factors).clip(0.0).clip(max=self.upper[free])
+        return out
+
+    def _rounded(self, gap: np.ndarray, tol: float) -> str:
+        """Return a warning, for a gap that only rounding errors explain."""
+        return (
+            f"the duality gap is {float(gap.max()):.2g} of the objective, above "
+            f"tol={tol:g}: rounding errors leave no more at so large a C; "
+            f"{self._advice()}."
+        )
+
+    def _advice(self) -> str:
+        return "lower C" if self._is_precise() else "lower C, or pass float64 rows"
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+
+
+class _Decomposition(_Margins):
+    """Coordinate descent on working sets of rows."""
+
     def __init__(
         self,
         features: FeatureRows,
@@ -228,17 +270,13 @@ class _Decomposition:
         stream: Stream,
     ):
         n, k = signs.shape
-        self.features, self.signs, self.upper = features, signs, upper
         self.generator = stream.generator()
         self.capacity = n
         if features.kept is None:
             row = features.width * features.dtype.itemsize + 24 * k
             self.capacity = max(64, kept_bytes // row)
-        self.alpha = np.zeros((n, k))
-        self.weights = np.zeros((k, features.width))
-        self.scores = np.zeros((n, k))
+        super().__init__(features, signs, upper, self.capacity)
         self.tolerance = _FIRST_TOLERANCE
-        self.longest = 0.0
 
     def run(self, tol: float, max_iter: int) -> MarginSolution:
         working = self._first()
@@ -247,12 +285,12 @@ class _Decomposition:
             self._improve(working)
             self._update()
             objective, gap = self._gap()
-            reached = np.all(gap <= tol + self._rounding() / objective)
+            reached = self._is_reached(objective, gap, tol)
             if not reached and n_rounds == _INTERIOR_ROUND:
                 objective, gap = self._solve_interior(objective, gap, tol)
             if reached or n_rounds % _EVERY == 0:
                 objective, gap = self._polish(objective, gap)
-                reached = np.all(gap <= tol + self._rounding() / objective)
+                reached = self._is_reached(objective, gap, tol)
             if reached:
                 attempts += 1
                 if attempts > _ATTEMPTS or not self._polishes(gap):
@@ -265,20 +303,8 @@ class _Decomposition:
                 f"tol, {self._advice()}."
             )
         if reached and gap.max() > _LARGE_GAP * tol:
-            self._warn(
-                f"the duality gap is {gap.max():.2g} of the objective, above "
-                f"tol={tol:g}: rounding errors leave no more at so large a C; "
-                f"{self._advice()}."
-            )
+            self._warn(self._rounded(gap, tol))
         return MarginSolution(self.weights, self.alpha, objective, gap, n_rounds)
-
-    def _advice(self) -> str:
-        precise = self.features.dtype == np.float64
-        return "lower C" if precise else "lower C, or pass float64 rows"
-
-    @staticmethod
-    def _warn(message: str) -> None:
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
     def _solve_interior(
         self, objective: np.ndarray, gap: np.ndarray, tol: float
@@ -288,60 +314,13 @@ class _Decomposition:
         slow = np.flatnonzero(gap > tol)
         if Z is None or not affordable(len(usable), self.features.width, len(slow)):
             return objective, gap
-        Z = Z if len(usable) == len(Z) else Z[usable]
+        rows = KeptFeatures(Z if len(usable) == len(Z) else Z[usable])
         before = self.alpha.copy()
         for t in slow:
-            self.alpha[usable, t] = solve_box(
-                Z, self.signs[usable, t], self.upper[usable], _INTERIOR_TOLERANCE * tol
-            )
+            signs, upper = self.signs[usable, t], self.upper[usable]
+            found = solve_box(rows, signs, upper, _INTERIOR_TOLERANCE * tol)
+            self.alpha[usable, t] = found.value
         return self._kept_if_better(before, gap)
-
-    def _kept_if_better(
-        self, before: np.ndarray, gap: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Go back to the variables before where the gap has grown."""
-        self._update()
-        after = self._gap()
-        worse = after[1] > gap
-        if np.any(worse):
-            self.alpha[:, worse] = before[:, worse]
-            self._update()
-            after = self._gap()
-        return after
-
-    def _polishes(self, gap: np.ndarray) -> bool:
-        """Tell whether equations may still find the very optimum."""
-        free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
-        precise = self.features.kept is not None and self.features.dtype == np.float64
-        few = int(free.sum(axis=0).max(initial=0)) <= _MOST_FREE
-        return precise and few and bool(np.any(gap > _EXACT))
-
-    def _polish(
-        self, objective: np.ndarray, gap: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve for the dual variables within their bounds, whose margins are 1.
-
-        Where coordinate descent has found which ones these are, this is the optimum.
-        """
-        if not self._polishes(gap):
-            return objective, gap
-        before = self.alpha.copy()
-        for t in range(len(gap)):
-            self.alpha[:, t] = self._solved(t)
-        return self._kept_if_better(before, gap)
-
-    def _solved(self, t: int) -> np.ndarray:
-        """Return dual variables that give the free rows of a problem margins of 1."""
-        alpha, signs = self.alpha[:, t], self.signs[:, t]
-        free = np.flatnonzero((alpha > 0) & (alpha < self.upper))
-        bound = np.flatnonzero((alpha > 0) & (alpha == self.upper))
-        Z = self.features.take(free)
-        fixed = (alpha * signs)[bound] @ self.features.take(bound)
-        # Equal rows share their variable: the shortest solution.
-        factors, *_ = scipy.linalg.lstsq(Z @ Z.T, signs[free] - Z @ fixed)
-        out = alpha.copy()
-        out[free] = np.clip(signs[free] * factors, 0.0, self.upper[free])
-        return out
 
     def _first(self) -> np.ndarray:
         usable = np.flatnonzero(self.upper)
@@ -389,43 +368,60 @@ class _Decomposition:
             )
             self.alpha[rows] = alpha.T
 
-    def _update(self) -> None:
-        """Sum the weights up in float64, then the scores of all rows by them."""
-        k = self.signs.shape[1]
-        self.weights = np.zeros((k, self.features.width))
-        dtype = self.features.dtype
-        support = np.flatnonzero(self.alpha.any(axis=1))
-        factors = self.alpha * self.signs
-        for rows in row_blocks(len(support), min(self.capacity, _ROWS_AT_ONCE)):
-            here = support[rows]
-            Z = self.features.take(here)
-            size = float(np.abs(factors[here]).max(initial=0.0)) or 1.0
-            part = np.zeros_like(self.weights)
-            right = np.ascontiguousarray(factors[here] / size, dtype)
-            thin.add_transposed(Z, right, part)
-            self.weights += size * part
-        size = float(np.abs(self.weights).max(initial=0.0)) or 1.0
-        right = np.ascontiguousarray(self.weights / size, dtype)
-        for where, Z in self.features.blocks():
-            self.scores[where] = size * thin.multiply(Z, right)
-            longest = np.einsum("ij,ij->i", Z, Z).max(initial=0.0)
-            self.longest = max(self.longest, float(np.sqrt(longest)))
 
-    def _rounding(self) -> np.ndarray:
-        """Return what the gap may be for rounding errors of the scores alone."""
-        precision = float(np.finfo(self.features.dtype).eps)
-        error = _ROUNDING * precision * self.longest
-        support = self.upper @ (self.alpha > 0)
-        return error * np.linalg.norm(self.weights, axis=1) * support
+class _InteriorPoint(_Margins):
+    """An interior-point method for each problem, dense linear algebra throughout.
 
-    def _gap(self) -> tuple[np.ndarray, np.ndarray]:
-        penalty = 0.5 * np.einsum("ij,ij->i", self.weights, self.weights)
-        losses = np.maximum(1 - self.signs * self.scores, 0.0)
-        objective = penalty + self.upper @ losses
-        if not np.all(np.isfinite(objective)):
-            raise ValueError(
-                "features overflow: rows of X are too large for this kernel; scale the "
-                "input down."
+    What tensors take, wherever they lie: coordinate descent goes from row to row.
+    """
+
+    def __init__(self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray):
+        super().__init__(features, signs, upper, _ROWS_AT_ONCE)
+
+    def run(self, tol: float) -> MarginSolution:
+        usable = self.ops.flatnonzero(self.upper)
+        features, upper = self.features, self.upper
+        if len(usable) < len(upper):
+            features, upper = features.part(usable), upper[usable]
+        tolerance = _INTERIOR_TOLERANCE * tol
+        if self._is_precise():  # so that equations may find the very optimum
+            tolerance = min(tolerance, _NEARLY_EXACT)
+        inner, steps = self.ops.zeros(self.alpha.shape, self.signs), 0
+        for t, signs in enumerate(self.signs.T):
+            found = solve_box(features, signs[usable], upper, tolerance)
+            self.alpha[usable, t], inner[usable, t] = found.value, found.inner
+            steps = max(steps, found.n_steps)
+        self._update()
+        objective, gap = self._gap()
+        for _ in range(_ATTEMPTS):
+            objective, gap = self._polish(objective, gap)
+            if not self._polishes(gap):
+                break
+            self._release()
+        if not self._is_reached(objective, gap, tol):
+            # Where C is large it matters how near a variable is to its bound.
+            before, self.alpha = self.alpha, inner
+            objective, gap = self._kept_if_better(before, gap)
+        if not self._is_reached(objective, gap, tol):
+            self._warn(
+                f"the duality gap is {float(gap.max()):.2g} of the objective, above "
+                f"tol={tol:g}: the interior-point method came no nearer; raise tol, "
+                f"{self._advice()}."
             )
-        gap: Any = objective - (self.alpha.sum(axis=0) - penalty)
-        return objective, gap / np.where(objective > 0, objective, 1.0)
+        elif gap.max() > _LARGE_GAP * tol:
+            self._warn(self._rounded(gap, tol))
+        return MarginSolution(self.weights, self.alpha, objective, gap, steps)
+
+    def _release(self) -> None:
+        """Move variables off bounds that their margins say they do not belong to."""
+        where, upper = self.ops.elementwise.where, self.upper[:, None]
+        missing = 1 - self.signs * self.scores
+        low = (self.alpha == 0) & (missing > _VIOLATION) & (upper > 0)
+        high = (self.alpha == upper) & (missing < -_VIOLATION) & (upper > 0)
+        moved = where(high, (1 - _NUDGE) * upper, self.alpha)
+        self.alpha = where(low, _NUDGE * upper, moved)
+
+
+def _squared_lengths(weights: np.ndarray) -> np.ndarray:
+    """Return the squared length of every row."""
+    return ops_of(weights).algebra.column_products(weights.T, weights.T)

@@ -7,13 +7,13 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, validate_rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
@@ -83,7 +83,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Names of the entries of θ: numbers of the kernel as in ``get_params``, then
         ``"noise"``. θ holds their natural logarithms.
     theta_ : ndarray
-        θ at the end of learning.
+        θ at the end of learning: a NumPy array on the host, also of fits to tensors.
     log_marginal_likelihood_value_ : float
         Of all rows, at `theta_`.
     coef_ : ndarray of shape (D,) or (n_targets, D)
@@ -194,19 +194,23 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             needed += 8 * D**2 + (16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0)
             what = f"the {D} x {D} posterior of n_components={D}"
             advice = "Use fewer components"
-        check_memory(needed, self._limit, what, advice)
+        check_memory(needed, self._memory_for(rows), what, advice)
 
     def _set_units(self, survey: Survey) -> None:
         """Settle what targets are shifted and divided by."""
-        k = len(survey.target_mean)
-        self._target_mean, self._target_scale = np.zeros(k), np.ones(k)
+        mean = np.zeros_like(survey.target_mean)
+        scale = np.ones_like(survey.target_mean)
         if self.normalize_y:
-            self._target_mean = survey.target_mean
+            mean = survey.target_mean
             deviation = np.sqrt(survey.target_squares / survey.weight_sum)
-            self._target_scale = np.where(deviation > 0, deviation, 1.0)
+            scale = np.where(deviation > 0, deviation, 1.0)
+        # Numbers, which have no device.
+        self._target_mean = tuple(mean.tolist())
+        self._target_scale = tuple(scale.tolist())
 
     def _scaled(self, Y: np.ndarray) -> np.ndarray:
-        return (Y - self._target_mean) / self._target_scale
+        like = ops_of(Y).float64_like
+        return (Y - like(self._target_mean, Y)) / like(self._target_scale, Y)
 
     def _learn_from_rows(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
@@ -221,7 +225,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _fit_rows(self) -> None:
         """Fit the exact kernel."""
         rows = self._sample
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        weight = rows.weight
+        if weight is None:
+            weight = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
         K = self.kernel_._gram(rows.X, None)
         posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
         self._posterior = posterior
@@ -231,20 +237,22 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _fit_features(self, rows: ArrayRows | StreamedRows, survey: Survey) -> None:
         """Fit features to sums over all rows."""
         statistics = NormalEquations.empty(
-            self._plan.n_components, rows.n_targets, survey.weight_unit
+            self._plan.n_components,
+            rows.n_targets,
+            survey.weight_unit,
+            like=self._sample.X,
         )
         squares = 0.0
         for part in rows.blocks(_ROWS_AT_ONCE):
             Y = self._scaled(part.Y)
             statistics.add(self._plan, part.X, Y, part.weight)
-            weight = np.ones(len(Y)) if part.weight is None else part.weight
-            squares += float(weight @ np.sum(Y**2, axis=1))
+            row_squares = (Y**2).sum(axis=1)
+            if part.weight is not None:
+                row_squares = part.weight * row_squares
+            squares += float(row_squares.sum())
         posterior = FeaturePosterior.of(statistics, squares, self.noise_)
         self._posterior = posterior
-        self.coef_ = self._shaped(posterior.mean).T
-
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        return weights if self._n_outputs is not None else weights[:, 0]
+        self.coef_ = self._transposed(posterior.mean)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -303,46 +311,50 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
         X = validate_rows(self, X, reset=False)
         noise = self.noise_ if include_noise else 0.0
+        mean = self._values_of(X)
         if return_cov:
             covariance = self._covariance(X)
-            covariance[np.diag_indices_from(covariance)] += noise
-            return self._values_of(X), self._with_units(covariance, 2)
-        deviation = np.sqrt(self._variance(X) + noise)
-        return self._values_of(X), self._with_units(deviation, 1)
+            ops_of(X).algebra.add_to_diagonal(covariance, noise)
+            return mean, self._with_units(covariance, 2)
+        deviation = (self._variance(X) + noise) ** 0.5
+        return mean, self._with_units(deviation, 1)
 
     def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
         """Return deviations (power 1) or covariances (2) in the units of targets."""
-        scaled = np.multiply.outer(spread, self._target_scale**power)
+        scale = ops_of(spread).float64_like(self._target_scale, spread)
+        scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
     def _values_of(self, X: Rows) -> np.ndarray:
-        scale, mean = self._target_scale, self._target_mean
+        out = super()._values_of(X)
+        like = ops_of(out).float64_like
+        scale, mean = like(self._target_scale, out), like(self._target_mean, out)
         if self._n_outputs is None:
             scale, mean = scale[0], mean[0]
-        return super()._values_of(X) * scale + mean
+        return out * scale + mean
 
     def _variance(self, X: Rows) -> np.ndarray:
         """Return Var f at every row, for targets in their units of the fit."""
-        out = np.empty(X.shape[0])
+        out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
         for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
             part = X[rows]
             half = self._half(part)
-            out[rows] = np.einsum("ij,ij->j", half, half)
+            out[rows] = ops_of(X).algebra.column_products(half, half)
             if self.plan_ is None:
                 out[rows] = self.kernel_._diag(part) - out[rows]
-        return np.maximum(out, 0.0, out=out)
+        return out.clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
         half = self._half(X)
         if self.plan_ is not None:
             return half.T @ half
-        return self.kernel_._gram(X.astype(np.float64), None) - half.T @ half
+        return self.kernel_._gram(ops_of(X).as_float64(X), None) - half.T @ half
 
     def _half(self, X: Rows) -> np.ndarray:
         if self.plan_ is not None:
             return self._posterior.half(evaluate(self.plan_, X))
-        K = self.kernel_._gram(X.astype(np.float64), self.X_fit_)
+        K = self.kernel_._gram(ops_of(X).as_float64(X), self.X_fit_)
         return self._posterior.half(K)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -364,25 +376,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_count("n_samples", n_samples)
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
-        k = len(self._target_mean)
+        k, ops = len(self._target_mean), ops_of(X)
+        mean = self._values_of(X).reshape(X.shape[0], k, 1)
         generator = root_stream(random_state).child("sample_y").generator()
+
+        def normal(n: int) -> Any:
+            drawn = generator.normal(size=(n, k * n_samples))
+            return ops.float64_like(drawn, X)
+
         if isinstance(self._posterior, FeaturePosterior):
-            size = (len(self._posterior.factor), k * n_samples)
-            weights = scipy.linalg.solve_triangular(
-                self._posterior.factor,
-                generator.normal(size=size),
-                lower=True,
-                trans="T",
-                check_finite=False,
-            )
+            factor = self._posterior.factor
+            right = normal(len(factor))
+            weights = ops.algebra.triangular_solve(factor, right, transposed=True)
             draws = predict_by_features(self._plan, weights, X)
         else:
-            values, vectors = scipy.linalg.eigh(self._covariance(X))
-            root = vectors * np.sqrt(np.maximum(values, 0.0))
-            draws = root @ generator.normal(size=(X.shape[0], k * n_samples))
+            values, vectors = ops.algebra.eigenpairs(self._covariance(X))
+            draws = (vectors * values.clip(0.0) ** 0.5) @ normal(X.shape[0])
         draws = draws.reshape(X.shape[0], k, n_samples)
-        draws *= self._target_scale[:, None]
-        mean = self._values_of(X).reshape(X.shape[0], k, 1)
+        draws *= ops.float64_like(self._target_scale, X)[:, None]
         draws += mean
         return draws if self._n_outputs is not None else draws[:, 0]
 
@@ -392,4 +403,5 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.array_api_support = True
         return tags

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._validation import Rows, validate_rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
+from randkern.models._feature_model import check_same_device
+from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._gp_laplace import (
     LaplaceEvidence,
     LaplacePosterior,
@@ -22,7 +24,6 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
-from randkern.models._margins import FactorFeatures, PlanFeatures
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import block_rows
 from randkern.models._systems import check_memory
@@ -133,14 +134,14 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
-        self._check_memory(rows)
+        limit = self._check_memory(rows)
         most = _learning_rows(rows.n_targets)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learned_from = (sample.X, sample.Y, sample.weight)
         self._learn({}, TargetSizes(), stream.child("restarts"))
         features: PlanFeatures | FactorFeatures
         if self.plan_ is not None:
-            features = PlanFeatures(self.plan_, rows, self._limit // 4)
+            features = PlanFeatures(self.plan_, rows, limit // 4)
             signs, weight = all_targets(rows)
             D = self.plan_.n_components
         else:
@@ -154,7 +155,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ]
         return self
 
-    def _check_memory(self, rows: ArrayRows | StreamedRows) -> None:
+    def _check_memory(self, rows: ArrayRows | StreamedRows) -> int:
+        """Return the memory limit, or raise before anything large is made."""
         k, n = rows.n_targets, rows.n_rows
         if self.plan_ is None:
             needed, what = 8 * n**2 * (k + 6), f"the exact process of {n} rows"
@@ -166,7 +168,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
             needed += 8 * learned * (2 * D + 6 * learned)
             what = f"the {k} posteriors of n_components={D}"
             advice = "Use fewer components"
-        check_memory(needed, self._limit, what, advice)
+        limit = self._memory_for(rows)
+        check_memory(needed, limit, what, advice)
+        return limit
 
     def _evidence(self) -> LaplaceEvidence:
         return LaplaceEvidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
@@ -179,8 +183,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
-        places = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[places]
+        probabilities = self.predict_proba(X)
+        places = probabilities.argmax(axis=1)
+        return ops_of(probabilities).entries_at(self.classes_, places)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
@@ -191,7 +196,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
                 raise ValueError("the stream has no rows to predict.")
             return np.concatenate(parts)
         X = validate_rows(self, X, reset=False)
-        out = np.empty((X.shape[0], len(self._posteriors)))
+        check_same_device(X, self._posteriors[0].mean)
+        ops = ops_of(X)
+        out = ops.zeros((X.shape[0], len(self._posteriors)), X)
         width = len(self._posteriors[0].mean)
         for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
             Z, left_over = self._features_of(X[rows])
@@ -199,23 +206,28 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
                 mean, variance = posterior.moments(Z)
                 out[rows, t] = mean_probability(mean, variance + left_over)
         if out.shape[1] == 1:
-            return np.hstack([1 - out, out])
-        total = out.sum(axis=1, keepdims=True)
-        return np.where(
-            total > 0, out / np.where(total > 0, total, 1.0), 1 / len(out.T)
-        )
+            return ops.hstack([1 - out, out])
+        total = out.sum(axis=1)[:, None]
+        none = ops.asarray(total == 0, out)
+        return out / (total + none) + none / out.shape[1]
 
     def _features_of(self, X: Rows) -> tuple[np.ndarray, np.ndarray | float]:
         """Return features of rows, and the variance that they leave out."""
         if self.plan_ is not None:
             return evaluate(self.plan_, X), 0.0
-        K = self.kernel_._gram(X.astype(np.float64), self.X_fit_)
-        Z = scipy.linalg.solve_triangular(self._triangle, K.T, lower=True).T
-        left_over = self.kernel_._diag(X) - np.einsum("ij,ij->i", Z, Z)
-        return Z, np.maximum(left_over, 0.0)
+        ops = ops_of(X)
+        K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
+        Z = ops.algebra.triangular_solve(self._triangle, K.T).T
+        left_over = self.kernel_._diag(X) - ops.squared_norms(Z)
+        return Z, left_over.clip(0.0)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posteriors")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags
 
 
 def _learning_rows(n_problems: int) -> int:

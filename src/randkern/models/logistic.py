@@ -7,17 +7,17 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
-from scipy.special import expit, logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from randkern.backend import thin
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
+from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
+from randkern.models._feature_rows import FactorFeatures, FeatureRows
 from randkern.models._margin_classifier import MarginClassifier, all_targets
-from randkern.models._margins import FactorFeatures, FeatureRows
 from randkern.models._rows import ArrayRows
 
 __all__ = ["KernelLogistic"]
@@ -35,7 +35,7 @@ class KernelLogistic(MarginClassifier):
 
     for more the multinomial loss of one vector of weights a class; no intercept.
     Solved by L-BFGS on products with the features, which are made again in every
-    iteration where they do not fit `memory_limit`.
+    iteration where they do not fit `memory_limit`; on tensors where they lie.
 
     Parameters
     ----------
@@ -122,28 +122,29 @@ class KernelLogistic(MarginClassifier):
         self._validate_params()
         rows, _ = self._read(X, y, sample_weight)
         signs, weight = all_targets(rows)
-        features = self._features(rows, self._limit // 2)
+        features = self._features(rows, self._memory_for(rows) // 2)
         loss = _Loss(features, signs, self.C * weight)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
-            self.coef_ = self._shaped(weights[:, : self.plan_.n_components].T).T
+            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return self
         assert isinstance(features, FactorFeatures) and isinstance(rows, ArrayRows)
         # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.
         rank = len(features.pivots)
-        dual = scipy.linalg.solve_triangular(
-            features.triangle, weights[:, :rank].T, lower=True, trans="T"
+        dual = ops_of(weights).algebra.triangular_solve(
+            features.triangle, weights[:, :rank].T, transposed=True
         )
-        order = np.argsort(features.pivots)
+        order = features.pivots.argsort()
         self.X_fit_ = rows.X[features.pivots[order]]
         self.dual_coef_ = self._shaped(dual[order])
         return self
 
     def _minimise(self, loss: _Loss) -> np.ndarray:
-        start = np.zeros(loss.shape)
-        _, gradient = loss(start.ravel())
-        largest = float(np.abs(gradient).max(initial=0.0))
+        ops = ops_of(loss.signs)
+        start = ops.zeros(loss.size, loss.signs)
+        _, gradient = loss(start)
+        largest = ops.largest(abs(gradient))
         self.n_iter_ = 0
         if largest < _VANISHING:
             return -gradient.reshape(loss.shape)
@@ -154,42 +155,58 @@ class KernelLogistic(MarginClassifier):
             value, slope = loss(flat)
             return value / unit, slope / unit
 
-        result = scipy.optimize.minimize(
-            scaled,
-            start.ravel(),
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": int(self.max_iter),
-                "maxfun": 2 * int(self.max_iter),
-                "gtol": self.tol * largest / unit,
-                "ftol": 64 * np.finfo(float).eps,
-                "maxcor": 20,
-            },
-        )
-        self.n_iter_ = int(result.nit)
-        if result.nit >= self.max_iter:
+        tolerance = self.tol * largest / unit
+        minimise = _lbfgs.minimise if is_tensor(start) else _minimise_by_scipy
+        flat, self.n_iter_ = minimise(scaled, start, tolerance, int(self.max_iter))
+        if self.n_iter_ >= self.max_iter:
             warnings.warn(
                 f"max_iter={self.max_iter} iterations did not reach tol={self.tol:g}; "
                 "raise either, or lower C.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return result.x.reshape(loss.shape)
+        return flat.reshape(loss.shape)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
         values = self.decision_function(X)
+        functions = ops_of(values).elementwise
         if values.ndim == 1:
-            return np.column_stack([expit(-values), expit(values)])
-        return softmax(values, axis=1)
+            return functions.expit(_of_both(values))
+        return functions.softmax(values)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes)."""
         values = self.decision_function(X)
+        functions = ops_of(values).elementwise
         if values.ndim == 1:
-            return -np.logaddexp(0, np.column_stack([values, -values]))
-        return values - logsumexp(values, axis=1, keepdims=True)
+            return -functions.softplus(-_of_both(values))
+        return values - functions.log_sum_exp(values)[:, None]
+
+
+def _of_both(values: np.ndarray) -> np.ndarray:
+    """Return the values of the negative class beside those of the positive."""
+    return ops_of(values).hstack([-values[:, None], values[:, None]])
+
+
+def _minimise_by_scipy(
+    function: _lbfgs.Function, start: np.ndarray, tolerance: float, max_iter: int
+) -> tuple[np.ndarray, int]:
+    """Return where a function is least, and the number of iterations."""
+    result = scipy.optimize.minimize(
+        function,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": max_iter,
+            "maxfun": 2 * max_iter,
+            "gtol": tolerance,
+            "ftol": 64 * np.finfo(float).eps,
+            "maxcor": 20,
+        },
+    )
+    return result.x, int(result.nit)
 
 
 class _Loss:
@@ -207,23 +224,23 @@ class _Loss:
     def __init__(self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray):
         self.features, self.signs, self.upper = features, signs, upper
         self.shape = (signs.shape[1], features.width)
+        self.size = self.shape[0] * self.shape[1]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        ops, algebra = ops_of(flat), ops_of(flat).algebra
         weights = flat.reshape(self.shape)
-        size = float(np.abs(weights).max(initial=0.0)) or 1.0
-        right = np.ascontiguousarray(weights / size, self.features.dtype)
-        total = 0.5 * float(np.sum(weights**2))
-        gradient = np.zeros(self.shape)
+        size = ops.largest(abs(weights)) or 1.0
+        total = 0.5 * float((weights**2).sum())
+        gradient = ops.zeros(self.shape, flat)
         for part, Z in self.features.blocks():
-            values = size * thin.multiply(Z, right)
+            values = size * algebra.thin_product(Z, ops.asarray(weights / size, Z))
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
             total += float(upper @ losses)
             slopes *= upper[:, None]
-            largest = float(np.abs(slopes).max(initial=0.0)) or 1.0
-            inner = np.ascontiguousarray(slopes / largest, self.features.dtype)
-            added = np.zeros(self.shape)
-            thin.add_transposed(Z, inner, added)
+            largest = ops.largest(abs(slopes)) or 1.0
+            added = ops.zeros(self.shape, flat)
+            algebra.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
             gradient += largest * added
         gradient += weights
         return total, gradient.ravel()
@@ -231,9 +248,12 @@ class _Loss:
     @staticmethod
     def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses of rows, and their derivatives in the values."""
+        functions = ops_of(values).elementwise
         if signs.shape[1] == 1:
             margins = signs * values
-            return np.logaddexp(0, -margins)[:, 0], -signs * expit(-margins)
-        here = (signs > 0).astype(float)
-        losses = logsumexp(values, axis=1) - np.sum(here * values, axis=1)
-        return losses, softmax(values, axis=1) - here
+            return functions.softplus(-margins)[:, 0], -signs * functions.expit(
+                -margins
+            )
+        here = ops_of(values).as_float64(signs > 0)
+        losses = functions.log_sum_exp(values) - (here * values).sum(axis=1)
+        return losses, functions.softmax(values) - here

@@ -10,11 +10,16 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._random import Stream
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
+from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._hard_margin import separate
 from randkern.models._margin_classifier import MarginClassifier, all_targets
-from randkern.models._margins import FactorFeatures, PlanFeatures, maximise_margin
+from randkern.models._margin_interior import n_bytes
+from randkern.models._margins import maximise_margin
+from randkern.models._systems import check_memory
 
 __all__ = ["KernelSVC"]
 
@@ -30,7 +35,8 @@ class KernelSVC(MarginClassifier):
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
     is finite (and an interior-point method where it is so large that descent is slow),
-    by a quadratic programme (clarabel, the extra ``svm``) where it is not.
+    by a quadratic programme (clarabel, the extra ``svm``) where it is not. Tensors are
+    solved for where they lie, by interior-point methods for both.
     Features that do not fit `memory_limit` are made again in every pass over the
     rows, and those of a working set of rows are kept.
 
@@ -149,8 +155,16 @@ class KernelSVC(MarginClassifier):
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
         signs, weight = all_targets(rows)
-        kept = self._limit // 2
+        limit = self._memory_for(rows)
+        kept = limit // 2
         features = self._features(rows, kept)
+        if is_tensor(signs):
+            check_memory(
+                n_bytes(rows.n_rows, features.width),
+                limit - kept,
+                f"an interior-point method of {features.width} features",
+                "Use fewer components",
+            )
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
@@ -167,9 +181,9 @@ class KernelSVC(MarginClassifier):
             )
             weights, alpha = solution.weights, solution.alpha
             self.duality_gap_, self.n_iter_ = solution.gap, solution.n_rounds
-        norms = np.linalg.norm(weights, axis=1)
+        squares = ops_of(weights).algebra.column_products(weights.T, weights.T)
         with np.errstate(divide="ignore"):
-            self.margin_ = 1.0 / norms
+            self.margin_ = 1.0 / squares**0.5
         self._keep(rows, weights, alpha * signs)
         return self
 
@@ -181,22 +195,24 @@ class KernelSVC(MarginClassifier):
         stream: Stream,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Separate each class from the rest."""
-        found = []
+        found, ops = [], ops_of(signs)
+        classes = ops_of(self.classes_).to_host(self.classes_).tolist()
         for t, column in enumerate(signs.T):
-            label = self.classes_.tolist()[t if signs.shape[1] > 1 else 1]
+            label = classes[t if signs.shape[1] > 1 else 1]
             name = f"class {label!r} against the rest"
             found.append(separate(features, column, weight > 0, stream.child(t), name))
-        self.duality_gap_ = np.array([margin.gap for margin in found])
+        self.duality_gap_ = ops.float64_like([margin.gap for margin in found], signs)
         self.n_iter_ = 1
-        alpha = np.column_stack([margin.alpha for margin in found])
-        return np.vstack([margin.weights for margin in found]), alpha
+        alpha = ops.hstack([margin.alpha[:, None] for margin in found])
+        weights = ops.hstack([margin.weights[:, None] for margin in found])
+        return weights.T, alpha
 
     def _keep(self, rows: Any, weights: np.ndarray, signed: np.ndarray) -> None:
         """Keep the weights, and the rows that they are made of."""
-        self.support_ = np.flatnonzero(signed.any(axis=1))
+        self.support_ = ops_of(signed).flatnonzero((signed != 0).any(axis=1))
         self.support_coef_ = self._shaped(signed[self.support_])
         if self.plan_ is not None:
-            self.coef_ = self._shaped(weights[:, : self.plan_.n_components].T).T
+            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return
         self.X_fit_ = rows.X[self.support_]
         self.dual_coef_ = self.support_coef_

@@ -1,0 +1,113 @@
+"""Dense linear algebra on NumPy arrays, in float64 unless said otherwise.
+
+:mod:`randkern.backend.torch_algebra` holds the same functions for tensors; both are
+``ops_of(array).algebra``.
+"""
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.linalg.lapack import dpotri, dpstrf
+
+from randkern.backend.thin import add_transposed, padded
+from randkern.backend.thin import multiply as thin_product
+
+__all__ = [
+    "add_to_diagonal",
+    "add_transposed",
+    "column_products",
+    "eigenpairs",
+    "factor_solve",
+    "identity",
+    "inverse_by_factor",
+    "log_determinant",
+    "lower_factor",
+    "padded",
+    "pivoted_factor",
+    "shortest_solution",
+    "thin_product",
+    "triangular_solve",
+]
+
+
+def identity(n, like):
+    """Return the identity matrix."""
+    return np.eye(n)
+
+
+def add_to_diagonal(matrix, number):
+    """Add a number to the diagonal."""
+    matrix[np.diag_indices_from(matrix)] += number
+
+
+def column_products(X, Y):
+    """Return Σ_i x_ij y_ij of every column j."""
+    if sp.issparse(X):
+        return np.asarray(X.multiply(Y).sum(axis=0)).ravel()
+    return np.einsum("ij,ij->j", X, Y)
+
+
+def lower_factor(matrix):
+    """Return the lower Cholesky factor of a matrix given by its upper triangle.
+
+    The matrix is used up.
+    """
+    # The upper triangle of a C-ordered array is LAPACK's lower one.
+    return scipy.linalg.cholesky(
+        matrix.T, lower=True, overwrite_a=True, check_finite=False
+    )
+
+
+def log_determinant(factor):
+    """Return log det LLᵀ as a float."""
+    return 2 * float(np.sum(np.log(np.diagonal(factor))))
+
+
+def factor_solve(factor, right):
+    """Return the solution of LLᵀx = b, a vector or a matrix."""
+    return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
+
+
+def triangular_solve(factor, right, transposed=False):
+    """Return L⁻¹b, or L⁻ᵀb."""
+    return scipy.linalg.solve_triangular(
+        factor,
+        right,
+        lower=True,
+        trans="T" if transposed else "N",
+        check_finite=False,
+    )
+
+
+def inverse_by_factor(factor):
+    """Return the inverse of LLᵀ."""
+    inverse, info = dpotri(factor, lower=1)
+    if info:
+        raise np.linalg.LinAlgError("the covariance is singular.")
+    return np.tril(inverse) + np.tril(inverse, -1).T
+
+
+def eigenpairs(matrix):
+    """Return the eigenvalues, rising, and the eigenvectors of a symmetric matrix."""
+    return scipy.linalg.eigh(matrix)
+
+
+def shortest_solution(matrix, right):
+    """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+    return scipy.linalg.lstsq(matrix, right)[0]
+
+
+def pivoted_factor(gram):
+    """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+
+    By Cholesky factorisation with pivoting: the rows of F at the pivots, in their
+    order, are lower triangular. Zeros fill its width up. The Gram matrix is used up.
+    """
+    # Of the transpose, which is Fortran-ordered, so that nothing is copied.
+    factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
+    if info < 0:
+        raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+    pivots = pivots - 1
+    out = np.zeros((len(gram), padded(rank)))
+    out[pivots, :rank] = np.tril(factor[:, :rank])
+    return out, pivots[:rank]

@@ -1,0 +1,142 @@
+"""Dense linear algebra on tensors: the functions of `numpy_algebra`."""
+
+import numpy as np
+import torch
+
+__all__ = [
+    "add_to_diagonal",
+    "add_transposed",
+    "column_products",
+    "eigenpairs",
+    "factor_solve",
+    "identity",
+    "inverse_by_factor",
+    "log_determinant",
+    "lower_factor",
+    "padded",
+    "pivoted_factor",
+    "shortest_solution",
+    "thin_product",
+    "triangular_solve",
+]
+
+_ROWS_F32 = 2048  # longer float32 sums lose digits
+_EPS = 2.0**-52
+
+
+def identity(n, like):
+    """Return the identity matrix in float64."""
+    return torch.eye(n, dtype=torch.float64, device=like.device)
+
+
+def add_to_diagonal(matrix, number):
+    """Add a number to the diagonal."""
+    matrix.diagonal().add_(number)
+
+
+def column_products(X, Y):
+    """Return Σ_i x_ij y_ij of every column j."""
+    return (X * Y).sum(dim=0)
+
+
+def lower_factor(matrix):
+    """Return the lower Cholesky factor of a matrix given by its upper triangle.
+
+    The matrix is used up.
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix.T)
+    if int(info):
+        raise np.linalg.LinAlgError("the matrix is not positive definite.")
+    return factor
+
+
+def log_determinant(factor):
+    """Return log det LLᵀ as a float."""
+    return 2 * float(factor.diagonal().log().sum())
+
+
+def _columns(solve, right):
+    """Return what `solve` makes of a matrix, or of a vector as one."""
+    return solve(right[:, None])[:, 0] if right.ndim == 1 else solve(right)
+
+
+def factor_solve(factor, right):
+    """Return the solution of LLᵀx = b, a vector or a matrix."""
+    return _columns(lambda b: torch.cholesky_solve(b, factor), right)
+
+
+def triangular_solve(factor, right, transposed=False):
+    """Return L⁻¹b, or L⁻ᵀb."""
+    matrix = factor.T if transposed else factor
+
+    def solve(b):
+        return torch.linalg.solve_triangular(matrix, b, upper=transposed)
+
+    return _columns(solve, right)
+
+
+def inverse_by_factor(factor):
+    """Return the inverse of LLᵀ."""
+    return torch.cholesky_inverse(factor)
+
+
+def eigenpairs(matrix):
+    """Return the eigenvalues, rising, and the eigenvectors of a symmetric matrix."""
+    return torch.linalg.eigh(matrix)
+
+
+def shortest_solution(matrix, right):
+    """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+    if not len(matrix):
+        return right
+    values, vectors = torch.linalg.eigh(matrix)
+    sizes = values.abs()
+    kept = sizes > len(values) * _EPS * sizes.max()
+    inverse = torch.where(kept, 1.0 / torch.where(kept, values, 1.0), 0.0)
+    return vectors @ (inverse * (vectors.T @ right))
+
+
+def pivoted_factor(gram):
+    """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+
+    By Cholesky factorisation with pivoting, column by column: the rows of F at the
+    pivots, in their order, are lower triangular. It stops where LAPACK's does.
+    """
+    n = len(gram)
+    factor = torch.zeros_like(gram)
+    left = gram.diagonal().clone()
+    pivots = torch.zeros(n, dtype=torch.int64, device=gram.device)
+    if not bool(torch.isfinite(left).all()):
+        raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+    least = n * _EPS * float(left.max())
+    for rank in range(n):
+        pivot = left.argmax()
+        largest = left[pivot]
+        if not float(largest) > least:
+            return factor[:, :rank].clone(), pivots[:rank]
+        row = factor.index_select(0, pivot[None])[0, :rank]
+        column = gram.index_select(1, pivot[None])[:, 0] - factor[:, :rank] @ row
+        # Rows that are pivots already, and what is left of them, are exactly 0.
+        column = torch.where(torch.isinf(left), 0.0, column / largest.sqrt())
+        factor[:, rank] = column
+        pivots[rank] = pivot
+        left = torch.where(torch.isinf(left), left, left - column * column)
+        left[pivot] = -torch.inf
+    return factor, pivots
+
+
+def padded(n_columns):
+    """Return the width of rows that hold so many features: no more."""
+    return n_columns
+
+
+def thin_product(Z, V):
+    """Return Z Vᵀ in float64."""
+    return (Z @ V.T).to(torch.float64)
+
+
+def add_transposed(Z, inner, out):
+    """Add (Zᵀ·inner)ᵀ to `out`, float64, from sums over at most 2048 rows of Z."""
+    step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
+    for part, factors in zip(Z.split(step), inner.split(step), strict=True):
+        out += factors.T @ part

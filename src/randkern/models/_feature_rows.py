@@ -1,0 +1,132 @@
+"""Rows of features that are read again and again: kept, or made anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks, rows_within
+from randkern.models._rows import ArrayRows, TrainingRows
+from randkern.plan import Plan, evaluate
+
+__all__ = ["FactorFeatures", "FeatureRows", "KeptFeatures", "PlanFeatures"]
+
+_BLOCK_BYTES = 32 * 2**20
+_TENSOR_BLOCK_BYTES = 512 * 2**20
+_ROWS_AT_ONCE = 2**15
+
+
+class FeatureRows(Protocol):
+    """Rows of features, of a width that is filled up with zeros."""
+
+    n_rows: int
+    width: int
+    dtype: np.dtype
+    # An array that lies where they do.
+    like: Any
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield all rows in order; an array may be used again for the next block."""
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Return some rows, whose numbers ascend."""
+
+    def part(self, numbers: np.ndarray) -> FeatureRows:
+        """Return some rows by themselves, whose numbers ascend."""
+
+    @property
+    def kept(self) -> np.ndarray | None:
+        """All rows, where they are in memory."""
+
+
+class KeptFeatures:
+    """Rows of features that are an array, whose width is filled up already."""
+
+    def __init__(self, values: np.ndarray):
+        self.kept = self.like = values
+        self.n_rows, self.width = values.shape
+        self.dtype = values.dtype
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
+            yield part, self.kept[part]
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        return self.kept[numbers]
+
+    def part(self, numbers: np.ndarray) -> KeptFeatures:
+        return KeptFeatures(self.kept[numbers])
+
+
+class PlanFeatures:
+    """Random features of training rows, kept if `kept_bytes` hold them."""
+
+    def __init__(self, plan: Plan, rows: TrainingRows, kept_bytes: int):
+        self.plan = plan
+        self.rows = rows
+        self.n_rows = rows.n_rows
+        self.dtype = rows.dtype
+        self.like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
+        self.width = ops_of(self.like).algebra.padded(plan.n_components)
+        self.kept: np.ndarray | None = None
+        row_bytes = self.width * self.dtype.itemsize
+        block = _TENSOR_BLOCK_BYTES if is_tensor(self.like) else _BLOCK_BYTES
+        self._most = rows_within(block, row_bytes, at_least=64)
+        if self.n_rows * row_bytes <= kept_bytes:
+            made = self._empty(self.n_rows)
+            for part, Z in self._fresh():
+                made[part] = Z
+            self.kept = made
+
+    def _empty(self, n: int) -> np.ndarray:
+        """Return unset rows, with zeros where no feature will be."""
+        out = ops_of(self.like).empty((n, self.width), self.like)
+        out[:, self.plan.n_components :] = 0
+        return out
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        if self.kept is None:
+            yield from self._fresh()
+            return
+        for part in row_blocks(self.n_rows, _ROWS_AT_ONCE):
+            yield part, self.kept[part]
+
+    def _fresh(self) -> Iterator[tuple[slice, np.ndarray]]:
+        buffer = self._empty(min(self.n_rows, self._most))
+        for block in self.rows.blocks(len(buffer)):
+            Z = buffer[: len(block.Y)]
+            evaluate(self.plan, block.X, out=Z[:, : self.plan.n_components])
+            yield block.rows, Z
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        if self.kept is not None:
+            return self.kept[numbers]
+        Z = self._empty(len(numbers))
+        if len(numbers):
+            X = self.rows.take(numbers).X
+            for part in row_blocks(len(numbers), self._most):
+                evaluate(self.plan, X[part], out=Z[part, : self.plan.n_components])
+        return Z
+
+    def part(self, numbers: np.ndarray) -> KeptFeatures | PlanFeatures:
+        if self.kept is not None:
+            return KeptFeatures(self.kept[numbers])
+        block = self.rows.take(numbers)
+        return PlanFeatures(self.plan, ArrayRows(block.X, block.Y), 0)
+
+
+class FactorFeatures(KeptFeatures):
+    """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
+
+    F is that of a Cholesky factorisation with pivoting, of as many columns as K has
+    rank: equal rows stay equal.
+    """
+
+    def __init__(self, gram: np.ndarray):
+        factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
+        super().__init__(factor)
+        self.triangle = factor[self.pivots][:, : len(self.pivots)]

@@ -1,0 +1,305 @@
+"""Gaussian processes of tensors equal those of arrays, and stay where they are."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.exceptions import MemoryLimitError
+
+KERNELS = {
+    "ard": 1.5 * rk.Gaussian([1.0, 2.0, 3.0]),
+    "laplacian": rk.Laplacian([2.0, 2.0, 1.0]),
+    "cauchy": rk.Cauchy(1.5),
+    "matern 0.5": rk.Matern(0.5, 1.3),
+    "matern 0.7": rk.Matern(0.7, 1.3),
+    "matern 1": rk.Matern(1.0, 1.3),
+    "matern 2.2": rk.Matern(2.2, 1.3),
+    "rational quadratic": rk.RationalQuadratic(1.5, 1.2),
+    "sum": 1.5 * rk.Gaussian(1.2) + 0.3 * rk.Linear(),
+    "product": rk.Gaussian(2.0, columns=[1, 2]) * rk.Categorical(columns=[0]),
+}
+SIZES = {"n > D": 31, "n < D": 200, "exact": None}
+each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+each_size = pytest.mark.parametrize("D", SIZES.values(), ids=SIZES)
+each_device = pytest.mark.parametrize("device", DEVICES)
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, two targets, weights of which some are 0, and new rows."""
+    X, new = rng.normal(size=(70, 3)), rng.normal(size=(9, 3))
+    X[:, 0], new[:, 0] = X[:, 0].round(), new[:, 0].round()
+    Y = np.column_stack([np.sin(X[:, 1]), X[:, 2] ** 2])
+    Y += 0.1 * rng.normal(size=Y.shape)
+    return X, Y, rng.integers(0, 4, 70).astype(float), new
+
+
+def assert_close(got, expected, **tolerance):
+    """Compare a tensor with an array of the same dtype and shape."""
+    assert got.dtype == torch.float64
+    np.testing.assert_allclose(host(got), expected, **tolerance)
+
+
+# -- regression -------------------------------------------------------------------
+
+
+@each_kernel
+@each_size
+def test_regression_equals_that_of_arrays(kernel, D, data):
+    X, Y, weight, new = data
+    model = rk.GaussianProcessRegressor(
+        kernel, 0.05, D, optimizer=None, normalize_y=True, random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, Y, weight)
+    with dispatch():
+        model.fit(tensor(X), tensor(Y), tensor(weight))
+        for options in ({}, {"include_noise": True}):
+            got = model.predict(tensor(new), return_std=True, **options)
+            wanted = expected.predict(new, return_std=True, **options)
+            for one, other in zip(got, wanted, strict=True):
+                assert_close(one, other, atol=1e-10)
+        covariance = model.predict(tensor(new), return_cov=True)[1]
+        assert_close(covariance, expected.predict(new, return_cov=True)[1], atol=1e-10)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        expected.log_marginal_likelihood_value_, rel=1e-10
+    )
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    wanted = expected.log_marginal_likelihood(eval_gradient=True)
+    assert isinstance(value, float) and isinstance(gradient, np.ndarray)
+    assert value == pytest.approx(wanted[0], rel=1e-10)
+    np.testing.assert_allclose(gradient, wanted[1], rtol=1e-8, atol=1e-8)
+
+
+@each_size
+@each_device
+def test_regression_learns_the_same(D, device, data):
+    X, Y, weight, new = data
+    kernel = 1.5 * rk.Matern(1.5, "scale") + 0.3 * rk.Gaussian(1.0, columns=[0])
+    model = rk.GaussianProcessRegressor(
+        kernel, 0.05, D, n_restarts_optimizer=1, random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, Y[:, 0], weight)
+    with dispatch():
+        given = tensor(X, device)
+        model.fit(given, tensor(Y[:, 0], device), tensor(weight, device))
+        mean, deviation = model.predict(tensor(new, device), return_std=True)
+        assert mean.device == deviation.device == given.device
+        assert model.score(given, tensor(Y[:, 0], device)) > 0.9
+    # Along flat directions rounding errors move the end of learning.
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        expected.log_marginal_likelihood_value_, abs=1e-3
+    )
+    wanted = expected.predict(new, return_std=True)
+    assert_close(mean.cpu(), wanted[0], atol=1e-2)
+    assert_close(deviation.cpu(), wanted[1], atol=1e-2)
+    assert isinstance(model.theta_, np.ndarray) and isinstance(model.noise_, float)
+    weights = model.dual_coef_ if D is None else model.precision_factor_
+    assert weights.device == given.device
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_of_rows_and_single_precision(dtype, rng):
+    X = rng.normal(size=(3000, 3)).astype(dtype)
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=3000)
+    options = {"n_components": 3000, "optimizer": None, "random_state": 0}
+    learned = rk.GaussianProcessRegressor(rk.Gaussian(1.5), 0.01, **options)
+    expected = copy.deepcopy(learned).set_params(n_components=60).fit(X, y)
+    with dispatch():
+        model = copy.deepcopy(learned).set_params(n_components=60)
+        got = model.fit(tensor(X), tensor(y)).predict(tensor(X[:50]), return_std=True)
+    share = 1e-3 if dtype == np.float32 else 1e-9
+    for one, other in zip(got, expected.predict(X[:50], return_std=True), strict=True):
+        assert_close(one, other, rtol=share, atol=share)
+
+
+def test_the_rows_that_are_learned_from_are_the_same(rng):
+    from randkern._random import Stream
+    from randkern.models._gp_learning import learning_rows
+    from randkern.models._rows import ArrayRows
+
+    X, Y = rng.normal(size=(100, 2)), rng.normal(size=(100, 1))
+    weight = rng.integers(0, 2, 100).astype(float)
+    plan = rk.RandomFeatures(rk.Gaussian(), 10, random_state=0).fit(X).plan_
+    for w in (None, weight):
+        expected = learning_rows(ArrayRows(X, Y, w), plan, Stream(3), 20)
+        rows = ArrayRows(tensor(X), tensor(Y), None if w is None else tensor(w))
+        got = learning_rows(rows, plan, Stream(3), 20)
+        assert np.array_equal(host(got.X), expected.X)
+        assert np.array_equal(host(got.Y), expected.Y)
+
+
+@each_size
+def test_samples_of_functions(D, data):
+    X, Y, weight, new = data
+    model = rk.GaussianProcessRegressor(
+        rk.Gaussian(1.5), 0.05, D, optimizer=None, random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, Y, weight).sample_y(new, 2000)
+    with dispatch():
+        model.fit(tensor(X), tensor(Y), tensor(weight))
+        got = model.sample_y(tensor(new), 2000)
+        mean, deviation = model.predict(tensor(new), return_std=True)
+    assert got.shape == (9, 2, 2000)
+    if D is None:  # eigenvectors have no sign: other draws of the same law
+        assert_close(got.mean(dim=2), host(mean), atol=0.2)
+        assert_close(got.std(dim=2), host(deviation), rtol=0.1)
+    else:
+        assert_close(got, expected, atol=1e-9)
+
+
+@each_size
+def test_what_regression_copies_to_the_host(D, data, monkeypatch):
+    X, Y, weight, new = (tensor(array) for array in data)
+    model = rk.GaussianProcessRegressor(
+        1.5 * rk.Gaussian([1.0, 2.0, 3.0]), 0.05, D, normalize_y=True, random_state=0
+    )
+    # Gradients by column; sums of the two targets.
+    with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
+        model.fit(X, Y, weight)
+        model.log_marginal_likelihood(eval_gradient=True)
+        assert set(copied) <= {"_of_block", "_add_gram", "_by_column"}
+        copied.clear()
+        model.predict(new)
+        model.predict(new, return_std=True)
+        model.predict(new, return_cov=True)
+        model.sample_y(new)
+        assert copied == []
+
+
+# -- classification ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ard", "matern 0.7", "sum"])
+@each_size
+@pytest.mark.parametrize("n_classes", [2, 3])
+@each_device
+def test_classification_equals_that_of_arrays(name, D, n_classes, device, data):
+    X, Y, weight, new = data
+    labels = np.digitize(Y[:, 0], np.quantile(Y[:, 0], [0.4, 0.7][: n_classes - 1])) * 2
+    model = rk.GaussianProcessClassifier(
+        KERNELS[name], D, optimizer=None, class_weight="balanced", random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, labels, weight)
+    with dispatch():
+        given = tensor(X, device), tensor(labels, device), tensor(weight, device)
+        model.fit(*given)
+        probabilities = model.predict_proba(tensor(new, device))
+        assert probabilities.device == given[0].device
+        got = model.predict(tensor(new, device))
+        assert model.score(*given[:2]) > 0.7
+    assert_close(probabilities.cpu(), expected.predict_proba(new), atol=1e-8)
+    assert np.array_equal(host(got), expected.predict(new))
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        expected.log_marginal_likelihood_value_, rel=1e-9
+    )
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    wanted = expected.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(wanted[0], rel=1e-9)
+    np.testing.assert_allclose(gradient, wanted[1], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
+def test_classification_learns_the_same(D, data):
+    X, Y, weight, new = data
+    labels = Y[:, 0] > 0
+    model = rk.GaussianProcessClassifier(n_components=D, random_state=0)
+    expected = copy.deepcopy(model).fit(X, labels, weight)
+    with dispatch():
+        model.fit(tensor(X), tensor(labels), tensor(weight))
+        got = model.predict_proba(tensor(new))
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        expected.log_marginal_likelihood_value_, abs=1e-4
+    )
+    assert_close(got, expected.predict_proba(new), atol=1e-3)
+
+
+def test_classification_in_single_precision(rng):
+    X = rng.normal(size=(1500, 3)).astype(np.float32)
+    labels = np.sin(X[:, 0]) + X[:, 1] > 0
+    model = rk.GaussianProcessClassifier(
+        rk.Gaussian(1.5), 60, optimizer=None, random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, labels).predict_proba(X[:50])
+    with dispatch():
+        got = model.fit(tensor(X), tensor(labels)).predict_proba(tensor(X[:50]))
+    assert_close(got, expected, atol=1e-4)
+
+
+def test_variances_of_probabilities():
+    from randkern.models._gp_laplace import mean_probability
+
+    mean, variance = np.linspace(-20, 20, 41), np.geomspace(1e-6, 1e4, 41)
+    got = mean_probability(tensor(mean), tensor(variance))
+    assert_close(got, mean_probability(mean, variance), atol=1e-14)
+
+
+@each_size
+def test_what_classification_copies_to_the_host(D, data, monkeypatch):
+    X, Y, weight, new = (tensor(array) for array in data)
+    labels = (Y[:, 0] > 0).to(torch.int64)
+    model = rk.GaussianProcessClassifier(
+        1.5 * rk.Gaussian([1.0, 2.0, 3.0]), D, random_state=0
+    )
+    with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
+        model.fit(X, labels, weight)
+        assert set(copied) <= {"_add_gram", "_by_column"}
+        copied.clear()
+        model.predict(new)
+        model.predict_proba(new)
+        assert copied == []
+
+
+# -- the boundary -----------------------------------------------------------------
+
+MODELS = [
+    rk.GaussianProcessRegressor(n_components=20, random_state=0),
+    rk.GaussianProcessClassifier(n_components=20, random_state=0),
+]
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+
+
+@each_model
+def test_predictions_are_made_where_the_model_is(model, data):
+    X, Y, _, _ = data
+    y = (Y[:, 0] > 0).astype(float)
+    model = copy.deepcopy(model).fit(X, y)
+    with dispatch():
+        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
+            model.predict(tensor(X))
+        model.fit(tensor(X), tensor(y))
+        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
+            model.predict(X)
+        again = pickle.loads(pickle.dumps(model))
+        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
+
+
+@each_model
+def test_scikit_learn_finds_the_array_api_respected(model):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    for dtype in ("float32", "float64"):
+        checks.check_array_api_input(
+            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
+        )
+
+
+@each_model
+def test_memory_is_checked_first(model, data):
+    X, Y, _, _ = data
+    model = copy.deepcopy(model).set_params(memory_limit=1000)
+    with dispatch(), pytest.raises(MemoryLimitError, match="n_components=20"):
+        model.fit(tensor(X), tensor(Y[:, 0] > 0))
+
+
+@each_model
+def test_bad_targets(model, data):
+    X, Y, _, _ = data
+    model = copy.deepcopy(model)
+    with dispatch():
+        with pytest.raises(ValueError, match="inconsistent"):
+            model.fit(tensor(X), tensor(Y[:-1, 0] > 0))
+        with pytest.raises(ValueError, match=r"[Nn]egative"):
+            model.fit(tensor(X), tensor(Y[:, 0] > 0), -torch.ones(len(X)))

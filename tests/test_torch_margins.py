@@ -1,0 +1,331 @@
+"""Margin classifiers of tensors equal those of arrays, and stay where they are."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import randkern as rk
+from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.exceptions import MemoryLimitError, NotSeparableError
+from randkern.models._feature_rows import KeptFeatures
+from randkern.models._hard_margin import _shortest
+from randkern.models._lbfgs import minimise
+from randkern.models._margin_interior import solve_box
+from randkern.models._nearest_point import nearest_point
+
+KERNEL = rk.Gaussian(1.5)
+SIZES = {"features": 60, "exact": None}
+each_size = pytest.mark.parametrize("D", SIZES.values(), ids=SIZES)
+each_device = pytest.mark.parametrize("device", DEVICES)
+each_count = pytest.mark.parametrize("n_classes", [2, 3])
+
+
+@pytest.fixture
+def data(rng):
+    """Rows of classes that overlap, weights of which some are 0, and new rows."""
+    X, new = rng.normal(size=(240, 3)), rng.normal(size=(50, 3))
+    y = (X[:, 0] + rng.normal(size=240) > 0).astype(int) + (X[:, 1] > 0.7)
+    return X, y, rng.integers(0, 3, 240).astype(float), new
+
+
+def of_classes(y, n_classes):
+    return y if n_classes == 3 else (y == 1).astype(int)
+
+
+def assert_close(got, expected, **tolerance):
+    """Compare a tensor with an array."""
+    assert got.dtype == torch.float64
+    np.testing.assert_allclose(host(got), expected, **tolerance)
+
+
+# -- soft margins -----------------------------------------------------------------
+
+
+@each_size
+@each_count
+@pytest.mark.parametrize("C", [0.01, 1.0, 1e3])
+@each_device
+def test_soft_margins_are_those_of_arrays(D, n_classes, C, device, data):
+    X, y, weight, new = data
+    y = of_classes(y, n_classes)
+    model = rk.KernelSVC(
+        KERNEL, C, D, tol=1e-8, class_weight="balanced", random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    with dispatch():
+        given = tensor(X, device), tensor(y, device), tensor(weight, device)
+        model.fit(*given)
+        values = model.decision_function(tensor(new, device))
+        labels = model.predict(tensor(new, device))
+    assert values.device == labels.device == given[0].device
+    wanted = expected.decision_function(new)
+    assert_close(values.cpu(), wanted, atol=1e-5 * np.abs(wanted).max())
+    assert np.array_equal(host(labels), expected.predict(new))
+    assert_close(model.margin_.cpu(), expected.margin_, rtol=1e-6)
+    assert float(model.duality_gap_.max()) < 1e-8
+    assert np.array_equal(host(model.support_), expected.support_)
+    wanted = expected.support_coef_
+    assert_close(model.support_coef_.cpu(), wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("limit", [None, 200_000], ids=["kept", "made again"])
+def test_soft_margins_in_single_precision(limit, data):
+    X, y, weight, new = data
+    X, new = np.tile(X, (4, 1)).astype(np.float32), new.astype(np.float32)
+    y, weight = np.tile(y, 4), np.tile(weight, 4)
+    model = rk.KernelSVC(KERNEL, 1.0, 60, tol=1e-4, random_state=0)
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    if limit:
+        model.set_params(memory_limit=2 * limit + 2_000_000)
+    with dispatch():
+        model.fit(tensor(X), tensor(y), tensor(weight))
+        got = model.decision_function(tensor(new))
+    assert_close(got, expected.decision_function(new), atol=1e-2)
+
+
+def test_interior_points_of_tensors(rng):
+    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+    upper = 10.0 ** rng.uniform(-4, 3, 60)
+    expected = solve_box(KeptFeatures(Z), signs, upper, 1e-9)
+    got = solve_box(KeptFeatures(tensor(Z)), tensor(signs), tensor(upper), 1e-9)
+    assert_close(got.value, expected.value, atol=1e-6 * expected.value.max())
+
+
+def test_a_gap_that_is_left_is_named(data):
+    X, y, _, _ = data
+    model = rk.KernelSVC(KERNEL, 1e6, 300, random_state=0)
+    with dispatch(), pytest.warns(ConvergenceWarning, match="pass float64 rows"):
+        model.fit(tensor(X[:80].astype(np.float32)), tensor(y[:80] == 1))
+
+
+@pytest.mark.parametrize("C", [1.0, np.inf])
+@each_size
+def test_what_margins_copy_to_the_host(C, D, data, monkeypatch):
+    X, y, weight, new = (tensor(array) for array in data)
+    y = (X[:, 0] > 0).to(torch.int64) if C == np.inf else y
+    model = rk.KernelSVC(rk.Gaussian(0.5), C, D and 300, random_state=0)
+    with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
+        model.fit(X, y, weight)
+        assert set(copied) == ({"_fit_hard"} if C == np.inf else set())
+        copied.clear()
+        model.decision_function(new)
+        model.predict(new)
+        assert copied == []
+
+
+# -- hard margins -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [400, None], ids=["features", "exact"])
+@each_count
+@each_device
+def test_hard_margins_are_those_of_arrays(D, n_classes, device, data):
+    pytest.importorskip("clarabel")
+    X, y, weight, new = data
+    y = of_classes(np.digitize(X[:, 0] + X[:, 1] ** 2, [0.0, 1.0]), n_classes)
+    model = rk.KernelSVC(rk.Gaussian(0.7), np.inf, D, random_state=0)
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    with dispatch():
+        model.fit(tensor(X, device), tensor(y, device), tensor(weight, device))
+        got = model.decision_function(tensor(new, device))
+        values = model.decision_function(tensor(X[weight > 0], device))
+    wanted = expected.decision_function(new)
+    assert_close(got.cpu(), wanted, atol=1e-5 * np.abs(wanted).max())
+    assert_close(model.margin_.cpu(), expected.margin_, rtol=1e-6)
+    assert float(abs(model.duality_gap_).max()) < 1e-6
+    wanted = np.unique(y)[[1] if n_classes == 2 else slice(None)]
+    signs = np.where(y[weight > 0, None] == wanted, 1, -1)
+    assert (signs * host(values).reshape(signs.shape)).min() > 1 - 1e-8
+
+
+@each_size
+def test_infeasible_margins_are_certified(D, data):
+    X, y, _, _ = data
+    y = of_classes(y, 2)
+    X, y, weight = np.vstack([X, X[:3]]), np.append(y, 1 - y[:3]), np.ones(243)
+    model = rk.KernelSVC(KERNEL, np.inf, D, random_state=0)
+    with (
+        dispatch(),
+        pytest.raises(NotSeparableError, match="cannot be separated") as caught,
+    ):
+        model.fit(tensor(X), tensor(y), tensor(weight))
+    ray, residual = host(caught.value.certificate), caught.value.residual
+    assert ray.min() >= 0 and ray.sum() == pytest.approx(1)
+    assert residual < 1e-6
+    signs = model._signs(tensor(y))[:, 0]
+    if D is not None:
+        Z = rk.RandomFeatures(KERNEL, D, random_state=0).fit_transform(X)
+        combined = (ray * host(signs)) @ Z
+        assert np.linalg.norm(combined) < 2e-6 * np.linalg.norm(Z, axis=1).max()
+
+
+@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
+def test_nearest_points(separable, kind, rng):
+    Z = rng.normal(size=(120, 20))
+    signs = np.sign(Z @ rng.normal(size=20))
+    if not separable:
+        signs[:30] *= -1
+    found = nearest_point(KeptFeatures(kind(Z)), kind(signs))
+    M = Z * signs[:, None]
+    length = float(np.linalg.norm(_shortest(M) @ M))
+    assert float((found.point @ found.point) ** 0.5) == pytest.approx(
+        length, rel=1e-6, abs=1e-8
+    )
+    shares = np.asarray(found.shares)
+    assert shares.min() >= 0 and shares.sum() == pytest.approx(1)
+    np.testing.assert_allclose(np.asarray(found.point), shares @ M, atol=1e-12)
+
+
+# -- logistic regression ----------------------------------------------------------
+
+
+@each_size
+@each_count
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@each_device
+def test_logistic_regression_equals_that_of_arrays(D, n_classes, C, device, data):
+    X, y, weight, new = data
+    y = of_classes(y, n_classes)
+    model = rk.KernelLogistic(
+        KERNEL, C, D, tol=1e-9, class_weight="balanced", random_state=0
+    )
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    with dispatch():
+        given = tensor(X, device), tensor(y, device), tensor(weight, device)
+        model.fit(*given)
+        rows = tensor(new, device)
+        probabilities = model.predict_proba(rows)
+        assert probabilities.device == rows.device
+        logarithms, labels = model.predict_log_proba(rows), model.predict(rows)
+    assert_close(probabilities.cpu(), expected.predict_proba(new), atol=1e-5)
+    assert_close(logarithms.cpu(), expected.predict_log_proba(new), atol=1e-4)
+    assert np.array_equal(host(labels), expected.predict(new))
+    assert model.n_iter_ <= 3 * expected.n_iter_ + 10
+
+
+def test_logistic_regression_in_single_precision(data):
+    X, y, weight, new = data
+    X, new = X.astype(np.float32), new.astype(np.float32)
+    model = rk.KernelLogistic(KERNEL, 1.0, 60, random_state=0)
+    expected = copy.deepcopy(model).fit(X, y, weight).predict_proba(new)
+    for limit in (None, 10_000):
+        model.set_params(memory_limit=limit)
+        with dispatch():
+            got = model.fit(tensor(X), tensor(y), tensor(weight))
+            got = got.predict_proba(tensor(new))
+        assert_close(got, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("C", [1e-200, 1e150])
+@each_count
+def test_extreme_penalties_of_logistic_regression(C, n_classes, data):
+    X, y, _, new = data
+    y = of_classes(y, n_classes)
+    model = rk.KernelLogistic(KERNEL, C, 20, max_iter=200, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        expected = copy.deepcopy(model).fit(X, y).predict_proba(new)
+        with dispatch():
+            got = model.fit(tensor(X), tensor(y)).predict_proba(tensor(new))
+    assert_close(got.sum(dim=1), 1.0, atol=1e-12)
+    if C < 1:  # the other is where 200 iterations lead
+        assert_close(got, expected, atol=1e-12)
+
+
+def test_too_few_iterations_warn(data):
+    X, y, _, _ = data
+    model = rk.KernelLogistic(KERNEL, max_iter=3, random_state=0)
+    with dispatch(), pytest.warns(ConvergenceWarning, match="max_iter=3"):
+        model.fit(tensor(X), tensor(y))
+    assert model.n_iter_ == 3
+
+
+def rosenbrock(x):
+    """The function that line searches are tried on, in any even number of variables."""
+    a, b = x[::2], x[1::2]
+    value = float((100 * (b - a**2) ** 2 + (1 - a) ** 2).sum())
+    slopes = (-400 * a * (b - a**2) - 2 * (1 - a), 200 * (b - a**2))
+    stack = torch.stack if isinstance(x, torch.Tensor) else np.stack
+    return value, stack(slopes, 1).reshape(-1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
+def test_lbfgs_of_a_curved_valley(kind):
+    start = kind(np.tile([-1.2, 1.0], 5))
+    found, n_iter = minimise(rosenbrock, start, 1e-8, 200)
+    np.testing.assert_allclose(np.asarray(found), 1.0, atol=1e-7)
+    assert n_iter < 60
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@each_size
+def test_what_logistic_regression_copies_to_the_host(n_classes, D, data, monkeypatch):
+    X, y, weight, new = (tensor(array) for array in data)
+    y = y if n_classes == 3 else (y == 1).to(torch.int64)
+    model = rk.KernelLogistic(KERNEL, 1.0, D, random_state=0)
+    with dispatch(), no_host_copies(monkeypatch) as copied:
+        model.fit(X, y, weight)
+        model.predict_proba(new)
+        model.predict_log_proba(new)
+        model.predict(new)
+    assert copied == []
+
+
+# -- the boundary -----------------------------------------------------------------
+
+MODELS = [
+    rk.KernelSVC(n_components=20, random_state=0),
+    rk.KernelLogistic(n_components=20, random_state=0),
+]
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+
+
+@each_model
+def test_predictions_are_made_where_the_model_is(model, data):
+    X, y, _, _ = data
+    model = copy.deepcopy(model).fit(X, y)
+    with dispatch():
+        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
+            model.predict(tensor(X))
+        model.fit(tensor(X), tensor(y))
+        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
+            model.predict(X)
+        again = pickle.loads(pickle.dumps(model))
+        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
+
+
+@each_model
+def test_labels_that_are_text(model, data):
+    X, y, _, _ = data
+    labels = np.array(["a", "b", "c"])[y]
+    model = copy.deepcopy(model)
+    with dispatch():
+        got = model.fit(tensor(X), labels).predict(tensor(X))
+    assert np.mean(got == labels) > 0.6
+
+
+@each_model
+def test_scikit_learn_finds_the_array_api_respected(model):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    for dtype in ("float32", "float64"):
+        checks.check_array_api_input(
+            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
+        )
+
+
+def test_memory_is_checked_first(data):
+    X, y, _, _ = data
+    with dispatch():
+        with pytest.raises(MemoryLimitError, match="interior-point method of 2000"):
+            rk.KernelSVC(n_components=2000, memory_limit="1MB").fit(
+                tensor(X), tensor(y)
+            )
+        with pytest.raises(MemoryLimitError, match="Gram matrix"):
+            rk.KernelLogistic(n_components=None, memory_limit="1kB").fit(
+                tensor(X), tensor(y)
+            )
