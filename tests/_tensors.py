@@ -43,10 +43,11 @@ class HostCopyError(AssertionError):
 
 
 @contextmanager
-def no_host_copies(monkeypatch) -> Iterator[list[str]]:
+def no_host_copies(monkeypatch, most=None) -> Iterator[list[str]]:
     """Let nothing but Python numbers leave the device.
 
-    `randkern.backend.torch_ops.to_host` is let through, and its callers are listed.
+    `randkern.backend.torch_ops.to_host` is let through, for at most so many numbers at
+    a time, and its callers are listed.
     """
     import sys
 
@@ -65,7 +66,10 @@ def no_host_copies(monkeypatch) -> Iterator[list[str]]:
     to_host = torch_ops.to_host
 
     def listed(array):
-        copied.append(sys._getframe(1).f_code.co_name)
+        caller = sys._getframe(1).f_code.co_name
+        if most is not None and array.numel() > most:
+            raise HostCopyError(f"{caller} copied {tuple(array.shape)}")
+        copied.append(caller)
         with monkeypatch.context() as inner:
             for name, method in originals.items():
                 inner.setattr(torch.Tensor, name, method)

@@ -9,6 +9,7 @@ import pytest
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning, MemoryLimitError
 from randkern.solvers import PCG, Outcome, cholesky_for
 
@@ -18,6 +19,7 @@ SOLVERS = {
     "exact": {"n_components": None, "solver": "cholesky"},
     "pcg": {"n_components": 60, "solver": PCG(tol=1e-9)},
 }
+ITERATIVE = ["pcg"]
 each_solver = pytest.mark.parametrize("options", SOLVERS.values(), ids=SOLVERS)
 each_device = pytest.mark.parametrize("device", DEVICES)
 
@@ -115,22 +117,30 @@ def test_partial_fit(rng):
 
 # -- the device path --------------------------------------------------------------
 
-#: What a fit copies to the host, and why it is small.
+#: What a fit copies to the host: k numbers or k × k, and eigenvalues.
 COPIES = {
     "cholesky": set(),
     "dual": set(),
     "exact": set(),
-    # (k,) sums of targets; (D, k) blocks in every iteration, the basis (D, rank) once.
-    "pcg": {"_of_block", "cross", "product", "leading_eigenpairs"},
+    "pcg": {
+        *("_of_block", "leading_eigenpairs"),
+        *("normalised", "pivoted_qr", "squared_sizes"),
+    },
 }
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_what_a_fit_copies_to_the_host(name, monkeypatch, rng):
-    X, y, weight = (tensor(array) for array in rows(rng))
-    model = rk.KernelRidgeRegressor(**SOLVERS[name], random_state=0)
-    with dispatch(), no_host_copies(monkeypatch) as copied:
-        model.fit(X, y, weight)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_what_a_fit_copies_to_the_host(name, fit_intercept, monkeypatch, rng):
+    X, y, weight = rows(rng)
+    # Of very different size: what rescales them is on the host.
+    Y = tensor(np.column_stack([y, 1e140 * X[:, 0]]))
+    X, weight = tensor(X), tensor(weight)
+    model = rk.KernelRidgeRegressor(
+        **SOLVERS[name], fit_intercept=fit_intercept, random_state=0
+    )
+    with dispatch(), no_host_copies(monkeypatch, most=15) as copied:
+        model.fit(X, Y, weight)
         assert set(copied) == COPIES[name]
         copied.clear()
         model.predict(X)
@@ -145,6 +155,101 @@ def test_what_a_classifier_copies_to_the_host(monkeypatch, rng):
         got = model.fit(X, labels).predict(X)
     assert copied == []
     assert float((got == labels).double().mean()) > 0.8
+
+
+# -- conjugate gradients ----------------------------------------------------------
+
+
+def solved(operator, rhs, **options):
+    """Return what conjugate gradients make of a matrix."""
+    solver = PCG(rank=10, **options)
+    return solver.solve(solver.init(operator, 1e-3), rhs)
+
+
+class Matrix:
+    """A matrix of arrays or tensors, with its own eigenvectors."""
+
+    def __init__(self, matrix):
+        self.matrix, self.size = matrix, len(matrix)
+
+    def matmat(self, V):
+        return self.matrix @ V
+
+    def leading_eigenpairs(self, rank):
+        ops = ops_of(self.matrix)
+        values, vectors = ops.leading_eigenpairs(ops.copy(self.matrix), rank)
+        return ops.to_host(values), vectors
+
+
+@each_device
+@pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 6)], ids=str)
+def test_iterations_are_those_of_arrays(shape, device, rng):
+    basis = np.linalg.qr(rng.normal(size=(50, 50)))[0]
+    matrix = (basis / np.arange(1, 51) ** 3) @ basis.T
+    b = rng.normal(size=shape)
+    if b.shape[-1] == 6:
+        b[:, 3], b[:, 4], b[:, 5] = 2 * b[:, 0], 0.0, b[:, 1] - b[:, 2]
+    start = 0.1 * rng.normal(size=shape)
+    expected = solved(Matrix(matrix), b, tol=1e-9)
+    operator = Matrix(tensor(matrix, device))
+    got = solved(operator, tensor(b, device), tol=1e-9)
+    assert (got.outcome, got.iterations) == (Outcome.CONVERGED, expected.iterations)
+    np.testing.assert_allclose(host(got.value), expected.value, atol=1e-7)
+    solver = PCG(tol=1e-9, rank=0, max_iter=500)
+    got = solver.solve(
+        solver.init(operator, 1e-3), tensor(b, device), start=tensor(start, device)
+    )
+    np.testing.assert_allclose(host(got.value), expected.value, atol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["KernelRidgeRegressor", "KernelRidgeClassifier"])
+def test_rows_held_out(estimator, rng):
+    X, y, weight = rows(rng, 600)
+    y = y - 100
+    if estimator == "KernelRidgeClassifier":
+        y = np.digitize(y, [-0.5, 0.5])
+    model = getattr(rk, estimator)(
+        alpha=1e-6,
+        n_components=200,
+        solver=PCG(validation_fraction=0.2, patience=5),
+        fit_intercept=True,
+        random_state=0,
+    )
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    with dispatch():
+        model.fit(tensor(X), tensor(y), tensor(weight))
+        assert model.solution_.outcome is expected.solution_.outcome
+        assert model.solution_.iterations == expected.solution_.iterations
+        got = host(model.predict(tensor(X)))
+    np.testing.assert_allclose(got, expected.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_a_checkpoint_is_continued(name, tmp_path, rng):
+    X, y, _ = (tensor(array) for array in rows(rng))
+    options = SOLVERS[name] | {"checkpoint": tmp_path / "fit.npz", "random_state": 0}
+    seen = []
+
+    def interrupt(progress):
+        seen.append(progress)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return False
+
+    with dispatch():
+        expected = rk.KernelRidgeRegressor(**SOLVERS[name], random_state=0).fit(X, y)
+        model = rk.KernelRidgeRegressor(**copy.deepcopy(options))
+        model.solver.callback = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+        assert isinstance(seen[0].value, torch.Tensor)
+        model = rk.KernelRidgeRegressor(**options).fit(X, y)
+    assert not (tmp_path / "fit.npz").exists()
+    assert model.solution_.iterations == expected.solution_.iterations
+    expected, got = (
+        each.coef_ if each.plan_ else each.dual_coef_ for each in (expected, model)
+    )
+    assert float((got - expected).abs().max()) < 1e-9 * float(expected.abs().max())
 
 
 # -- the boundary -----------------------------------------------------------------

@@ -12,7 +12,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import binom, ellipe, gamma, hyp2f1
 
-from randkern.backend import counter, hadamard
+from randkern.backend import counter, hadamard, thin
 from randkern.backend.cpu import (
     add_gram,
     cauchy_kernel,
@@ -60,6 +60,7 @@ __all__ = [
     "scaled_squared_distances",
     "squared_norms",
     "take",
+    "thin",
     "to_host",
     "unique",
     "unit_rows",
@@ -393,3 +394,34 @@ def numpy_dtype(array):
 def generated_products(X, keys, start, stop, scale):
     """Return products with matrices that are made on the way, None: there are none."""
     return None
+
+
+def contiguous(array):
+    """Return an array whose rows lie one after the other."""
+    return np.ascontiguousarray(array)
+
+
+def pivoted_qr(matrix):
+    """Return an orthonormal basis of the columns, and the sizes of what each adds.
+
+    These, the diagonal of the triangular factor, are a NumPy array and fall.
+    """
+    basis, triangle, _ = scipy.linalg.qr(
+        matrix, mode="economic", pivoting=True, check_finite=False
+    )
+    return basis, np.abs(np.diagonal(triangle))
+
+
+def norm(values):
+    """Return the root of the sum of squares as a float."""
+    return float(np.linalg.norm(values))
+
+
+def singular_values(matrix):
+    """Return singular values, falling."""
+    return np.linalg.svd(matrix, compute_uv=False)
+
+
+def vstack(parts):
+    """Return rows one after the other."""
+    return np.vstack(parts)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
@@ -21,7 +21,6 @@ from randkern.models._operators import (
     FeatureOperator,
     LocalParts,
     Parts,
-    local_parts,
     operator_memory,
 )
 from randkern.models._predictions import predict_by_features
@@ -53,7 +52,7 @@ _DUAL_RANK = 2000
 _PROBE_ROWS = 64
 
 # Returns the error of predictions (n, k) of targets (n, k) with weights (n,) or None.
-ErrorOf = Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]
+ErrorOf = Callable[[Any, Any, Any], float]
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Problem:
     stream: Stream
     error_of: ErrorOf
     labels: bool
-    report: Callable[[Progress, Callable[[], np.ndarray]], bool]
+    report: Callable[[Progress, Callable[[], Any]], bool]
     checkpoint: Checkpoint | None = None
 
 
@@ -98,11 +97,13 @@ class HeldOutRows:
         self._used = np.ones(rows.n_rows, dtype=bool)
         self._used[held_out] = False
         self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
-        self.dtype = rows.dtype
+        self.dtype, self.like = rows.dtype, rows.like
 
     def _without(self, block: TrainingBlock, used: np.ndarray) -> TrainingBlock:
-        weight = np.ones(len(used)) if block.weight is None else block.weight
-        return replace(block, weight=weight * used)
+        weight = ops_of(block.Y).float64_like(used, block.Y)
+        return replace(
+            block, weight=weight if block.weight is None else weight * block.weight
+        )
 
     def batches(
         self, n_rows: int, generator: np.random.Generator, pool_bytes: int
@@ -126,32 +127,34 @@ class HeldOutRows:
 
 
 def solve_in_range(
-    solve: Callable[..., tuple[Solution, np.ndarray]], problem: Problem, *args: Any
-) -> tuple[Solution, np.ndarray]:
+    solve: Callable[..., tuple[Solution, Any]], problem: Problem, *args: Any
+) -> tuple[Solution, Any]:
     """Call ``solve(problem, *args)`` with targets whose squares are in range."""
     scale = problem.rows.survey().target_scale
     if np.all(scale == 1.0):
         return solve(problem, *args)
 
-    def report(at: Progress, intercept: Callable[[], np.ndarray]) -> bool:
-        at = replace(at, value=at.value * scale)
-        return problem.report(at, lambda: intercept() * scale)
+    def scaled(values: Any) -> Any:
+        return values * ops_of(values).float64_like(scale, values)
+
+    def report(at: Progress, intercept: Callable[[], Any]) -> bool:
+        at = replace(at, value=scaled(at.value))
+        return problem.report(at, lambda: scaled(intercept()))
 
     divided = replace(problem, rows=problem.rows.divided(scale), report=report)
     solution, intercept = solve(divided, *args)
-    return replace(solution, value=solution.value * scale), intercept * scale
+    return replace(solution, value=scaled(solution.value)), scaled(intercept)
 
 
-def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.ndarray]:
+def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]:
     """Return the weights, (D, k), and the intercepts by conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
     fixed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
     validation = None
     if solver.validation_fraction is not None:
-        if isinstance(rows, DaskRows) or is_tensor(getattr(rows, "X", None)):
+        if isinstance(rows, DaskRows):
             raise ValueError(
-                "validation_fraction needs arrays that are not on a cluster, nor "
-                "tensors."
+                "validation_fraction needs rows that are not on a cluster."
             )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
@@ -161,7 +164,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     if isinstance(rows, DaskRows):
         parts = DaskParts(plan, rows, survey.weight_unit)
     else:
-        parts = local_parts(
+        parts = LocalParts(
             plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse, at_once
         )
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
@@ -185,7 +188,7 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     return solution, operator.intercept(solution.value)
 
 
-def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, np.ndarray]:
+def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, Any]:
     """Return the weights, (D, k), and the intercepts by stochastic gradients."""
     rows, limit = problem.rows, problem.memory_limit
     if isinstance(rows, DaskRows):
@@ -343,7 +346,7 @@ def _held_out(
     generator = stream.child("validation").generator()
     numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     block = rows.take(numbers)
-    if block.weight is not None and not np.any(block.weight > 0):
+    if block.weight is not None and not (block.weight > 0).any():
         raise ValueError(
             f"validation_fraction={fraction} has held out no row of positive "
             "sample_weight; leave out rows without weight."
@@ -355,11 +358,11 @@ def _validation(
     plan: Plan,
     error_of: ErrorOf,
     block: TrainingBlock,
-    intercept: Callable[[np.ndarray], np.ndarray],
-) -> Callable[[np.ndarray], float]:
+    intercept: Callable[[Any], Any],
+) -> Callable[[Any], float]:
     """Return a function that gives the validation error of weights."""
 
-    def error(weights: np.ndarray) -> float:
+    def error(weights: Any) -> float:
         predictions = predict_by_features(plan, weights, block.X)
         return error_of(block.Y, predictions + intercept(weights), block.weight)
 

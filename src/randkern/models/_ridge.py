@@ -204,11 +204,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         else:
             found = solve_in_range(solve_pcg, problem, self._plan, solver)
         solution, intercept = found
-        if isinstance(rows, ArrayRows):
-            # Conjugate gradients on tensors iterate on blocks (D, k) on the host.
-            like = ops_of(rows.X).float64_like
-            value, intercept = like(solution.value, rows.X), like(intercept, rows.X)
-            solution = replace(solution, value=value)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -225,7 +220,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Return what an iterative solver works on, and begin its report."""
         report.begin(None)
 
-        def tell(progress: Progress, intercept: Callable[[], np.ndarray]) -> bool:
+        def tell(progress: Progress, intercept: Callable[[], Any]) -> bool:
             return report.iteration(
                 progress, lambda: self._fitted(progress.value, intercept())
             )
@@ -242,7 +237,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             checkpoint=self._checkpoint(limit),
         )
 
-    def _fitted(self, value: np.ndarray, intercept: np.ndarray) -> dict[str, Any]:
+    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
         """Return the attributes that weights of the system would set."""
         constant = intercept if self._many_targets else float(intercept[0])
         if self.plan_ is None:

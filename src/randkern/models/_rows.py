@@ -151,6 +151,8 @@ class TrainingRows(Protocol):
     n_rows: int
     n_targets: int
     dtype: np.dtype
+    # An array in the dtype of the rows, where they lie.
+    like: Any
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
@@ -178,7 +180,7 @@ class ArrayRows:
         self.Y = Y
         self.weight = weight
         self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
-        self.dtype = X.dtype
+        self.dtype, self.like = X.dtype, X[:0]
         self._survey: Survey | None = None
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
@@ -241,6 +243,7 @@ class StreamedRows:
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
         self.dtype = np.dtype(dtype)
+        self.like = np.empty((0, 0), dtype)
         self._survey: Survey | None = None
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
