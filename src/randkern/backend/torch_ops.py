@@ -390,6 +390,8 @@ def to_integers(values, like):
 def positions(sorted_values, values):
     """Return the positions of values among sorted ones, and whether they are there."""
     sorted_values = torch.as_tensor(sorted_values, device=values.device)
+    if values.dtype == torch.bool:  # has no order
+        sorted_values, values = sorted_values.to(torch.int8), values.to(torch.int8)
     position = torch.searchsorted(sorted_values, values.contiguous())
     position = position.clip(max=len(sorted_values) - 1)
     return position, sorted_values[position] == values

@@ -243,9 +243,7 @@ class StreamingFit:
         return self._solver.advance(self._state, self._batches(rows, survey))
 
 
-def solve_exact(
-    problem: Problem, kernel: Kernel, solver: PCG
-) -> tuple[Solution, np.ndarray]:
+def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution, Any]:
     """Return the dual weights, (n, k), and the intercepts, for the exact kernel.
 
     The residual r of the dual system bounds what predictions at the training rows
@@ -265,19 +263,19 @@ def solve_exact(
         tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
         # Relative to the deviations of the targets, not to their means.
         solver.tol = tol if center else tol * survey.least_deviation
-    solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
-    unit = survey.weight_unit
-    weight = np.ones(n) if rows.weight is None else rows.weight / unit
+    solver, iterating = _dual_solver(solver, rows, limit)
+    unit, ops = survey.weight_unit, ops_of(rows.X)
+    weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
         kernel, rows.X, weight, center, problem.stream, limit - iterating
     )
-    mean = survey.target_mean if center else np.zeros(k)
+    mean = ops.float64_like(survey.target_mean if center else np.zeros(k), rows.X)
 
-    def dual_of(value: np.ndarray) -> np.ndarray:
+    def dual_of(value: Any) -> Any:
         dual = value * operator.root[:, None]
-        return dual - np.outer(operator.share, dual.sum(axis=0)) if center else dual
+        return dual - operator.share[:, None] * dual.sum(axis=0) if center else dual
 
-    def intercept_of(dual: np.ndarray) -> np.ndarray:
+    def intercept_of(dual: Any) -> Any:
         return mean - operator.share @ operator.product(dual) if center else mean
 
     def report(at: Progress) -> bool:
@@ -287,7 +285,8 @@ def solve_exact(
     if problem.checkpoint is not None:
         # The right-hand side tells nothing of the kernel.
         probe = rows.X[:: max(1, n // _PROBE_ROWS)]
-        problem.checkpoint.identity["gram"] = kernel._gram(probe, None)
+        gram = kernel._gram(probe, None)
+        problem.checkpoint.identity["gram"] = ops.to_host(gram)
         problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
 
     solution = solver.solve(
@@ -303,17 +302,20 @@ def solve_exact(
 def _fingerprint(X: Rows) -> np.ndarray:
     """Return a sum of the rows, (1, d), with a weight of its own for each."""
     n = X.shape[0]
-    parts = (np.cos(np.arange(n)[rows]) @ X[rows] for rows in row_blocks(n, 1024))
-    return sum(parts, np.zeros(X.shape[1]))[None]
+    ops = ops_of(X)
+    total = ops.zeros(X.shape[1], X)
+    for rows in row_blocks(n, 1024):
+        weights = ops.float64_like(np.cos(np.arange(n)[rows]), X)
+        total += weights @ ops.as_float64(X[rows])
+    return ops.to_host(total)[None]
 
 
-def _dual_solver(
-    solver: PCG, n: int, n_targets: int, itemsize: int, limit: int
-) -> tuple[PCG, int]:
+def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
     """Return a solver with a rank that fits, and the memory that it takes."""
+    n = rows.n_rows
 
     def n_bytes(rank: int) -> tuple[int, int]:
-        return kernel_operator_bytes(n, n_targets, itemsize, rank)
+        return kernel_operator_bytes(rows.like, n, rows.n_targets, rank)
 
     if solver.rank is None:
         solver = copy.copy(solver)

@@ -31,7 +31,7 @@ from randkern.models._predictions import (
     MOST_EXACT_ROWS,
 )
 from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows, refuse_tensors
+from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
@@ -199,7 +199,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
         if isinstance(solver, SGD):
-            refuse_tensors(rows, "solver='sgd'")
             found = solve_in_range(solve_sgd, problem, self._plan, solver)
         else:
             found = solve_in_range(solve_pcg, problem, self._plan, solver)
@@ -311,7 +310,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                     "solver='sgd' needs random features; with n_components=None use "
                     "'pcg', 'cholesky' or 'auto'."
                 )
-            refuse_tensors(rows, "solver='pcg' on the exact kernel")
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
             found = solve_in_range(solve_exact, problem, self.kernel_, solver)
@@ -366,7 +364,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
         if self.solver == "sgd" or isinstance(self.solver, SGD):
-            refuse_tensors(ArrayRows(X, Y), "solver='sgd'")
             self._take_steps(ArrayRows(X, Y, sample_weight))
             return
         if not hasattr(self, "_statistics"):
@@ -405,7 +402,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 self._plan, rows, float(self.alpha), stream, solver
             )
         solution = self._streaming.add(rows)
-        self._store(solution, solution.value, np.zeros(rows.n_targets))
+        intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)
+        self._store(solution, solution.value, intercept)
 
     def solve(self) -> Any:
         """Solve the normal equations that `partial_fit` has accumulated.

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
@@ -23,7 +22,6 @@ __all__ = [
     "TrainingBlock",
     "TrainingRows",
     "joined",
-    "refuse_tensors",
     "stacked",
     "stored_bytes",
 ]
@@ -342,12 +340,3 @@ def stored_bytes(X: Rows) -> int:
     """Return the memory of dense or sparse rows."""
     stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     return sum(array.nbytes for array in stored)
-
-
-def refuse_tensors(rows: Any, what: str) -> None:
-    """Raise if rows are tensors, for which there is no such thing."""
-    if isinstance(rows, ArrayRows) and is_tensor(rows.X):
-        raise ValueError(
-            f"{what} takes no tensors; use solver='cholesky', or solver='pcg' with "
-            "n_components set, or pass NumPy arrays."
-        )
