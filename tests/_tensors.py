@@ -43,11 +43,11 @@ class HostCopyError(AssertionError):
 
 
 @contextmanager
-def no_host_copies(monkeypatch, most=None) -> Iterator[list[str]]:
+def no_host_copies(monkeypatch, most: float = np.inf) -> Iterator[list[str]]:
     """Let nothing but Python numbers leave the device.
 
-    `randkern.backend.torch_ops.to_host` is let through, for at most so many numbers at
-    a time, and its callers are listed.
+    `randkern.backend.torch_ops.to_host` is let through, with at most so many numbers
+    at a time, and its callers are listed.
     """
     import sys
 
@@ -66,10 +66,9 @@ def no_host_copies(monkeypatch, most=None) -> Iterator[list[str]]:
     to_host = torch_ops.to_host
 
     def listed(array):
-        caller = sys._getframe(1).f_code.co_name
-        if most is not None and array.numel() > most:
-            raise HostCopyError(f"{caller} copied {tuple(array.shape)}")
-        copied.append(caller)
+        copied.append(sys._getframe(1).f_code.co_name)
+        if array.numel() > most:
+            raise HostCopyError(f"{copied[-1]} copied {array.numel()} numbers")
         with monkeypatch.context() as inner:
             for name, method in originals.items():
                 inner.setattr(torch.Tensor, name, method)

@@ -422,6 +422,6 @@ def singular_values(matrix):
     return np.linalg.svd(matrix, compute_uv=False)
 
 
-def vstack(parts):
-    """Return rows one after the other."""
-    return np.vstack(parts)
+def concatenate(parts):
+    """Return rows, or numbers, one after the other."""
+    return np.concatenate(parts)

@@ -390,8 +390,8 @@ def to_integers(values, like):
 def positions(sorted_values, values):
     """Return the positions of values among sorted ones, and whether they are there."""
     sorted_values = torch.as_tensor(sorted_values, device=values.device)
-    if values.dtype == torch.bool:  # has no order
-        sorted_values, values = sorted_values.to(torch.int8), values.to(torch.int8)
+    if values.dtype == torch.bool:  # which searchsorted does not take
+        sorted_values, values = sorted_values.to(torch.uint8), values.to(torch.uint8)
     position = torch.searchsorted(sorted_values, values.contiguous())
     position = position.clip(max=len(sorted_values) - 1)
     return position, sorted_values[position] == values
@@ -451,9 +451,9 @@ def contiguous(array):
     return array.contiguous()
 
 
-def vstack(parts):
-    """Return rows one after the other."""
-    return torch.vstack(parts)
+def concatenate(parts):
+    """Return rows, or numbers, one after the other."""
+    return torch.cat(parts)
 
 
 def pivoted_qr(matrix):

@@ -25,7 +25,7 @@ from randkern.models._streams import block_rows, read_stream
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
-__all__ = ["FeatureModel"]
+__all__ = ["FeatureModel", "check_same_device"]
 
 
 class FeatureModel(BaseEstimator):
@@ -127,14 +127,19 @@ class FeatureModel(BaseEstimator):
     def _values_of(self, X: Rows) -> np.ndarray:
         """Return fitted values of checked rows."""
         weights = self.dual_coef_ if self.plan_ is None else self.coef_
-        _check_same_device(X, weights)
+        check_same_device(X, weights)
+        return self._values_by(X, weights)
+
+    def _values_by(self, X: Rows, weights: Any) -> Any:
+        """Return the values of weights that lie where the rows do."""
         if self.plan_ is not None:
             weights = weights.T if weights.ndim == 2 else weights
             out = predict_by_features(self.plan_, weights, X)
         else:
             out = predict_by_rows(self.kernel_, self.X_fit_, weights, X)
-        out += self.intercept_
-        if not ops_of(out).is_finite(out):
+        ops = ops_of(out)
+        out += ops.float64_like(self.intercept_, out)
+        if not ops.is_finite(out):
             raise ValueError(
                 "predictions overflow: rows of X lie too far beyond those of the fit "
                 "for this kernel; scale the input down."
@@ -147,7 +152,7 @@ class FeatureModel(BaseEstimator):
         return tags
 
 
-def _check_same_device(X: Rows, weights: Any) -> None:
+def check_same_device(X: Rows, weights: Any) -> None:
     """Raise unless rows lie where the weights of the model do."""
     here, there = (_place(array) for array in (X, weights))
     if here != there:

@@ -16,6 +16,7 @@ from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
+from randkern.models._device_rows import DeviceParts, PartedRows
 from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
 from randkern.models._operators import (
     FeatureOperator,
@@ -61,7 +62,7 @@ class Problem:
 
     Attributes
     ----------
-    rows : TrainingRows or DaskRows
+    rows : TrainingRows, DaskRows or PartedRows
     alpha : float
     center : bool
         Whether there is an unpenalised intercept.
@@ -78,7 +79,7 @@ class Problem:
     checkpoint : Checkpoint or None
     """
 
-    rows: TrainingRows | DaskRows
+    rows: TrainingRows | DaskRows | PartedRows
     alpha: float
     center: bool
     memory_limit: int
@@ -152,9 +153,10 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]
     fixed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
     validation = None
     if solver.validation_fraction is not None:
-        if isinstance(rows, DaskRows):
+        if isinstance(rows, (DaskRows, PartedRows)):
             raise ValueError(
-                "validation_fraction needs rows that are not on a cluster."
+                "validation_fraction needs rows in one place, not on a cluster or on "
+                "several devices."
             )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
@@ -163,6 +165,8 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]
     parts: Parts
     if isinstance(rows, DaskRows):
         parts = DaskParts(plan, rows, survey.weight_unit)
+    elif isinstance(rows, PartedRows):
+        parts = DeviceParts(plan, rows, survey.weight_unit, limit - fixed, at_once)
     else:
         parts = LocalParts(
             plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse, at_once
@@ -191,9 +195,10 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]
 def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, Any]:
     """Return the weights, (D, k), and the intercepts by stochastic gradients."""
     rows, limit = problem.rows, problem.memory_limit
-    if isinstance(rows, DaskRows):
+    if isinstance(rows, (DaskRows, PartedRows)):
         raise ValueError(
-            "solver='sgd' takes one step after another: use 'pcg' on Dask."
+            "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
+            "several devices."
         )
     k = rows.n_targets
     needed, at_once = operator_memory(plan, rows, k, solver, limit)

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import unique_labels
 
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import RowBlocks
+from randkern.blocks import DeviceRows, RowBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models._reports import FitReport, with_callbacks
@@ -128,10 +128,11 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights.
+        their targets and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks) or is_dask(X):
+        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
@@ -280,10 +281,11 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks) or is_dask(X):
+        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
