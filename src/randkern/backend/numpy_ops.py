@@ -412,6 +412,18 @@ def pivoted_qr(matrix):
     return basis, np.abs(np.diagonal(triangle))
 
 
+def symmetric_eigenpairs(matrix):
+    """Return eigenvalues, rising, and eigenvectors of a C-contiguous float64 matrix.
+
+    Its upper triangle is read, and it is overwritten.
+    """
+    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
+    # on its lower triangle, our upper one.
+    return scipy.linalg.eigh(
+        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
+    )
+
+
 def norm(values):
     """Return the root of the sum of squares as a float."""
     return float(np.linalg.norm(values))

@@ -10,6 +10,7 @@ __all__ = [
     "norm",
     "singular_values",
     "smallest_eigenvalue",
+    "symmetric_eigenpairs",
 ]
 
 
@@ -59,3 +60,11 @@ def smallest_eigenvalue(factor, steps=8):
         v = torch.cholesky_solve(v / torch.linalg.vector_norm(v), factor)
         size = float(torch.linalg.vector_norm(v))
     return 1.0 / size
+
+
+def symmetric_eigenpairs(matrix):
+    """Return eigenvalues, rising, and eigenvectors of a matrix.
+
+    Its upper triangle is read.
+    """
+    return torch.linalg.eigh(matrix, UPLO="U")

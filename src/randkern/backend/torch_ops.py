@@ -22,6 +22,7 @@ from randkern.backend.torch_linalg import (
     norm,
     singular_values,
     smallest_eigenvalue,
+    symmetric_eigenpairs,
 )
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
@@ -73,6 +74,7 @@ __all__ = [
     "singular_values",
     "smallest_eigenvalue",
     "squared_norms",
+    "symmetric_eigenpairs",
     "take",
     "thin",
     "to_host",
