@@ -91,21 +91,29 @@ class PartedRows:
             weight,
         )
 
-    def sample(self, stream: Stream) -> tuple[Any, Any]:
-        """Return rows, and their weights, that a kernel may be resolved on.
-
-        All, where these are few; rows without weight say nothing of the data.
-        """
+    def sample(self, stream: Stream) -> TrainingBlock:
+        """Return rows that stand for all: all of them where they are few."""
         width = max(1, self.parts[0].X.shape[1] * self.dtype.itemsize)
         size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // width)
         numbers = np.arange(self.n_rows)
         if self.n_rows > size:
             generator = stream.child("first pass").generator()
             numbers = np.sort(generator.choice(self.n_rows, size, replace=False))
-        block = self.take(numbers)
-        if block.weight is None or not (block.weight > 0).any():
-            return block.X, None
-        return block.X, block.weight
+        return self.take(numbers)
+
+
+@dataclass(frozen=True)
+class DeviceSample:
+    """Rows that stand for all, on the device of the first."""
+
+    block: TrainingBlock
+
+    def rows(self) -> tuple[Any, Any]:
+        """Return the sampled rows and their weights, None if all of these are 0."""
+        weight = self.block.weight
+        if weight is not None and not (weight > 0).any():
+            weight = None
+        return self.block.X, weight
 
 
 class DeviceParts:
@@ -192,11 +200,12 @@ class DeviceParts:
 
 
 def read_devices(
-    estimator: Any, X: DeviceRows, y: Any, sample_weight: Any
-) -> PartedRows:
+    estimator: Any, X: DeviceRows, y: Any, sample_weight: Any, stream: Stream
+) -> tuple[PartedRows, DeviceSample]:
     """Check all parts, and share out targets and weights between their devices.
 
-    Sets what validation sets on the estimator.
+    Sets what validation sets on the estimator. Returns the rows, and a sample of them
+    that a kernel may be resolved on.
     """
     parts = _checked_parts(estimator, X, reset=True)
     first = parts[0]
@@ -210,7 +219,8 @@ def read_devices(
         weights = None if weight is None else like(weight[here], part)
         rows.append(ArrayRows(part, like(Y[here], part), weights))
         start = here.stop
-    return PartedRows(tuple(rows))
+    parted = PartedRows(tuple(rows))
+    return parted, DeviceSample(parted.sample(stream))
 
 
 def values_in_parts(model: Any, X: DeviceRows) -> Any:

@@ -142,15 +142,15 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         parted = isinstance(X, DeviceRows)
         limit, stream = self._begin(X.parts[0] if parted else None)
         rows: Any
+        sample: Any
         if parted:
-            rows = read_devices(self, X, y, sample_weight)
-            self._prepare(*rows.sample(stream), stream)
+            rows, sample = read_devices(self, X, y, sample_weight, stream)
+        elif streamed:
+            rows, sample = read_stream(self, X, stream)
         else:
-            if streamed:
-                rows, sample = read_stream(self, X, stream)
-            else:
-                rows, sample = read_dask(self, X, y, sample_weight, stream)
-            self._prepare(*sample.rows(), stream)
+            rows, sample = read_dask(self, X, y, sample_weight, stream)
+        seen, weight = sample.rows()
+        self._prepare(seen, weight, stream)
         if self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report)
         else:

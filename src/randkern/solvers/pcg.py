@@ -241,10 +241,8 @@ class PCG(BaseEstimator):
         best = Best(self.patience, validate)
         now = None
         if checkpoint is not None:
-            checkpoint.identity |= {
-                "B": ops.to_host(B),
-                "shift": np.float64(state.shift),
-            }
+            shift = np.float64(state.shift)
+            checkpoint.identity |= {"B": ops.to_host(B), "shift": shift}
             now = resumed(checkpoint, best, B)
         if now is None:
             now = self._begin(state, B, start)
