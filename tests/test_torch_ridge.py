@@ -343,8 +343,14 @@ def test_blocks_of_tensors(rng):
     "model",
     [
         rk.RandomFeatures(n_components=20, random_state=0),
-        rk.KernelRidgeRegressor(n_components=20, random_state=0),
-        rk.KernelRidgeClassifier(n_components=20, random_state=0),
+        *(
+            estimator(**options, random_state=0)
+            for estimator in (rk.KernelRidgeRegressor, rk.KernelRidgeClassifier)
+            for options in SOLVERS.values()
+        ),
+        rk.KernelRidgeRegressorCV(n_components=20, random_state=0),
+        rk.KernelRidgeClassifierCV(n_components=None, random_state=0),
+        rk.KernelRidgeClassifierCV(n_components=20, cv=2, random_state=0),
     ],
     ids=lambda model: type(model).__name__,
 )
