@@ -150,7 +150,7 @@ def test_any_number_of_tiles_is_kept(kept, table, rng):
 
 def test_the_memory_limit_decides_how_many(table):
     X, y = table
-    needed, _ = kernel_operator_bytes(N, 2, 8, 20)
+    needed, _ = kernel_operator_bytes(X, N, 2, 20)
     direct = regressor().fit(X, y)
     for limit in (needed, needed + 3 * 8 * 64**2, needed * 100):
         iterated = regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)

@@ -30,7 +30,7 @@ _PUBLIC: dict[str, str] = {
     ),
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
-    "RowBlocks": ".blocks",
+    **dict.fromkeys(("DeviceRows", "RowBlocks"), ".blocks"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (

@@ -12,7 +12,13 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import binom, ellipe, gamma, hyp2f1
 
-from randkern.backend import counter, hadamard, numpy_algebra, numpy_elementwise
+from randkern.backend import (
+    counter,
+    hadamard,
+    numpy_algebra,
+    numpy_elementwise,
+    thin,
+)
 from randkern.backend.cpu import (
     add_gram,
     cauchy_kernel,
@@ -60,6 +66,7 @@ __all__ = [
     "scaled_squared_distances",
     "squared_norms",
     "take",
+    "thin",
     "to_host",
     "unique",
     "unit_rows",
@@ -406,3 +413,46 @@ def stacked_numbers(numbers):
 def precision(dtype):
     """Return the distance from 1 to the next number of a dtype."""
     return float(np.finfo(dtype).eps)
+
+
+def contiguous(array):
+    """Return an array whose rows lie one after the other."""
+    return np.ascontiguousarray(array)
+
+
+def pivoted_qr(matrix):
+    """Return an orthonormal basis of the columns, and the sizes of what each adds.
+
+    These, the diagonal of the triangular factor, are a NumPy array and fall.
+    """
+    basis, triangle, _ = scipy.linalg.qr(
+        matrix, mode="economic", pivoting=True, check_finite=False
+    )
+    return basis, np.abs(np.diagonal(triangle))
+
+
+def symmetric_eigenpairs(matrix):
+    """Return eigenvalues, rising, and eigenvectors of a C-contiguous float64 matrix.
+
+    Its upper triangle is read, and it is overwritten.
+    """
+    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
+    # on its lower triangle, our upper one.
+    return scipy.linalg.eigh(
+        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
+    )
+
+
+def norm(values):
+    """Return the root of the sum of squares as a float."""
+    return float(np.linalg.norm(values))
+
+
+def singular_values(matrix):
+    """Return singular values, falling."""
+    return np.linalg.svd(matrix, compute_uv=False)
+
+
+def concatenate(parts):
+    """Return rows, or numbers, one after the other."""
+    return np.concatenate(parts)

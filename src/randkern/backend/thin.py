@@ -18,13 +18,20 @@ from randkern.backend.thin_vectors import (
 from randkern.backend.threads import run_over_ranges
 
 __all__ = [
+    "BLOCK_BYTES",
     "COLUMNS",
     "add_gram_product",
     "add_transposed",
+    "factor",
     "multiply",
     "padded",
     "quantize",
+    "room",
 ]
+
+# A block of features stays in the last level of the cache between the two products
+# that it takes part in.
+BLOCK_BYTES = 16 * 2**20
 
 # Columns of V that stay in the second-level cache, eight rows of them.
 _TILE = 2048
@@ -57,6 +64,17 @@ def padded(n_columns: int) -> int:
     128
     """
     return -(-n_columns // COLUMNS) * COLUMNS
+
+
+def room(n_rows: int, n_columns: int, like: np.ndarray) -> np.ndarray:
+    """Return zeros in the dtype of `like`, for rows as these functions take them."""
+    return np.zeros((n_rows, padded(n_columns)), like.dtype)
+
+
+def factor(values: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Return values in the dtype and order of a factor of Z."""
+    wide = Z.dtype == np.float64
+    return np.ascontiguousarray(values, np.float64 if wide else np.float32)
 
 
 @njit(nogil=True, cache=True)

@@ -9,6 +9,7 @@ import math
 import weakref
 
 import numpy as np
+import scipy.linalg
 import torch
 
 from randkern.backend import (
@@ -17,8 +18,19 @@ from randkern.backend import (
     torch_elementwise,
     torch_hadamard,
     torch_random,
+    torch_thin,
 )
 from randkern.backend.distances import CANCELLED
+from randkern.backend.torch_linalg import (
+    cholesky,
+    cholesky_solve,
+    inverse_factor,
+    leading_eigenpairs,
+    norm,
+    singular_values,
+    smallest_eigenvalue,
+    symmetric_eigenpairs,
+)
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -34,6 +46,8 @@ __all__ = [
     "average",
     "bounded_amplitudes",
     "cauchy_kernel",
+    "cholesky",
+    "cholesky_solve",
     "codes",
     "constant",
     "cos_sin_pairs",
@@ -44,10 +58,12 @@ __all__ = [
     "flatnonzero",
     "float64_like",
     "hadamard",
+    "inverse_factor",
     "is_finite",
     "key",
     "largest",
     "largest_value",
+    "leading_eigenpairs",
     "log1p_of",
     "manhattan_distances",
     "map_rows",
@@ -55,13 +71,19 @@ __all__ = [
     "modulus_in_place",
     "modulus_power",
     "multiply",
+    "norm",
     "ones",
     "optical_angles",
+    "pivoted_qr",
     "random_matrix",
     "row_sums",
     "scaled_squared_distances",
+    "singular_values",
+    "smallest_eigenvalue",
     "squared_norms",
+    "symmetric_eigenpairs",
     "take",
+    "thin",
     "to_host",
     "unique",
     "unit_rows",
@@ -72,6 +94,7 @@ __all__ = [
 hadamard = torch_hadamard
 algebra = torch_algebra
 elementwise = torch_elementwise
+thin = torch_thin
 
 # In so few columns differences are taken, which cost no more than a product.
 _FEW_COLUMNS = 16
@@ -417,44 +440,6 @@ def largest_sizes(values):
     return values.abs().amax(dim=0)
 
 
-def smallest_eigenvalue(factor, steps=8):
-    """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
-    generator = torch.Generator(device=factor.device).manual_seed(0)
-    v = torch.randn(
-        len(factor), 1, dtype=factor.dtype, device=factor.device, generator=generator
-    )
-    size = 1.0
-    for _ in range(steps):
-        v = torch.cholesky_solve(v / torch.linalg.vector_norm(v), factor)
-        size = float(torch.linalg.vector_norm(v))
-    return 1.0 / size
-
-
-def cholesky(matrix):
-    """Return the lower Cholesky factor, None where there is none."""
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    return factor if int(info) == 0 else None
-
-
-def cholesky_solve(factor, rhs):
-    """Return the solution of LLᵀx = b."""
-    return torch.cholesky_solve(rhs, factor)
-
-
-def leading_eigenpairs(matrix, rank):
-    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
-    values, vectors = torch.linalg.eigh(matrix, UPLO="U")
-    return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
-
-
-def inverse_factor(gram):
-    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
-    gram = torch.triu(gram) + torch.triu(gram, 1).T
-    factor = torch.linalg.cholesky(gram, upper=True)
-    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.solve_triangular(factor, identity, upper=True)
-
-
 def numpy_dtype(array):
     """Return the dtype of a tensor as one of NumPy."""
     return np.dtype(str(array.dtype).removeprefix("torch."))
@@ -480,3 +465,27 @@ def stacked_numbers(numbers):
 def precision(dtype):
     """Return the distance from 1 to the next number of a dtype."""
     return float(torch.finfo(dtype).eps)
+
+
+def contiguous(array):
+    """Return a tensor whose rows lie one after the other."""
+    return array.contiguous()
+
+
+def concatenate(parts):
+    """Return rows, or numbers, one after the other."""
+    return torch.cat(parts)
+
+
+def pivoted_qr(matrix):
+    """Return an orthonormal basis of the columns, and the sizes of what each adds.
+
+    These, the diagonal of the triangular factor, are a NumPy array and fall. Columns
+    are pivoted in the factor of a decomposition without pivots, on the host: what they
+    add is the same.
+    """
+    basis, triangle = torch.linalg.qr(matrix)
+    triangle = to_host(triangle)
+    rotation, triangle, _ = scipy.linalg.qr(triangle, pivoting=True, check_finite=False)
+    rotation = torch.as_tensor(rotation, dtype=basis.dtype, device=basis.device)
+    return basis @ rotation, np.abs(np.diagonal(triangle))

@@ -205,17 +205,18 @@ def hadamard_features(
     A = p // B
     R = max(1, _TILE_ENTRIES // p)
     grid = (triton.cdiv(n, R), len(signs))
-    _hadamard_kernel[grid](
-        *(X, signs, norms, norms if offsets is None else offsets, out),
-        *(n, X.stride(0), out.stride(0)),
-        *(row_start, row_stop, row_start // p, float(weight)),
-        KIND=kind,
-        HALF=power / 2,
-        R=R,
-        A=A,
-        B=B,
-        PRECISION="ieee",
-    )
+    with torch.cuda.device_of(X):  # where Triton launches
+        _hadamard_kernel[grid](
+            *(X, signs, norms, norms if offsets is None else offsets, out),
+            *(n, X.stride(0), out.stride(0)),
+            *(row_start, row_stop, row_start // p, float(weight)),
+            KIND=kind,
+            HALF=power / 2,
+            R=R,
+            A=A,
+            B=B,
+            PRECISION="ieee",
+        )
 
 
 # -- products with entries that are made on the way -------------------------------
@@ -317,11 +318,12 @@ def generated_product(X, key, start, stop, scale=1.0):
     if out.numel() == 0:
         return out
     grid = (triton.cdiv(n, _ROWS), triton.cdiv(stop - start, _DRAWS))
-    _generated_kernel[grid](
-        *(X, out, n, d, start, stop, X.stride(0), out.stride(0)),
-        *(key & 0xFFFFFFFF, key >> 32, float(scale)),
-        ROWS=_ROWS,
-        DRAWS=_DRAWS,
-        PRECISION=_precision(),
-    )
+    with torch.cuda.device_of(X):  # where Triton launches
+        _generated_kernel[grid](
+            *(X, out, n, d, start, stop, X.stride(0), out.stride(0)),
+            *(key & 0xFFFFFFFF, key >> 32, float(scale)),
+            ROWS=_ROWS,
+            DRAWS=_DRAWS,
+            PRECISION=_precision(),
+        )
     return out

@@ -1,6 +1,7 @@
 """Rows as a stream of blocks, from whatever holds them."""
 
+from randkern.blocks.devices import DeviceRows
 from randkern.blocks.ranges import row_blocks, rows_within
 from randkern.blocks.rows import RowBlock, RowBlocks
 
-__all__ = ["RowBlock", "RowBlocks", "row_blocks", "rows_within"]
+__all__ = ["DeviceRows", "RowBlock", "RowBlocks", "row_blocks", "rows_within"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from randkern.backend import thin
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import feature_block_rows
 from randkern.models._operators import FeatureOperator
@@ -21,6 +22,8 @@ _SAMPLED_BYTES = 64 * 10**6
 
 class FeatureBatches:
     """The matrix of a :class:`FeatureOperator`, whose rows come in batches.
+
+    Features, targets and gradients lie where the rows do.
 
     Parameters
     ----------
@@ -43,8 +46,7 @@ class FeatureBatches:
         self._operator = operator
         self._rows = rows
         self._spare_bytes = spare_bytes
-        itemsize = rows.dtype.itemsize
-        self._at_once = at_once or feature_block_rows(operator.size, itemsize)[0]
+        self._at_once = at_once or feature_block_rows(operator.size, rows.like)[0]
         self.size = operator.size
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
@@ -53,7 +55,7 @@ class FeatureBatches:
         )
         self.leading_eigenpairs = operator.leading_eigenpairs
 
-    def sampled_features(self) -> np.ndarray:
+    def sampled_features(self) -> Any:
         """Return features of some rows, each times the root of its weight."""
         n_bytes = self.size * self._rows.dtype.itemsize
         # They are there three times while the preconditioner is applied to them.
@@ -63,59 +65,62 @@ class FeatureBatches:
         numbers = np.sort(generator.choice(self._rows.n_rows, n, replace=False))
         block = self._rows.take(numbers)
         Z = evaluate(self._operator.plan, block.X)
+        asarray = ops_of(Z).asarray
         if self.center is not None:
-            Z -= self.center.astype(Z.dtype)
+            Z -= asarray(self.center, Z)
         if block.weight is not None:
-            Z *= np.sqrt(block.weight / self.weight_unit)[:, None].astype(Z.dtype)
+            Z *= asarray((block.weight / self.weight_unit) ** 0.5, Z)[:, None]
         return Z
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[_Batch]:
         """Yield all rows in batches."""
         generator = self._operator.stream.child("epoch", epoch).generator()
-        width = thin.padded(self.size)
         most = min(self._at_once, n_rows, self._rows.n_rows)
-        buffer = np.zeros((most, width), self._rows.dtype)
+        like = self._rows.like
+        buffer = ops_of(like).thin.room(most, self.size, like)
         for block in self._rows.batches(n_rows, generator, self._spare_bytes):
             yield _Batch(self, buffer, block)
 
-    def features_of(self, block: TrainingBlock, buffer: np.ndarray) -> np.ndarray:
+    def features_of(self, block: TrainingBlock, buffer: Any) -> Any:
         """Return the features of some rows, made in the buffer."""
         values = buffer[: len(block.Y)]
         evaluate(self._operator.plan, block.X, out=values[:, : self.size])
         if self.center is not None:
-            values[:, : self.size] -= self.center.astype(values.dtype)
+            values[:, : self.size] -= ops_of(values).asarray(self.center, values)
         return values
 
-    def targets_of(self, block: TrainingBlock) -> np.ndarray:
+    def targets_of(self, block: TrainingBlock) -> Any:
         """Return the targets, centred if there is an intercept."""
-        return block.Y - self._operator.means
+        return block.Y - ops_of(block.Y).float64_like(self._operator.means, block.Y)
 
-    def weights_of(self, block: TrainingBlock) -> np.ndarray:
+    def weights_of(self, block: TrainingBlock) -> Any:
         """Return the weights of some rows in their unit."""
         if block.weight is None:
-            return np.ones(len(block.Y))
+            return ops_of(block.Y).ones(len(block.Y), block.Y)
         return block.weight / self.weight_unit
 
 
 class _Batch:
     """Some rows whose features are made a part at a time."""
 
-    def __init__(self, source: FeatureBatches, buffer: np.ndarray, rows: TrainingBlock):
+    def __init__(self, source: FeatureBatches, buffer: Any, rows: TrainingBlock):
         self._source, self._buffer, self._rows = source, buffer, rows
 
     @property
     def weight(self) -> float:
         return float(self._source.weights_of(self._rows).sum())
 
-    def gradient(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, W: Any) -> tuple[Any, Any]:
         """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
+        ops = ops_of(W)
+        thin, largest = ops.thin, ops.largest
         D, k = W.shape
         at_once, width = self._buffer.shape
-        size = float(np.abs(W).max(initial=0.0)) or 1.0
-        right = np.zeros((k, width), self._buffer.dtype)
+        size = largest(abs(W)) or 1.0
+        right = thin.room(k, D, self._buffer)
         right[:, :D] = (W / size).T
-        loss = np.zeros(k)
-        gradient = np.zeros((k, width))
+        loss = ops.zeros(k, W)
+        gradient = ops.zeros((k, width), W)
         for rows in row_blocks(len(self._rows.Y), at_once):
             part = self._rows.part(rows.start, rows.stop)
             Z = self._source.features_of(part, self._buffer)
@@ -123,8 +128,8 @@ class _Batch:
             residual = thin.multiply(Z, right) * size - self._source.targets_of(part)
             loss += weight @ residual**2
             residual *= weight[:, None]
-            largest = float(np.abs(residual).max(initial=0.0)) or 1.0
-            out = np.zeros((k, width))
-            thin.add_transposed(Z, (residual / largest).astype(Z.dtype), out)
-            gradient += out * largest
-        return np.ascontiguousarray(gradient[:, :D].T), loss
+            unit = largest(abs(residual)) or 1.0
+            out = ops.zeros((k, width), W)
+            thin.add_transposed(Z, thin.factor(residual / unit, Z), out)
+            gradient += out * unit
+        return ops.contiguous(gradient[:, :D].T), loss

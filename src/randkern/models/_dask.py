@@ -61,6 +61,11 @@ class DaskRows:
     def n_rows(self) -> int:
         return sum(self.lengths)
 
+    @property
+    def like(self) -> np.ndarray:
+        """An array of the dtype of the rows: sums are joined on the host."""
+        return np.empty((0, 0), self.dtype)
+
     def survey(self) -> Survey:
         """Return what one pass tells."""
         return self._survey
@@ -104,7 +109,7 @@ class DaskParts:
 
     def __init__(self, plan: Plan, rows: DaskRows, weight_unit: float):
         self.rows = rows
-        self.n_rows, self.dtype = rows.n_rows, rows.dtype
+        self.n_rows, self.like = rows.n_rows, rows.like
         self._shared = (pickle.dumps(plan), weight_unit)
 
     def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -114,7 +119,7 @@ class DaskParts:
     def product(self, V: np.ndarray) -> np.ndarray:
         """Return what :meth:`FeatureBlocks.product` does, over all partitions."""
         # Products are taken in the dtype of the rows: no more need be sent.
-        return self.rows.summed(_product, *self._shared, V.astype(self.dtype))
+        return self.rows.summed(_product, *self._shared, V.astype(self.like.dtype))
 
     def normal_equations(self, n_targets: int) -> NormalEquations:
         """Return the normal equations of all partitions."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from randkern.backend import thin
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.models._rows import TrainingBlock, TrainingRows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["FeatureBlock", "FeatureBlocks", "feature_block_rows"]
 
-# A block of features stays in the last level of the cache between the two
-# products that it takes part in.
-_BLOCK_BYTES = 16 * 2**20
 # Fewer rows than this cost more for the sums of the second product than they save.
 _LEAST_ROWS = 128
 _MOST_ROWS = 4096
@@ -28,10 +26,14 @@ _EXTRA_BYTES = 24
 _ROWS_AT_ONCE = 2**17
 
 
-def feature_block_rows(n_components: int, itemsize: int) -> list[int]:
-    """Return how many rows a block of features may have, from the best size down."""
-    row = thin.padded(n_components) * itemsize
-    n_rows = min(_MOST_ROWS, rows_within(_BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+def feature_block_rows(n_components: int, like: Any) -> list[int]:
+    """Return how many rows a block of features may have, from the best size down.
+
+    Features are of the dtype of `like`, and where that lies.
+    """
+    thin = ops_of(like).thin
+    row = thin.padded(n_components) * like.dtype.itemsize
+    n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
     sizes = []
     while n_rows > _FEWEST_ROWS:
         sizes.append(n_rows)
@@ -48,13 +50,13 @@ class FeatureBlock:
     """
 
     rows: slice
-    values: np.ndarray
+    values: Any
     scales: np.ndarray | None
-    weight: np.ndarray | None
+    weight: Any
 
 
 class FeatureBlocks:
-    """The features Z of training rows, and their products.
+    """The features Z of training rows, and their products, where the rows lie.
 
     Rows are kept if the memory allows: all in the type of the inputs, or as many as
     possible in 16 bits (an error of 1.6e-5 of the largest of a row), if that precision
@@ -67,7 +69,7 @@ class FeatureBlocks:
     kept_bytes : int
         Memory for features.
     compress : bool
-        Whether features may be kept in 16 bits.
+        Whether features of arrays may be kept in 16 bits.
     weight_unit : float
         Weights are divided by it.
     block : int, optional
@@ -86,41 +88,41 @@ class FeatureBlocks:
         self.plan = plan
         self.rows = rows
         self.weight_unit = weight_unit
-        self.width = thin.padded(plan.n_components)
+        self._ops = ops_of(rows.like)
+        self._thin = self._ops.thin
+        self.width = self._thin.padded(plan.n_components)
         row = self.width * rows.dtype.itemsize
-        self.block = (
-            block or feature_block_rows(plan.n_components, rows.dtype.itemsize)[0]
-        )
+        self.block = block or feature_block_rows(plan.n_components, rows.like)[0]
         self.n_kept = 0
-        self._values = np.empty((0, self.width), rows.dtype)
+        self._values: Any = None
         self._scales: np.ndarray | None = None
-        self._weights: np.ndarray | None = None
-        self._targets = np.empty((0, rows.n_targets))
+        self._weights: Any = None
+        self._targets: Any = None
         extra = _EXTRA_BYTES + 8 * rows.n_targets
         if rows.n_rows * (row + extra) <= kept_bytes:
-            self._keep(rows.n_rows, rows.dtype)
-        elif compress:
+            self._keep(rows.n_rows, compressed=False)
+        elif compress and hasattr(self._thin, "quantize"):
             n_kept = kept_bytes // (2 * self.width + extra)
-            self._keep(n_kept, np.dtype(np.int16))
+            self._keep(n_kept, compressed=True)
 
-    def _keep(self, n_kept: int, dtype: np.dtype) -> None:
+    def _keep(self, n_kept: int, compressed: bool) -> None:
         """Fill the memory with the features of the first rows."""
         n_kept = min(n_kept, self.rows.n_rows)
         if n_kept == 0:
             return
-        values = np.zeros((n_kept, self.width), dtype)
-        compressed = dtype == np.int16
-        scales = np.empty(n_kept, self.rows.dtype)
-        weights = np.ones(n_kept)
-        targets = np.empty((n_kept, self.rows.n_targets))
-        D = self.plan.n_components
+        ops, like, D = self._ops, self.rows.like, self.plan.n_components
+        stored = np.empty(0, np.int16) if compressed else like
+        values = self._thin.room(n_kept, D, stored)
+        scales = ops.empty(n_kept, like)
+        weights = ops.ones(n_kept, like)
+        targets = ops.zeros((n_kept, self.rows.n_targets), like)
         buffer = self._buffer()
         for rows in self.rows.blocks(self.block):
             block = self._made(rows, buffer)
             stop = min(block.rows.stop, n_kept)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
-                thin.quantize(block.values[:n, :D], values[here], scales[here])
+                self._thin.quantize(block.values[:n, :D], values[here], scales[here])
             else:
                 values[here, :D] = block.values[:n, :D]
             targets[here] = rows.Y[:n]
@@ -147,11 +149,11 @@ class FeatureBlocks:
         for block in self.rows.blocks(self.block, start):
             yield self._made(block, buffer)
 
-    def _buffer(self) -> np.ndarray:
-        shape = (min(self.block, self.rows.n_rows), self.width)
-        return np.zeros(shape, self.rows.dtype)
+    def _buffer(self) -> Any:
+        n_rows = min(self.block, self.rows.n_rows)
+        return self._thin.room(n_rows, self.plan.n_components, self.rows.like)
 
-    def _made(self, block: TrainingBlock, buffer: np.ndarray) -> FeatureBlock:
+    def _made(self, block: TrainingBlock, buffer: Any) -> FeatureBlock:
         """Return the features of some rows, made in the buffer."""
         values = buffer[: len(block.Y)]
         evaluate(self.plan, block.X, out=values[:, : self.plan.n_components])
@@ -159,11 +161,10 @@ class FeatureBlocks:
         return FeatureBlock(block.rows, values, None, weight)
 
     def _kept(self, rows: slice) -> FeatureBlock:
-        assert self._weights is not None
         scales = None if self._scales is None else self._scales[rows]
         return FeatureBlock(rows, self._values[rows], scales, self._weights[rows])
 
-    def _with_targets(self) -> Iterator[tuple[FeatureBlock, np.ndarray]]:
+    def _with_targets(self) -> Iterator[tuple[FeatureBlock, Any]]:
         """Yield all rows with their targets."""
         for rows in row_blocks(self.n_kept, self.block):
             yield self._kept(rows), self._targets[rows]
@@ -172,9 +173,7 @@ class FeatureBlocks:
             for block in self.rows.blocks(self.block, self.n_kept):
                 yield self._made(block, buffer), block.Y
 
-    def sample(
-        self, rows: np.ndarray
-    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]:
+    def sample(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
         """Return a function that gives columns of some rows' features; their weights.
 
         The rows' numbers ascend.
@@ -183,58 +182,52 @@ class FeatureBlocks:
             block = self.rows.take(rows)
             weight = None if block.weight is None else block.weight / self.weight_unit
             return lambda columns: evaluate(self.plan, block.X, columns), weight
-        assert self._weights is not None
+        take = self._ops.take
         scales = None if self._scales is None else self._scales[rows, None]
 
-        def features(columns: slice) -> np.ndarray:
-            values = self._values[rows, columns]
+        def features(columns: slice) -> Any:
+            values = take(self._values[:, columns], rows)
             if scales is None:
                 return values
             return (values * scales).astype(self.rows.dtype)
 
-        return features, self._weights[rows]
+        return features, take(self._weights, rows)
 
-    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def cross(self, means: np.ndarray, sizes: np.ndarray) -> Any:
         """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
 
         The sizes bring the targets into the range of float32.
         """
-        out = np.zeros((len(means) + 1, self.width))
+        ops, like = self._ops, self.rows.like
+        out = ops.zeros((len(means) + 1, self.width), like)
+        center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
         for made, Y in self._with_targets():
-            targets = np.ones((len(Y), len(means) + 1))
-            targets[:, :-1] = (Y - means) / sizes
+            targets = ops.ones((len(Y), len(means) + 1), like)
+            targets[:, :-1] = (Y - center) / unit
             if made.weight is not None:
                 targets *= made.weight[:, None]
-            _add(made, targets, out)
+            if made.scales is not None:
+                targets *= made.scales[:, None]
+            factor = self._thin.factor(targets, made.values)
+            self._thin.add_transposed(made.values, factor, out)
         return out[:, : self.plan.n_components]
 
-    def product(self, V: np.ndarray) -> np.ndarray:
+    def product(self, V: Any) -> Any:
         """Return Σ w_i z_i z_iᵀ V, transposed.
 
         V is transposed, of shape (k, D), with entries of at most about 1.
         """
+        ops, like = self._ops, self.rows.like
         k, D = V.shape
-        right = np.zeros((k, self.width), self.rows.dtype)
+        right = self._thin.room(k, D, like)
         right[:, :D] = V
-        single = right.astype(np.float32, copy=False)
-        out = np.zeros((k, self.width))
+        out = ops.zeros((k, self.width), like)
         for made in self.blocks(_ROWS_AT_ONCE):
-            factors = np.ones(len(made.values))
+            factors = ops.ones(len(made.values), like)
             if made.scales is not None:
                 factors *= made.scales**2
             if made.weight is not None:
                 factors *= made.weight
-            compressed = made.scales is not None
-            thin.add_gram_product(
-                made.values, factors, single if compressed else right, out
-            )
+            factor = self._thin.factor(right, made.values)
+            self._thin.add_gram_product(made.values, factors, factor, out)
         return out[:, :D]
-
-
-def _add(made: FeatureBlock, inner: np.ndarray, out: np.ndarray) -> None:
-    """Add Zᵀ·inner, transposed."""
-    if made.scales is not None:
-        inner = inner * made.scales[:, None]
-    wide = made.values.dtype == np.float64
-    inner = np.ascontiguousarray(inner, np.float64 if wide else np.float32)
-    thin.add_transposed(made.values, inner, out)

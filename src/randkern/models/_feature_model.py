@@ -139,13 +139,18 @@ class FeatureModel(BaseEstimator):
         """Return fitted values of checked rows."""
         weights = self.dual_coef_ if self.plan_ is None else self.coef_
         check_same_device(X, weights)
+        return self._values_by(X, weights)
+
+    def _values_by(self, X: Rows, weights: Any) -> Any:
+        """Return the values of weights that lie where the rows do."""
         if self.plan_ is not None:
             weights = weights.T if weights.ndim == 2 else weights
             out = predict_by_features(self.plan_, weights, X)
         else:
             out = predict_by_rows(self.kernel_, self.X_fit_, weights, X)
-        out += self.intercept_
-        if not ops_of(out).is_finite(out):
+        ops = ops_of(out)
+        out += ops.float64_like(self.intercept_, out)
+        if not ops.is_finite(out):
             raise ValueError(
                 "predictions overflow: rows of X lie too far beyond those of the fit "
                 "for this kernel; scale the input down."

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
+from randkern.models._device_rows import DeviceParts, PartedRows
 from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
 from randkern.models._operators import (
     FeatureOperator,
     LocalParts,
     Parts,
-    local_parts,
     operator_memory,
 )
 from randkern.models._predictions import predict_by_features
@@ -53,7 +53,7 @@ _DUAL_RANK = 2000
 _PROBE_ROWS = 64
 
 # Returns the error of predictions (n, k) of targets (n, k) with weights (n,) or None.
-ErrorOf = Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]
+ErrorOf = Callable[[Any, Any, Any], float]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Problem:
 
     Attributes
     ----------
-    rows : TrainingRows or DaskRows
+    rows : TrainingRows, DaskRows or PartedRows
     alpha : float
     center : bool
         Whether there is an unpenalised intercept.
@@ -79,14 +79,14 @@ class Problem:
     checkpoint : Checkpoint or None
     """
 
-    rows: TrainingRows | DaskRows
+    rows: TrainingRows | DaskRows | PartedRows
     alpha: float
     center: bool
     memory_limit: int
     stream: Stream
     error_of: ErrorOf
     labels: bool
-    report: Callable[[Progress, Callable[[], np.ndarray]], bool]
+    report: Callable[[Progress, Callable[[], Any]], bool]
     checkpoint: Checkpoint | None = None
 
 
@@ -98,11 +98,13 @@ class HeldOutRows:
         self._used = np.ones(rows.n_rows, dtype=bool)
         self._used[held_out] = False
         self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
-        self.dtype = rows.dtype
+        self.dtype, self.like = rows.dtype, rows.like
 
     def _without(self, block: TrainingBlock, used: np.ndarray) -> TrainingBlock:
-        weight = np.ones(len(used)) if block.weight is None else block.weight
-        return replace(block, weight=weight * used)
+        weight = ops_of(block.Y).float64_like(used, block.Y)
+        return replace(
+            block, weight=weight if block.weight is None else weight * block.weight
+        )
 
     def batches(
         self, n_rows: int, generator: np.random.Generator, pool_bytes: int
@@ -126,32 +128,35 @@ class HeldOutRows:
 
 
 def solve_in_range(
-    solve: Callable[..., tuple[Solution, np.ndarray]], problem: Problem, *args: Any
-) -> tuple[Solution, np.ndarray]:
+    solve: Callable[..., tuple[Solution, Any]], problem: Problem, *args: Any
+) -> tuple[Solution, Any]:
     """Call ``solve(problem, *args)`` with targets whose squares are in range."""
     scale = problem.rows.survey().target_scale
     if np.all(scale == 1.0):
         return solve(problem, *args)
 
-    def report(at: Progress, intercept: Callable[[], np.ndarray]) -> bool:
-        at = replace(at, value=at.value * scale)
-        return problem.report(at, lambda: intercept() * scale)
+    def scaled(values: Any) -> Any:
+        return values * ops_of(values).float64_like(scale, values)
+
+    def report(at: Progress, intercept: Callable[[], Any]) -> bool:
+        at = replace(at, value=scaled(at.value))
+        return problem.report(at, lambda: scaled(intercept()))
 
     divided = replace(problem, rows=problem.rows.divided(scale), report=report)
     solution, intercept = solve(divided, *args)
-    return replace(solution, value=solution.value * scale), intercept * scale
+    return replace(solution, value=scaled(solution.value)), scaled(intercept)
 
 
-def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.ndarray]:
+def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]:
     """Return the weights, (D, k), and the intercepts by conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
     fixed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
     validation = None
     if solver.validation_fraction is not None:
-        if isinstance(rows, DaskRows) or is_tensor(getattr(rows, "X", None)):
+        if isinstance(rows, (DaskRows, PartedRows)):
             raise ValueError(
-                "validation_fraction needs arrays that are not on a cluster, nor "
-                "tensors."
+                "validation_fraction needs rows in one place, not on a cluster or on "
+                "several devices."
             )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
@@ -160,8 +165,10 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     parts: Parts
     if isinstance(rows, DaskRows):
         parts = DaskParts(plan, rows, survey.weight_unit)
+    elif isinstance(rows, PartedRows):
+        parts = DeviceParts(plan, rows, survey.weight_unit, limit - fixed, at_once)
     else:
-        parts = local_parts(
+        parts = LocalParts(
             plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse, at_once
         )
     operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
@@ -185,12 +192,13 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, np.n
     return solution, operator.intercept(solution.value)
 
 
-def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, np.ndarray]:
+def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, Any]:
     """Return the weights, (D, k), and the intercepts by stochastic gradients."""
     rows, limit = problem.rows, problem.memory_limit
-    if isinstance(rows, DaskRows):
+    if isinstance(rows, (DaskRows, PartedRows)):
         raise ValueError(
-            "solver='sgd' takes one step after another: use 'pcg' on Dask."
+            "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
+            "several devices."
         )
     k = rows.n_targets
     needed, at_once = operator_memory(plan, rows, k, solver, limit)
@@ -240,9 +248,7 @@ class StreamingFit:
         return self._solver.advance(self._state, self._batches(rows, survey))
 
 
-def solve_exact(
-    problem: Problem, kernel: Kernel, solver: PCG
-) -> tuple[Solution, np.ndarray]:
+def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution, Any]:
     """Return the dual weights, (n, k), and the intercepts, for the exact kernel.
 
     The residual r of the dual system bounds what predictions at the training rows
@@ -262,19 +268,19 @@ def solve_exact(
         tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
         # Relative to the deviations of the targets, not to their means.
         solver.tol = tol if center else tol * survey.least_deviation
-    solver, iterating = _dual_solver(solver, n, k, rows.dtype.itemsize, limit)
-    unit = survey.weight_unit
-    weight = np.ones(n) if rows.weight is None else rows.weight / unit
+    solver, iterating = _dual_solver(solver, rows, limit)
+    unit, ops = survey.weight_unit, ops_of(rows.X)
+    weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
         kernel, rows.X, weight, center, problem.stream, limit - iterating
     )
-    mean = survey.target_mean if center else np.zeros(k)
+    mean = ops.float64_like(survey.target_mean if center else np.zeros(k), rows.X)
 
-    def dual_of(value: np.ndarray) -> np.ndarray:
+    def dual_of(value: Any) -> Any:
         dual = value * operator.root[:, None]
-        return dual - np.outer(operator.share, dual.sum(axis=0)) if center else dual
+        return dual - operator.share[:, None] * dual.sum(axis=0) if center else dual
 
-    def intercept_of(dual: np.ndarray) -> np.ndarray:
+    def intercept_of(dual: Any) -> Any:
         return mean - operator.share @ operator.product(dual) if center else mean
 
     def report(at: Progress) -> bool:
@@ -284,7 +290,8 @@ def solve_exact(
     if problem.checkpoint is not None:
         # The right-hand side tells nothing of the kernel.
         probe = rows.X[:: max(1, n // _PROBE_ROWS)]
-        problem.checkpoint.identity["gram"] = kernel._gram(probe, None)
+        gram = kernel._gram(probe, None)
+        problem.checkpoint.identity["gram"] = ops.to_host(gram)
         problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
 
     solution = solver.solve(
@@ -300,17 +307,20 @@ def solve_exact(
 def _fingerprint(X: Rows) -> np.ndarray:
     """Return a sum of the rows, (1, d), with a weight of its own for each."""
     n = X.shape[0]
-    parts = (np.cos(np.arange(n)[rows]) @ X[rows] for rows in row_blocks(n, 1024))
-    return sum(parts, np.zeros(X.shape[1]))[None]
+    ops = ops_of(X)
+    total = ops.zeros(X.shape[1], X)
+    for rows in row_blocks(n, 1024):
+        weights = ops.float64_like(np.cos(np.arange(n)[rows]), X)
+        total += weights @ ops.as_float64(X[rows])
+    return ops.to_host(total)[None]
 
 
-def _dual_solver(
-    solver: PCG, n: int, n_targets: int, itemsize: int, limit: int
-) -> tuple[PCG, int]:
+def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
     """Return a solver with a rank that fits, and the memory that it takes."""
+    n = rows.n_rows
 
     def n_bytes(rank: int) -> tuple[int, int]:
-        return kernel_operator_bytes(n, n_targets, itemsize, rank)
+        return kernel_operator_bytes(rows.like, n, rows.n_targets, rank)
 
     if solver.rank is None:
         solver = copy.copy(solver)
@@ -343,7 +353,7 @@ def _held_out(
     generator = stream.child("validation").generator()
     numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     block = rows.take(numbers)
-    if block.weight is not None and not np.any(block.weight > 0):
+    if block.weight is not None and not (block.weight > 0).any():
         raise ValueError(
             f"validation_fraction={fraction} has held out no row of positive "
             "sample_weight; leave out rows without weight."
@@ -355,11 +365,11 @@ def _validation(
     plan: Plan,
     error_of: ErrorOf,
     block: TrainingBlock,
-    intercept: Callable[[np.ndarray], np.ndarray],
-) -> Callable[[np.ndarray], float]:
+    intercept: Callable[[Any], Any],
+) -> Callable[[Any], float]:
     """Return a function that gives the validation error of weights."""
 
-    def error(weights: np.ndarray) -> float:
+    def error(weights: Any) -> float:
         predictions = predict_by_features(plan, weights, block.X)
         return error_of(block.Y, predictions + intercept(weights), block.weight)
 

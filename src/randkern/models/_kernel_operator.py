@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from randkern._random import Stream
 from randkern._validation import Rows
-from randkern.backend import cpu, thin
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels import Kernel
+from randkern.models._operators import leading
 
 __all__ = ["KernelOperator", "kernel_operator_bytes"]
 
@@ -21,19 +22,19 @@ _TILE = 2048
 _TILES = 6
 # Sampled rows for every eigenpair of the preconditioner.
 _OVERSAMPLING = 2
-# Eigenvalues below this share of the first are rounding noise in float32.
-_SMALLEST_SHARE = 1e-6
 
 
 def kernel_operator_bytes(
-    n: int, n_targets: int, itemsize: int, rank: int
+    like: Rows, n: int, n_targets: int, rank: int
 ) -> tuple[int, int]:
     """Memory of conjugate gradients on the exact kernel, no tile being kept.
 
-    At most, while the preconditioner is built, and while it iterates.
+    At most, while the preconditioner is built, and while it iterates; for n rows in the
+    dtype of `like`, and where that lies.
     """
+    itemsize = like.dtype.itemsize
     n_samples = min(n, _OVERSAMPLING * rank)
-    side = thin.padded(min(n, _TILE))
+    side = ops_of(like).thin.padded(min(n, _TILE))
     vectors = 8 * 14 * n * n_targets + _TILES * side**2 * itemsize
     iterating = n * rank * itemsize + vectors
     return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
@@ -44,15 +45,16 @@ class KernelOperator:
 
     s are the shares of the rows in the sum of weights if there is an intercept, else
     0. K is symmetric, so that only its upper triangle is made: in tiles, in the dtype
-    of the rows, as many of which are kept as the memory allows; the others are made
-    again for every product.
+    of the rows and where they lie, as many of which are kept as the memory allows; the
+    others are made again for every product.
 
     Parameters
     ----------
     kernel : Kernel
         Resolved.
     X : Rows
-    weight : ndarray of shape (n,)
+    weight : array of shape (n,)
+        Where X lies.
     center : bool
     stream : Stream
         Seeds the sample of rows behind the preconditioner.
@@ -64,29 +66,32 @@ class KernelOperator:
         self,
         kernel: Kernel,
         X: Rows,
-        weight: np.ndarray,
+        weight: Any,
         center: bool,
         stream: Stream,
         kept_bytes: int,
     ):
         self.kernel = kernel
         self.X = X
-        self.root = np.sqrt(weight)
-        self.share = weight / weight.sum() if center else np.zeros(len(weight))
+        ops = self._ops = ops_of(X)
+        self.root = weight**0.5
+        self.share = weight / weight.sum() if center else 0.0 * weight
         self.stream = stream
-        self.dtype = X.dtype
-        self.precision = float(np.finfo(X.dtype).eps)
-        side = thin.padded(min(X.shape[0], _TILE))
+        self.precision = float(np.finfo(ops.numpy_dtype(X)).eps)
+        self._side = ops.thin.padded(min(X.shape[0], _TILE))
         self._ranges = list(row_blocks(X.shape[0], _TILE))
-        self._buffer = np.zeros((side, side), self.dtype)
-        self._kept: dict[tuple[int, int], np.ndarray] = {}
-        self._n_kept = kept_bytes // self._buffer.nbytes
+        self._buffer = self._room()
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._n_kept = kept_bytes // (self._side**2 * X.dtype.itemsize)
 
     @property
     def size(self) -> int:
         return self.X.shape[0]
 
-    def _tiles(self) -> Iterator[tuple[int, int, np.ndarray]]:
+    def _room(self) -> Any:
+        return self._ops.thin.room(self._side, self._side, self.X)
+
+    def _tiles(self) -> Iterator[tuple[int, int, Any]]:
         """Yield tiles of the upper triangle, with zeros beyond the last row."""
         for i, rows in enumerate(self._ranges):
             for j in range(i, len(self._ranges)):
@@ -94,7 +99,7 @@ class KernelOperator:
                 if tile is None:
                     tile = self._buffer
                     if len(self._kept) < self._n_kept:
-                        tile = self._kept[i, j] = np.zeros_like(self._buffer)
+                        tile = self._kept[i, j] = self._room()
                     columns = self._ranges[j]
                     other = None if i == j else self.X[columns]
                     values = self.kernel._gram(self.X[rows], other, precise=False)
@@ -102,67 +107,62 @@ class KernelOperator:
                     tile[:, values.shape[1] :] = 0.0
                 yield i, j, tile
 
-    def product(self, V: np.ndarray) -> np.ndarray:
+    def product(self, V: Any) -> Any:
         """Return KV in float64, for V of shape (n, k)."""
-        k = V.shape[1]
-        side = len(self._buffer)
-        size = float(np.abs(V).max(initial=0.0)) or 1.0
-        right = np.zeros((len(self._ranges), k, side), self.dtype)
-        out = np.zeros((len(self._ranges), k, side))
-        for i, rows in enumerate(self._ranges):
-            right[i, :, : rows.stop - rows.start] = V[rows].T / size
+        ops, thin, k = self._ops, self._ops.thin, V.shape[1]
+        size = ops.largest(abs(V)) or 1.0
+        lengths = [rows.stop - rows.start for rows in self._ranges]
+        right = [thin.room(k, self._side, self.X) for _ in lengths]
+        sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
+        for rows, n, part in zip(self._ranges, lengths, right, strict=True):
+            part[:, :n] = V[rows].T / size
+            part[:, n:] = 0.0
         for i, j, tile in self._tiles():
-            length = self._ranges[i].stop - self._ranges[i].start
-            out[i, :, :length] += thin.multiply(tile[:length], right[j]).T
+            tile = tile[: lengths[i]]
+            sums[i][:, : lengths[i]] += thin.multiply(tile, right[j]).T
             if i != j:
-                left = np.ascontiguousarray(right[i, :, :length].T)
-                thin.add_transposed(tile[:length], left, out[j])
-        joined = out.transpose(0, 2, 1)
-        parts = [
-            joined[i, : rows.stop - rows.start] for i, rows in enumerate(self._ranges)
-        ]
-        return np.concatenate(parts) * size
+                left = thin.factor(right[i][:, : lengths[i]].T, tile)
+                thin.add_transposed(tile, left, sums[j])
+        out = ops.zeros(V.shape, self.X)
+        for rows, n, part in zip(self._ranges, lengths, sums, strict=True):
+            out[rows] = part[:, :n].T
+        out *= size
+        return out
 
-    def matmat(self, V: np.ndarray) -> np.ndarray:
+    def matmat(self, V: Any) -> Any:
         """Return AV in float64; products within a tile in the dtype of X."""
         U = self.root[:, None] * V
-        U -= np.outer(self.share, U.sum(axis=0))
+        U -= self.share[:, None] * U.sum(axis=0)
         out = self.product(U)
         out -= self.share @ out
         out *= self.root[:, None]
         return out
 
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return the leading eigenpairs of a Nyström approximation.
 
         A ≈ C K_m⁻¹ Cᵀ with the columns C of A's factor and the matrix K_m of m sampled
         rows (Williams and Seeger 2001).
         """
-        n = self.size
-        n_samples = min(n, _OVERSAMPLING * rank)
+        ops = self._ops
         generator = self.stream.child("sample").generator()
-        usable = np.flatnonzero(self.root)
-        n_samples = min(n_samples, len(usable))
-        sampled = np.sort(generator.choice(usable, n_samples, replace=False))
-        X = self.X[sampled]
-        values, vectors = scipy.linalg.eigh(
-            self.kernel._gram(X, None).astype(np.float64),
-            overwrite_a=True,
-            check_finite=False,
-        )
-        kept = values > _SMALLEST_SHARE * max(values[-1], np.finfo(float).tiny)
-        inverse_root = (vectors[:, kept] / np.sqrt(values[kept])).astype(self.dtype)
-        factor = np.empty((n, int(kept.sum())), self.dtype)
+        usable = ops.flatnonzero(self.root)
+        n_samples = min(_OVERSAMPLING * rank, len(usable))
+        sampled = np.sort(generator.choice(len(usable), n_samples, replace=False))
+        X = ops.take(self.X, ops.take(usable, sampled))
+        gram = ops.as_float64(self.kernel._gram(X, None))
+        values, vectors = leading(gram, n_samples)
+        inverse_root = ops.asarray(vectors / values**0.5, self.X)
+        factor = ops.empty((self.size, len(values)), self.X)
+        means = ops.zeros(len(values), self.X)
         for rows in self._ranges:
             columns = self.kernel._gram(self.X[rows], X, precise=False)
             factor[rows] = columns @ inverse_root
-        factor -= (self.share @ factor).astype(self.dtype)
-        factor *= self.root[:, None].astype(self.dtype)
-        inner = np.zeros((factor.shape[1], factor.shape[1]))
-        cpu.add_gram(factor, inner)
-        values, vectors = scipy.linalg.eigh(inner.T, lower=True, overwrite_a=True)
-        values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-        kept = values > _SMALLEST_SHARE * max(values[0], np.finfo(float).tiny)
-        values, vectors = values[kept], vectors[:, kept]
-        basis = factor @ (vectors / np.sqrt(values)).astype(self.dtype)
-        return values, basis
+            means += self.share[rows] @ ops.as_float64(factor[rows])
+        factor -= ops.asarray(means, factor)
+        factor *= ops.asarray(self.root, factor)[:, None]
+        inner = ops.zeros((len(values), len(values)), self.X)
+        ops.add_gram(factor, inner)
+        values, vectors = leading(inner, rank)
+        basis = factor @ ops.asarray(vectors / values**0.5, factor)
+        return ops.to_host(values), basis

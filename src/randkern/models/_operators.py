@@ -9,17 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
-from randkern.backend import thin
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
 from randkern.models._rows import Survey, TrainingRows
 from randkern.models._systems import check_rank_memory
-from randkern.models._tensor_parts import TensorParts
 from randkern.plan import Plan
 
-__all__ = ["FeatureOperator", "LocalParts", "Parts", "local_parts", "operator_memory"]
+__all__ = ["FeatureOperator", "LocalParts", "Parts", "leading", "operator_memory"]
 
 _COLUMNS = 2048
 # Sampled rows for every eigenpair of the preconditioner.
@@ -36,19 +33,19 @@ def operator_memory(
     Also how many rows a block of features has: fewer where memory is short.
     """
     D, itemsize = plan.n_components, rows.dtype.itemsize
-    stored = plan.stored_bytes(itemsize)
+    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).thin.padded
 
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, _OVERSAMPLING * rank)
         columns = min(_COLUMNS, n_components)
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
         vectors = 8 * 12 * n_components * n_targets
-        blocks = 2 * min(block, rows.n_rows) * thin.padded(n_components) * itemsize
+        blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
         basis = n_components * rank * itemsize
         projection = -(-stored * n_components // D)
         return basis + max(sample, vectors) + blocks + projection
 
-    rank, sizes = solver.chosen_rank(D), feature_block_rows(D, itemsize)
+    rank, sizes = solver.chosen_rank(D), feature_block_rows(D, rows.like)
     for block in sizes:
         if n_bytes(D, rank, block) <= limit:
             return n_bytes(D, rank, block), block
@@ -70,18 +67,16 @@ def operator_memory(
 
 
 class Parts(Protocol):
-    """Training rows, wherever they are, and sums over them."""
+    """Training rows, wherever they are, and sums over them, where `like` is."""
 
     n_rows: int
-    dtype: np.dtype
+    like: Any
 
-    def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray: ...
+    def cross(self, means: np.ndarray, sizes: np.ndarray) -> Any: ...
 
-    def product(self, V: np.ndarray) -> np.ndarray: ...
+    def product(self, V: Any) -> Any: ...
 
-    def sample(
-        self, rows: np.ndarray
-    ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]: ...
+    def sample(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]: ...
 
 
 class LocalParts:
@@ -99,28 +94,16 @@ class LocalParts:
         self.features = FeatureBlocks(
             plan, rows, kept_bytes, compress, weight_unit, block
         )
-        self.n_rows, self.dtype = rows.n_rows, rows.dtype
+        self.n_rows, self.like = rows.n_rows, rows.like
         self.cross = self.features.cross
         self.product = self.features.product
         self.sample = self.features.sample
 
 
-def local_parts(
-    plan: Plan,
-    rows: Any,
-    weight_unit: float,
-    kept_bytes: int,
-    compress: bool,
-    block: int,
-) -> Parts:
-    """Return the parts of rows that this process reads."""
-    if is_tensor(getattr(rows, "X", None)):
-        return TensorParts(plan, rows, weight_unit, kept_bytes)
-    return LocalParts(plan, rows, weight_unit, kept_bytes, compress, block)
-
-
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
+
+    What has D rows lies where the parts join their sums.
 
     Parameters
     ----------
@@ -148,10 +131,10 @@ class FeatureOperator:
         self.center = center
         self.stream = stream
         # vᵀAv is a sum of squares, each rounded relative to the largest.
-        eps = float(np.finfo(parts.dtype).eps)
+        eps = float(np.finfo(ops_of(parts.like).numpy_dtype(parts.like)).eps)
         self.precision = max(100 * eps**2, float(np.finfo(float).eps))
         self.weight_unit = survey.weight_unit
-        self.feature_sum = np.zeros(plan.n_components)
+        self.feature_sum = ops_of(parts.like).zeros(plan.n_components, parts.like)
 
     @property
     def size(self) -> int:
@@ -176,7 +159,7 @@ class FeatureOperator:
             squares = squares + survey.weight_sum * survey.target_mean**2
         return squares / self.weight_unit
 
-    def right_hand_side(self) -> np.ndarray:
+    def right_hand_side(self) -> Any:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
 
         Sets the sum of features that centring needs: call it first.
@@ -184,26 +167,31 @@ class FeatureOperator:
         sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
         sizes[sizes == 0] = 1.0
         cross = self.parts.cross(self.means, sizes)
-        self.feature_sum = cross[-1].copy()
-        return np.ascontiguousarray((cross[:-1] * sizes[:, None]).T)
+        ops = ops_of(cross)
+        self.feature_sum = ops.copy(cross[-1])
+        sizes = ops.float64_like(sizes, cross)
+        return ops.contiguous((cross[:-1] * sizes[:, None]).T)
 
-    def intercept(self, weights: np.ndarray) -> np.ndarray:
+    def intercept(self, weights: Any) -> Any:
         """Return ȳ − z̄·W."""
+        ops = ops_of(weights)
         if not self.center:
-            return np.zeros(weights.shape[1])
-        return self.means - self.feature_sum @ weights / self._weight_sum
+            return ops.zeros(weights.shape[1], weights)
+        means = ops.float64_like(self.means, weights)
+        return means - self.feature_sum @ weights / self._weight_sum
 
-    def matmat(self, V: np.ndarray) -> np.ndarray:
+    def matmat(self, V: Any) -> Any:
         """Return AV in float64; products within a block in the dtype of X."""
-        size = float(np.abs(V).max(initial=0.0)) or 1.0
-        out = np.ascontiguousarray(self.parts.product((V / size).T).T)
+        ops = ops_of(V)
+        size = ops.largest(abs(V)) or 1.0
+        out = ops.contiguous(self.parts.product((V / size).T).T)
         out *= size
         if self.center:
             mean = self.feature_sum / self._weight_sum
-            out -= np.outer(mean, self.feature_sum @ V)
+            out -= mean[:, None] * (self.feature_sum @ V)
         return out
 
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return leading eigenpairs from a sample of rows.
 
         The eigenvalues of the sample's Gram matrix, scaled up to all rows,
@@ -226,16 +214,15 @@ class FeatureOperator:
         for columns in row_blocks(self.size, _COLUMNS):
             ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
-        values, vectors = _leading(ops.asarray(gram, like), rank)
+        values, vectors = leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, _COLUMNS):
             Z = self._scaled(features(columns), columns, root)
             basis[columns] = Z.T @ transform
-        basis = ops.to_host(_orthonormalised(basis))
-        return ops.to_host(values) * (n / n_samples), basis
+        return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
-    def _scaled(self, Z: np.ndarray, columns: slice, root: np.ndarray) -> np.ndarray:
+    def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
         """Centre some columns of sampled features, and weight their rows."""
         if self.center:
             Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
@@ -243,7 +230,7 @@ class FeatureOperator:
         return Z
 
 
-def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
+def leading(gram: Any, rank: int) -> tuple[Any, Any]:
     """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
     values, vectors = ops_of(gram).leading_eigenpairs(gram, rank)
     largest = max(float(values[0]), np.finfo(float).tiny)

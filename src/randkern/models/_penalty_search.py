@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.features import fit_plan
 from randkern.kernels import Linear
@@ -43,27 +44,28 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 class SquaredError:
-    """The negative mean of w_i (y_i − ŷ_i)², for every penalty."""
+    """The negative mean of w_i (y_i − ŷ_i)², for every penalty; made where Y lies."""
 
     n_bytes = 0
 
-    def __init__(self, Y: np.ndarray, weight: np.ndarray | None):
+    def __init__(self, Y: Any, weight: Any):
         self.Y = Y
-        self.weight = np.ones(len(Y)) if weight is None else weight
+        self.weight = ops_of(Y).ones(len(Y), Y) if weight is None else weight
         self.total: Any = 0.0
 
-    def add(self, rows: slice, predictions: np.ndarray) -> None:
+    def add(self, rows: slice, predictions: Any) -> None:
         """Take predictions of some rows, (n_alphas, number of rows, k)."""
-        errors = (self.Y[rows] - predictions) ** 2
-        self.total = self.total + np.einsum("aik,i->a", errors, self.weight[rows])
+        errors = ((self.Y[rows] - predictions) ** 2).sum(axis=2)
+        self.total = self.total + errors @ self.weight[rows]
 
     def result(self) -> np.ndarray:
         """Return the scores, (n_alphas,)."""
-        return -self.total / (self.weight.sum() * self.Y.shape[1])
+        total = ops_of(self.Y).to_host(self.total)
+        return -total / (float(self.weight.sum()) * self.Y.shape[1])
 
 
 class PredictionScore:
-    """What a scorer says of predictions, for every penalty.
+    """What a scorer says of predictions, for every penalty, on the host.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ class PredictionScore:
     def add(self, rows: slice, predictions: np.ndarray) -> None:
         """Take predictions of some rows, (n_alphas, number of rows, k)."""
         part = self.predictions[:, rows]
-        part[...] = predictions.reshape(part.shape)
+        part[...] = ops_of(predictions).to_host(predictions).reshape(part.shape)
 
     def result(self) -> np.ndarray:
         """Return the scores, (n_alphas,)."""
@@ -143,9 +145,9 @@ class PrimalSearch:
     ----------
     plan : Plan
     X : Rows
-    Y : ndarray of shape (n, k)
-    weight : ndarray of shape (n,) or None
-        All positive.
+    Y : array of shape (n, k)
+    weight : array of shape (n,) or None
+        All positive; where X lies, as Y.
     alphas : ndarray
     fit_intercept : bool
     spare : int
@@ -156,8 +158,8 @@ class PrimalSearch:
         self,
         plan: Plan,
         X: Rows,
-        Y: np.ndarray,
-        weight: np.ndarray | None,
+        Y: Any,
+        weight: Any,
         alphas: np.ndarray,
         fit_intercept: bool,
         spare: int,
@@ -250,12 +252,13 @@ class PrimalSearch:
         return self._total
 
     def _copied_total(self) -> NormalEquations:
-        return replace(self.total, gram=self.total.gram.copy())
+        gram = self.total.gram
+        return replace(self.total, gram=ops_of(gram).copy(gram))
 
     def _statistics(self, rows: Any) -> NormalEquations:
         # One unit for all folds: they are added.
         D, k = self.plan.n_components, self.Y.shape[1]
-        out = NormalEquations.empty(D, k, self.unit)
+        out = NormalEquations.empty(D, k, self.unit, self.X)
         weight = None if self.weight is None else self.weight[rows]
         out.add(self.plan, self.X[rows], self.Y[rows], weight)
         return out
@@ -267,7 +270,7 @@ class PrimalSearch:
         return row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width, at_least=16))
 
 
-def _kept(plan: Plan, X: Rows) -> tuple[Plan, np.ndarray]:
+def _kept(plan: Plan, X: Rows) -> tuple[Plan, Any]:
     """Return rows of features, and the plan that leaves them as they are.
 
     They are the rows of a linear kernel: what needs rows and a plan takes them.
@@ -284,16 +287,16 @@ class DualSearch:
 
     Parameters
     ----------
-    gram : ndarray of shape (n, n)
+    gram : array of shape (n, n)
         The upper triangle of the Gram matrix; the search uses it up.
     Y, weight, alphas, fit_intercept : as in :class:`PrimalSearch`
     """
 
     def __init__(
         self,
-        gram: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray | None,
+        gram: Any,
+        Y: Any,
+        weight: Any,
         alphas: np.ndarray,
         fit_intercept: bool,
     ):
@@ -349,9 +352,8 @@ class DualSearch:
         )
 
     def _path(self) -> DualPath:
-        return DualPath.of(
-            self.gram.copy(), self.Y, self.weight, self.alphas, self.fit_intercept
-        )
+        gram = ops_of(self.gram).copy(self.gram)
+        return DualPath.of(gram, self.Y, self.weight, self.alphas, self.fit_intercept)
 
 
 def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:

@@ -16,8 +16,14 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import RowBlocks, row_blocks
+from randkern.blocks import DeviceRows, RowBlocks, row_blocks
 from randkern.models._dask import DaskParts, DaskRows, read_dask
+from randkern.models._device_rows import (
+    DeviceParts,
+    PartedRows,
+    read_devices,
+    values_in_parts,
+)
 from randkern.models._feature_model import FeatureModel
 from randkern.models._iterative import (
     Problem,
@@ -31,7 +37,7 @@ from randkern.models._predictions import (
     MOST_EXACT_ROWS,
 )
 from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows, refuse_tensors
+from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
@@ -122,7 +128,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _fit_stream(
         self, X: Any, y: Any, sample_weight: Any, report: FitReport
     ) -> None:
-        """Fit to rows that are read a block at a time, here or on a cluster."""
+        """Fit to rows that come in blocks, or in parts on a cluster or on devices."""
         streamed = isinstance(X, RowBlocks)
         if streamed and (y is not None or sample_weight is not None):
             raise ValueError(
@@ -133,24 +139,32 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 "the exact kernel (n_components=None) needs all rows in memory; set "
                 "n_components."
             )
-        limit, stream = self._begin()
+        parted = isinstance(X, DeviceRows)
+        limit, stream = self._begin(X.parts[0] if parted else None)
         rows: Any
-        if streamed:
+        sample: Any
+        if parted:
+            rows, sample = read_devices(self, X, y, sample_weight, stream)
+        elif streamed:
             rows, sample = read_stream(self, X, stream)
         else:
             rows, sample = read_dask(self, X, y, sample_weight, stream)
-        self._prepare(*sample.rows(), stream)
+        seen, weight = sample.rows()
+        self._prepare(seen, weight, stream)
         if self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report)
         else:
             self._fit_directly(rows, limit)
 
-    def _fit_directly(self, rows: TrainingRows | DaskRows, limit: int) -> None:
+    def _fit_directly(
+        self, rows: TrainingRows | DaskRows | PartedRows, limit: int
+    ) -> None:
         """Factorise the normal equations."""
         D, k = self._plan.n_components, rows.n_targets
         self._check_primal_memory(_rows_here(rows), rows.dtype.itemsize, k, limit)
-        if isinstance(rows, DaskRows):
-            parts = DaskParts(self._plan, rows, rows.survey().weight_unit)
+        if isinstance(rows, (DaskRows, PartedRows)):
+            of_rows: Any = DaskParts if isinstance(rows, DaskRows) else DeviceParts
+            parts = of_rows(self._plan, rows, rows.survey().weight_unit)
             self._solve_primal(parts.normal_equations(k), overwrite=True)
             return
         unit = like = None
@@ -163,7 +177,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             statistics.add(self._plan, part.X, part.Y, part.weight)
         self._solve_primal(statistics, overwrite=True)
 
-    def _iterates(self, rows: TrainingRows | DaskRows, limit: int) -> bool:
+    def _iterates(self, rows: TrainingRows | DaskRows | PartedRows, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
 
         "auto" does so where the direct system does not fit the memory limit, or
@@ -190,7 +204,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _fit_iteratively(
         self,
-        rows: TrainingRows | DaskRows,
+        rows: TrainingRows | DaskRows | PartedRows,
         limit: int,
         stream: Stream,
         report: FitReport,
@@ -199,16 +213,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
         if isinstance(solver, SGD):
-            refuse_tensors(rows, "solver='sgd'")
             found = solve_in_range(solve_sgd, problem, self._plan, solver)
         else:
             found = solve_in_range(solve_pcg, problem, self._plan, solver)
         solution, intercept = found
-        if isinstance(rows, ArrayRows):
-            # Conjugate gradients on tensors iterate on blocks (D, k) on the host.
-            like = ops_of(rows.X).float64_like
-            value, intercept = like(solution.value, rows.X), like(intercept, rows.X)
-            solution = replace(solution, value=value)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -225,7 +233,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Return what an iterative solver works on, and begin its report."""
         report.begin(None)
 
-        def tell(progress: Progress, intercept: Callable[[], np.ndarray]) -> bool:
+        def tell(progress: Progress, intercept: Callable[[], Any]) -> bool:
             return report.iteration(
                 progress, lambda: self._fitted(progress.value, intercept())
             )
@@ -242,7 +250,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             checkpoint=self._checkpoint(limit),
         )
 
-    def _fitted(self, value: np.ndarray, intercept: np.ndarray) -> dict[str, Any]:
+    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
         """Return the attributes that weights of the system would set."""
         constant = intercept if self._many_targets else float(intercept[0])
         if self.plan_ is None:
@@ -316,7 +324,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                     "solver='sgd' needs random features; with n_components=None use "
                     "'pcg', 'cholesky' or 'auto'."
                 )
-            refuse_tensors(rows, "solver='pcg' on the exact kernel")
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
             found = solve_in_range(solve_exact, problem, self.kernel_, solver)
@@ -371,7 +378,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
         if self.solver == "sgd" or isinstance(self.solver, SGD):
-            refuse_tensors(ArrayRows(X, Y), "solver='sgd'")
             self._take_steps(ArrayRows(X, Y, sample_weight))
             return
         if not hasattr(self, "_statistics"):
@@ -410,7 +416,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 self._plan, rows, float(self.alpha), stream, solver
             )
         solution = self._streaming.add(rows)
-        self._store(solution, solution.value, np.zeros(rows.n_targets))
+        intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)
+        self._store(solution, solution.value, intercept)
 
     def solve(self) -> Any:
         """Solve the normal equations that `partial_fit` has accumulated.
@@ -462,7 +469,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
-        return self._values(X)
+        return (
+            values_in_parts(self, X) if isinstance(X, DeviceRows) else self._values(X)
+        )
 
     @property
     def _many_targets(self) -> bool:
@@ -473,7 +482,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         return any(hasattr(self, name) for name in fitted)
 
 
-def _rows_here(rows: TrainingRows | DaskRows) -> int:
+def _rows_here(rows: TrainingRows | DaskRows | PartedRows) -> int:
     """Return how many rows have their targets in memory at a time."""
     if isinstance(rows, ArrayRows):
         return rows.n_rows

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
@@ -23,7 +22,6 @@ __all__ = [
     "TrainingBlock",
     "TrainingRows",
     "joined",
-    "refuse_tensors",
     "stacked",
     "stored_bytes",
 ]
@@ -154,6 +152,8 @@ class TrainingRows(Protocol):
     n_rows: int
     n_targets: int
     dtype: np.dtype
+    # An array in the dtype of the rows, where they lie.
+    like: Any
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
@@ -181,7 +181,7 @@ class ArrayRows:
         self.Y = Y
         self.weight = weight
         self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
-        self.dtype = X.dtype
+        self.dtype, self.like = X.dtype, X[:0]
         self._survey: Survey | None = None
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
@@ -244,6 +244,7 @@ class StreamedRows:
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
         self.dtype = np.dtype(dtype)
+        self.like = np.empty((0, 0), dtype)
         self._survey: Survey | None = None
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
@@ -342,12 +343,3 @@ def stored_bytes(X: Rows) -> int:
     """Return the memory of dense or sparse rows."""
     stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     return sum(array.nbytes for array in stored)
-
-
-def refuse_tensors(rows: Any, what: str) -> None:
-    """Raise if rows are tensors, for which there is no such thing."""
-    if isinstance(rows, ArrayRows) and is_tensor(rows.X):
-        raise ValueError(
-            f"{what} takes no tensors; use solver='cholesky', or solver='pcg' with "
-            "n_components set, or pass NumPy arrays."
-        )

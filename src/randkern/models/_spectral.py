@@ -13,10 +13,11 @@ which the mean of H_ii stands for each of them (Golub, Heath and Wahba 1979).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import scipy.linalg
 
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._systems import (
     NormalEquations,
@@ -34,44 +35,43 @@ EIGH_WORKSPACE = 2
 _LEAST_FREEDOM = np.finfo(float).eps
 
 
-def eigenpairs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def eigenpairs(matrix: Any) -> tuple[Any, Any]:
     """Return eigenvalues, at least 0, and eigenvectors, (n, n), of M ⪰ 0.
 
     `matrix` is C-contiguous float64; its upper triangle is read, and it is
     **overwritten**.
     """
-    if not np.isfinite(np.einsum("ij->", matrix)):
+    ops = ops_of(matrix)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = matrix.sum()
+    if not ops.is_finite(total):
         raise ValueError(
             "the Gram matrix overflowed: it is not finite. Scale the input down "
             "(for instance with sklearn.preprocessing.MaxAbsScaler)."
         )
-    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
-    # on its lower triangle, our upper one.
-    values, vectors = scipy.linalg.eigh(
-        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
-    )
-    return np.maximum(values, 0.0), vectors
+    values, vectors = ops.symmetric_eigenpairs(matrix)
+    return values.clip(min=0.0), vectors
 
 
-def mirrored(gram: np.ndarray) -> np.ndarray:
+def mirrored(gram: Any) -> Any:
     """Copy the strict upper triangle to the lower one, and return the array."""
+    triu = ops_of(gram).triu
     for rows in row_blocks(len(gram), _TILE):
         gram[rows, : rows.start] = gram[: rows.start, rows].T
-        tile = gram[rows, rows]
-        lower = np.tril_indices(len(tile), -1)
-        tile[lower] = tile.T[lower]
+        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
     return gram
 
 
 def added(parts: list[NormalEquations]) -> NormalEquations:
     """Return the statistics of all rows from those of some rows each."""
     first, *others = parts
+    copy = ops_of(first.gram).copy
     total = replace(
         first,
-        gram=first.gram.copy(),
-        cross=first.cross.copy(),
-        feature_sum=first.feature_sum.copy(),
-        target_sum=first.target_sum.copy(),
+        gram=copy(first.gram),
+        cross=copy(first.cross),
+        feature_sum=copy(first.feature_sum),
+        target_sum=copy(first.target_sum),
     )
     for part in others:
         total.gram += part.gram
@@ -94,26 +94,28 @@ def subtracted(total: NormalEquations, part: NormalEquations) -> NormalEquations
     )
 
 
-def _by_penalty(values: np.ndarray, n_alphas: int) -> np.ndarray:
+def _by_penalty(values: Any, n_alphas: int) -> Any:
     """Return (n, n_alphas·k) as (n_alphas, n, k)."""
-    return np.moveaxis(values.reshape(len(values), n_alphas, -1), 1, 0)
+    return values.reshape(len(values), n_alphas, -1).swapaxes(0, 1)
 
 
 @dataclass(frozen=True)
 class PrimalPath:
     """The weights of features at every penalty.
 
+    Arrays lie where the normal equations do, but for `freedom`.
+
     Attributes
     ----------
-    vectors : ndarray of shape (D, D)
+    vectors : array of shape (D, D)
         Eigenvectors of Σ w_i (z_i − z̄)(z_i − z̄)ᵀ.
-    shrinkage : ndarray of shape (D, n_alphas)
+    shrinkage : array of shape (D, n_alphas)
         1/(λ + α).
     freedom : ndarray of shape (n_alphas,)
         D − tr H, with the intercept: n − D more are the degrees of freedom of the
         residual of n rows.
-    weights : ndarray of shape (D, n_alphas·k)
-    mean, target_mean : ndarray of shape (D,), (k,)
+    weights : array of shape (D, n_alphas·k)
+    mean, target_mean : array of shape (D,), (k,)
         z̄ and ȳ; zero without an intercept.
     weight_unit : float
         The unit of the weights w_i within.
@@ -121,12 +123,12 @@ class PrimalPath:
         Σ w_i; infinite without an intercept, which then has no leverage.
     """
 
-    vectors: np.ndarray
-    shrinkage: np.ndarray
+    vectors: Any
+    shrinkage: Any
     freedom: np.ndarray
-    weights: np.ndarray
-    mean: np.ndarray
-    target_mean: np.ndarray
+    weights: Any
+    mean: Any
+    target_mean: Any
     weight_unit: float
     weight_sum: float
 
@@ -136,22 +138,23 @@ class PrimalPath:
     ) -> PrimalPath:
         """Decompose the normal equations, whose Gram matrix is **overwritten**."""
         gram, cross = statistics.gram, statistics.cross
-        mean, target_mean = np.zeros(len(gram)), np.zeros(cross.shape[1])
+        ops = ops_of(gram)
+        mean, target_mean = ops.zeros(len(gram), gram), ops.zeros(cross.shape[1], gram)
         if fit_intercept:
             mean = statistics.feature_sum / statistics.weight_sum
             target_mean = statistics.target_sum / statistics.weight_sum
             for rows in row_blocks(len(gram), _TILE):
-                gram[rows] -= np.outer(mean[rows], statistics.feature_sum)
-            cross = cross - np.outer(mean, statistics.target_sum)
+                gram[rows] -= mean[rows, None] * statistics.feature_sum
+            cross = cross - mean[:, None] * statistics.target_sum
         values, vectors = eigenpairs(gram)
         unit = statistics.weight_unit or 1.0
-        shifts = alphas / unit
+        shifts = ops.float64_like(alphas / unit, gram)
         shrinkage = 1.0 / (values[:, None] + shifts)
         rotated = shrinkage[:, :, None] * (vectors.T @ cross)[:, None, :]
         return cls(
             vectors=vectors,
             shrinkage=shrinkage,
-            freedom=(shifts * shrinkage).sum(axis=0) - fit_intercept,
+            freedom=ops.to_host((shifts * shrinkage).sum(axis=0)) - fit_intercept,
             weights=vectors @ rotated.reshape(len(gram), -1),
             mean=mean,
             target_mean=target_mean,
@@ -159,22 +162,21 @@ class PrimalPath:
             weight_sum=statistics.weight_sum if fit_intercept else np.inf,
         )
 
-    def predict(self, Z: np.ndarray) -> np.ndarray:
+    def predict(self, Z: Any) -> Any:
         """Return predictions for rows of features, (n_alphas, n, k)."""
         return self._predict(Z - self.mean)
 
-    def leave_one_out(
-        self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray | None
-    ) -> np.ndarray:
+    def leave_one_out(self, Z: Any, Y: Any, weight: Any) -> Any:
         """Return what fits without row i predict for it, (n_alphas, n, k)."""
         centred = Z - self.mean  # float64, as the mean is
-        relative = np.ones(len(Z)) if weight is None else weight / self.weight_unit
+        ops = ops_of(Z)
+        relative = ops.ones(len(Z), Z) if weight is None else weight / self.weight_unit
         leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
         leverage += 1.0 / self.weight_sum
-        freedom = np.maximum(1.0 - relative[:, None] * leverage, _LEAST_FREEDOM)
+        freedom = (1.0 - relative[:, None] * leverage).clip(min=_LEAST_FREEDOM)
         return Y - (Y - self._predict(centred)) / freedom.T[:, :, None]
 
-    def _predict(self, centred: np.ndarray) -> np.ndarray:
+    def _predict(self, centred: Any) -> Any:
         values = _by_penalty(centred @ self.weights, self.shrinkage.shape[1])
         return values + self.target_mean
 
@@ -183,9 +185,11 @@ class PrimalPath:
 class DualPath:
     """The weights of rows at every penalty.
 
+    Arrays lie where the Gram matrix does, but for `freedom`.
+
     Attributes
     ----------
-    targets : ndarray of shape (n, k)
+    targets : array of shape (n, k)
         Y.
     root : ndarray of shape (n,)
         √w_i, the weights being relative to `weight_unit`.
@@ -201,31 +205,33 @@ class DualPath:
         Of the columns of K and of Y; zero without an intercept.
     """
 
-    targets: np.ndarray
-    root: np.ndarray
-    solved: np.ndarray
-    diagonal: np.ndarray
+    targets: Any
+    root: Any
+    solved: Any
+    diagonal: Any
     freedom: np.ndarray
-    shifts: np.ndarray
-    means: np.ndarray
-    target_mean: np.ndarray
+    shifts: Any
+    means: Any
+    target_mean: Any
     fit_intercept: bool
 
     @classmethod
     def of(
         cls,
-        gram: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray | None,
+        gram: Any,
+        Y: Any,
+        weight: Any,
         alphas: np.ndarray,
         fit_intercept: bool,
     ) -> DualPath:
         """Decompose a Gram matrix, which is **overwritten**; all w_i are positive."""
         n, n_targets = Y.shape
         unit = power_of_two(weight)
-        relative = np.ones(n) if weight is None else weight / unit
-        root, shifts = np.sqrt(relative), alphas / unit
-        means, target_mean, added_value = np.zeros(n), np.zeros(n_targets), 0.0
+        ops = ops_of(gram)
+        relative = ops.ones(n, gram) if weight is None else weight / unit
+        root, shifts = relative**0.5, ops.float64_like(alphas / unit, gram)
+        means, target_mean = ops.zeros(n, gram), ops.zeros(n_targets, gram)
+        added_value = 0.0
         share = relative / relative.sum()
         if fit_intercept:
             target_mean = share @ Y
@@ -238,16 +244,15 @@ class DualPath:
         if fit_intercept:
             # K̃ has the null vector √share, that of the intercept. It is given the
             # eigenvalue tr K̃: near zero rounding would decide what it adds.
-            added_value = float(np.trace(gram)) or 1.0
+            added_value = float(gram.diagonal().sum()) or 1.0
+            null = (added_value * share) ** 0.5
             for rows in row_blocks(n, _TILE):
-                gram[rows] += np.sqrt(added_value * share[rows, None]) * np.sqrt(
-                    added_value * share
-                )
+                gram[rows] += null[rows, None] * null
         values, vectors = eigenpairs(gram)
         shrinkage = 1.0 / (values[:, None] + shifts)
         rotated = vectors.T @ (root[:, None] * (Y - target_mean))
         solved = (shrinkage[:, :, None] * rotated[:, None, :]).reshape(n, -1)
-        diagonal = np.empty((n, len(alphas)))
+        diagonal = ops.zeros((n, len(alphas)), gram)
         for rows in row_blocks(n, _TILE):
             diagonal[rows] = vectors[rows] ** 2 @ shrinkage
         freedom = shrinkage.sum(axis=0)
@@ -258,8 +263,8 @@ class DualPath:
             targets=Y,
             root=root,
             solved=vectors @ solved,
-            diagonal=np.maximum(diagonal, _LEAST_FREEDOM / shifts),
-            freedom=shifts * freedom,
+            diagonal=diagonal.clip(min=_LEAST_FREEDOM / shifts),
+            freedom=ops.to_host(shifts * freedom),
             shifts=shifts,
             means=means,
             target_mean=target_mean,
@@ -270,22 +275,22 @@ class DualPath:
     def n_alphas(self) -> int:
         return len(self.shifts)
 
-    def predict(self, K: np.ndarray) -> np.ndarray:
+    def predict(self, K: Any) -> Any:
         """Return predictions from kernel values of new rows with these, (m, n)."""
         dual = self.root[:, None] * self.solved
-        constant = np.zeros(dual.shape[1])
+        constant = ops_of(dual).zeros(dual.shape[1], dual)
         if self.fit_intercept:
-            share = self.root**2 / np.sum(self.root**2)
-            dual -= np.outer(share, dual.sum(axis=0))
+            share = self.root**2 / (self.root**2).sum()
+            dual -= share[:, None] * dual.sum(axis=0)
             constant = -self.means @ dual
         return _by_penalty(K @ dual + constant, self.n_alphas) + self.target_mean
 
-    def residuals(self) -> np.ndarray:
+    def residuals(self) -> Any:
         """Return Y − Ŷ, (n_alphas, n, k)."""
         unscaled = _by_penalty(self.solved / self.root[:, None], self.n_alphas)
         return self.shifts[:, None, None] * unscaled
 
-    def leave_one_out(self) -> np.ndarray:
+    def leave_one_out(self) -> Any:
         """Return what fits without row i predict for it, (n_alphas, n, k)."""
         unscaled = _by_penalty(self.solved / self.root[:, None], self.n_alphas)
         return self.targets - unscaled / self.diagonal.T[:, :, None]

@@ -12,7 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
 from randkern._validation import check_weights, validate_rows
-from randkern.blocks import RowBlocks
+from randkern.backend.namespace import ops_of
+from randkern.blocks import DeviceRows, RowBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models._reports import FitReport, with_callbacks
@@ -127,10 +128,11 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights.
+        their targets and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks) or is_dask(X):
+        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
@@ -181,15 +183,15 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _error_of(
-        self, Y: np.ndarray, predictions: np.ndarray, weight: np.ndarray | None
-    ) -> float:
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
-        mean = np.average(Y, axis=0, weights=weight)
-        spread = np.average((Y - mean) ** 2, axis=0, weights=weight)
+        ops = ops_of(Y)
+        share = ops.ones(len(Y), Y) if weight is None else weight
+        share = share / share.sum()
+        spread = share @ (Y - share @ Y) ** 2
         spread[spread == 0] = 1.0
         errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
-        return float(np.average(errors, weights=weight))
+        return ops.average(errors, weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -279,10 +281,11 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`.
         """
         self._validate_params()
-        if isinstance(X, RowBlocks) or is_dask(X):
+        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
@@ -363,12 +366,10 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
-    def _error_of(
-        self, Y: np.ndarray, predictions: np.ndarray, weight: np.ndarray | None
-    ) -> float:
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the share of labels that are wrong."""
         if Y.shape[1] == 1:
             wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
         else:
             wrong = Y.argmax(axis=1) != predictions.argmax(axis=1)
-        return float(np.average(wrong, weights=weight))
+        return ops_of(Y).average(ops_of(Y).as_float64(wrong), weight)

@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randkern._memory import resolve_memory_limit
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._penalty_search import (
     DualSearch,
@@ -69,11 +70,6 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # nothing is iterated
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = False  # spectra are those of LAPACK
-        return tags
-
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
         """Not available: the penalty is chosen on all rows at once."""
@@ -92,13 +88,14 @@ class _ChoosesAlpha(KernelRidge):
     def _fit_targets(
         self,
         X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
+        Y: Any,
+        sample_weight: Any,
         report: FitReport,
     ) -> None:
         """Choose the penalty, then fit weights to targets of shape (n, k)."""
         self._forget()
-        limit = resolve_memory_limit(self.memory_limit)
+        ops, given = ops_of(X), self.memory_limit
+        limit = resolve_memory_limit(ops.memory_limit(X) if given is None else given)
         alphas = _checked_alphas(self.alphas)
         if self.cv == "gcv" and self.scoring is not None:
             raise ValueError(
@@ -108,10 +105,10 @@ class _ChoosesAlpha(KernelRidge):
         self._prepare(X, sample_weight)
         splits = self._splits(X, Y, sample_weight)
         kept: Any = slice(None)
-        if sample_weight is not None and not np.all(sample_weight):
+        if sample_weight is not None and not (sample_weight != 0).all():
             # Rows of no weight are in no fit and no score.
-            kept = np.flatnonzero(sample_weight)
-            splits = [_among(kept, split) for split in splits]
+            kept = ops.flatnonzero(sample_weight)
+            splits = [_among(ops.to_host(kept), split) for split in splits]
             Y, sample_weight = Y[kept], sample_weight[kept]
         if len(Y) < 2:
             raise ValueError(
@@ -124,7 +121,7 @@ class _ChoosesAlpha(KernelRidge):
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
-            dual = np.zeros((X.shape[0], Y.shape[1]))
+            dual = ops.zeros((X.shape[0], Y.shape[1]), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
@@ -140,15 +137,15 @@ class _ChoosesAlpha(KernelRidge):
     def _search(
         self,
         X: Rows,
-        Y: np.ndarray,
-        weight: np.ndarray | None,
+        Y: Any,
+        weight: Any,
         alphas: np.ndarray,
         limit: int,
     ) -> PrimalSearch | DualSearch:
         """Return the smaller of the two systems, if its search fits the memory."""
         n, k, n_alphas = X.shape[0], Y.shape[1], len(alphas)
         advice = "Use fewer components"
-        predictions = 8 * n_alphas * Y.size if self.scoring or self.cv else 0
+        predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
         if self.plan_ is not None and self.plan_.n_components <= n:
             D = self.plan_.n_components
             needed = predictions + PrimalSearch.n_bytes(self.plan_, X, k, n_alphas)
@@ -175,8 +172,8 @@ class _ChoosesAlpha(KernelRidge):
     def _choose(
         self,
         search: PrimalSearch | DualSearch,
-        Y: np.ndarray,
-        weight: np.ndarray | None,
+        Y: Any,
+        weight: Any,
         alphas: np.ndarray,
         splits: list[Split],
     ) -> None:
@@ -187,8 +184,12 @@ class _ChoosesAlpha(KernelRidge):
             if self.cv is None and self.scoring is None:
                 return SquaredError(Y[rows], part)
             y = self._as_given(Y[rows])
-            shape = Y[rows].shape if self._many_targets else (len(y),)
+            shape = tuple(Y[rows].shape) if self._many_targets else (len(y),)
             classes = getattr(self, "classes_", None)
+            if classes is not None:
+                classes = ops_of(classes).to_host(classes)
+            if part is not None:
+                part = ops_of(part).to_host(part)
             scorer = check_scoring(self, self.scoring)
             return PredictionScore(scorer, y, part, classes, len(alphas), shape)
 
@@ -216,7 +217,7 @@ class _ChoosesAlpha(KernelRidge):
         self.alpha_ = float(alphas[best])
         self.best_score_ = float(scores[best])
 
-    def _splits(self, X: Rows, Y: np.ndarray, weight: np.ndarray | None) -> list[Split]:
+    def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
         """Return (training, validation) rows; none for what leaves rows out."""
         if self.cv is None or self.cv == "gcv":
             return []
@@ -226,6 +227,7 @@ class _ChoosesAlpha(KernelRidge):
             (np.arange(len(Y))[train], np.arange(len(Y))[test])
             for train, test in cv.split(X, y)
         ]
+        weight = None if weight is None else ops_of(weight).to_host(weight)
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):
                 if not len(rows) or (weight is not None and not np.any(weight[rows])):
@@ -235,13 +237,15 @@ class _ChoosesAlpha(KernelRidge):
                     )
         return splits
 
-    def _as_given(self, Y: np.ndarray) -> np.ndarray:
-        """Return targets of shape (n, k) as labels, or as the user gave them."""
+    def _as_given(self, Y: Any) -> np.ndarray:
+        """Return targets of shape (n, k) as labels, or as given, on the host."""
+        Y = ops_of(Y).to_host(Y)
         if not is_classifier(self):
             return Y if self._many_targets else Y[:, 0]
+        classes = ops_of(self.classes_).to_host(self.classes_)
         if Y.shape[1] == 1:
-            return self.classes_[(Y[:, 0] > 0).astype(int)]
-        return self.classes_[Y.argmax(axis=1)]
+            return classes[(Y[:, 0] > 0).astype(int)]
+        return classes[Y.argmax(axis=1)]
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+from randkern.backend.namespace import ops_of
 
 __all__ = ["Best"]
 
@@ -18,26 +21,26 @@ _LEAST_GAIN = 1e-3
 class Best:
     """The last solution of those within 1 % of the least error on validation rows."""
 
-    def __init__(self, patience: int, validate: Callable[[np.ndarray], float] | None):
+    def __init__(self, patience: int, validate: Callable[[Any], float] | None):
         self._validate = validate
         self._patience = patience
         # The least error, that when it last fell by enough, and iterations since then.
         self._least = self._noted = np.inf
         self._since = 0
-        self.value: np.ndarray | None = None
+        self.value: Any = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         if self.value is None:
             return {}
         record = np.array([self._least, self._noted, self._since])
-        return {"best": self.value, "best_record": record}
+        return {"best": ops_of(self.value).to_host(self.value), "best_record": record}
 
-    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], like: Any) -> None:
         if "best_record" in arrays:
-            self.value = arrays["best"]
+            self.value = ops_of(like).float64_like(arrays["best"], like)
             self._least, self._noted, self._since = arrays["best_record"].tolist()
 
-    def is_past(self, X: np.ndarray) -> bool:
+    def is_past(self, X: Any) -> bool:
         """Look at a solution; tell whether the error has long stopped falling."""
         if self._validate is None:
             return False

@@ -14,9 +14,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from randkern.backend.namespace import ops_of
 from randkern.solvers._best import Best
 from randkern.solvers._checkpoint import Checkpoint
-from randkern.solvers._directions import normalised, orthonormal
+from randkern.solvers._directions import normalised, orthonormal, squared_sizes
+from randkern.solvers._iterate import Iterate, Loss, Progress, resumed
 from randkern.solvers._solution import Outcome, Solution
 
 __all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
@@ -25,29 +27,28 @@ _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# What is left of the loss is estimated by the largest of so many last decreases.
-_LAST = 3
-# What is left of the loss is compared with no more than so many times what was gained.
-_LITTLE = 10.0
 # The residual of the recurrence may be smaller than the true one by this factor.
 _UNTRUE = 100.0
 
 
 class Operator(Protocol):
-    """A symmetric positive semi-definite matrix A known by its products."""
+    """A symmetric positive semi-definite matrix A known by its products.
+
+    Arrays of `size` rows are NumPy's or tensors, as the right-hand side is.
+    """
 
     @property
     def size(self) -> int:
         """Number of rows of A."""
 
-    def matmat(self, V: np.ndarray) -> np.ndarray:
+    def matmat(self, V: Any) -> Any:
         """Return AV in float64 for V of shape (size, k)."""
 
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs.
 
-        Eigenvalues fall; eigenvectors are orthonormal columns of shape (size,
-        rank), float32 or float64.
+        Eigenvalues are a NumPy array and fall; eigenvectors are orthonormal columns of
+        shape (size, rank), float32 or float64.
         """
 
 
@@ -60,29 +61,30 @@ class SpectralPreconditioner:
     would not converge.
     """
 
-    vectors: np.ndarray
-    gains: np.ndarray
+    vectors: Any
+    gains: Any
 
     @classmethod
     def of(
-        cls, eigenvalues: np.ndarray, vectors: np.ndarray, shift: float
+        cls, eigenvalues: np.ndarray, vectors: Any, shift: float
     ) -> SpectralPreconditioner:
         tail = float(eigenvalues[-1]) + shift
         # Vectors that are orthonormal to single precision only keep P⁻¹ positive
         # as long as no direction is shrunk by more than this.
         gains = np.maximum(tail / (eigenvalues + shift), _LEAST_GAIN)
-        return cls(vectors, gains - 1.0)
+        return cls(vectors, ops_of(vectors).float64_like(gains - 1.0, vectors))
 
-    def apply(self, R: np.ndarray) -> np.ndarray:
+    def apply(self, R: Any) -> Any:
         """Return P⁻¹R."""
-        inner = (self.vectors.T @ R.astype(self.vectors.dtype)).astype(np.float64)
+        ops, vectors = ops_of(R), self.vectors
+        inner = ops.as_float64(vectors.T @ ops.asarray(R, vectors))
         inner *= self.gains[:, None]
-        return R + self.vectors @ inner.astype(self.vectors.dtype)
+        return R + vectors @ ops.asarray(inner, vectors)
 
-    def apply_root(self, Z: np.ndarray) -> np.ndarray:
+    def apply_root(self, Z: Any) -> Any:
         """Return Z P^(−1/2), for rows Z."""
-        roots = np.sqrt(self.gains + 1.0) - 1.0
-        return Z + ((Z @ self.vectors) * roots.astype(Z.dtype)) @ self.vectors.T
+        roots = ops_of(Z).asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
+        return Z + ((Z @ self.vectors) * roots) @ self.vectors.T
 
 
 @dataclass(frozen=True)
@@ -99,63 +101,14 @@ class PCGState:
         return float(getattr(self.operator, "precision", np.finfo(float).eps))
 
 
-@dataclass(frozen=True)
-class Loss:
-    """What the iteration minimises: initial + x·(A + shift·I)x − 2b·x.
-
-    Attributes
-    ----------
-    initial : ndarray of shape (k,)
-        The loss of X = 0, Σ_i w_i y_i².
-    least : float
-        A loss below this share of `spread` counts as this share: where 99.9 % of the
-        variance is explained, the rest need not be known as well; and labels coded as
-        ±1 are told apart long before they are met, so that 1 is enough for them.
-    spread : ndarray of shape (k,), optional
-        The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
-    caution : float
-        The estimate of what is left is multiplied by this power of the ratio of the
-        bound to it: 0 takes the estimate, 1 the bound.
-    """
-
-    initial: np.ndarray
-    least: float = 1e-3
-    spread: np.ndarray | None = None
-    caution: float = 1 / 8
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where an iteration stands: what a callback is told.
-
-    Attributes
-    ----------
-    iteration : int
-    residual : float
-        ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
-    excess : float
-        Estimated share by which the loss is above its minimum; infinite while it is
-        not known.
-    seconds : float
-        Since the iteration began.
-    value : ndarray
-        The solution so far.
-    """
-
-    iteration: int
-    residual: float
-    excess: float
-    seconds: float
-    value: np.ndarray
-
-
 class PCG(BaseEstimator):
     """Solve (A + shift·I)X = B by block conjugate gradients.
 
     One product with A serves all columns of B; the search directions of all
     columns are combined (O'Leary 1980, "The block conjugate gradient
     algorithm"), each block being orthonormalised so that dependent columns do
-    no harm (Dubrulle 2001).
+    no harm (Dubrulle 2001). Blocks of directions stay where the right-hand sides
+    are, arrays or tensors on a device; k × k matrices are decomposed on the host.
 
     Parameters
     ----------
@@ -257,10 +210,10 @@ class PCG(BaseEstimator):
     def solve(
         self,
         state: PCGState,
-        rhs: np.ndarray,
-        start: np.ndarray | None = None,
+        rhs: Any,
+        start: Any = None,
         loss: Loss | None = None,
-        validate: Callable[[np.ndarray], float] | None = None,
+        validate: Callable[[Any], float] | None = None,
         report: Callable[[Progress], Any] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Solution:
@@ -269,8 +222,8 @@ class PCG(BaseEstimator):
         Parameters
         ----------
         state : PCGState
-        rhs : ndarray
-        start : ndarray of the shape of `rhs`, optional
+        rhs : ndarray or tensor
+        start : array of the shape of `rhs`, optional
         loss : Loss, optional
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
@@ -281,14 +234,16 @@ class PCG(BaseEstimator):
             goes on and when it is interrupted, and removed at its end.
         """
         began = time.perf_counter()
-        B = rhs.reshape(len(rhs), -1).astype(np.float64)
-        norms = np.linalg.norm(B, axis=0)
+        ops = ops_of(rhs)
+        B = ops.as_float64(rhs.reshape(len(rhs), -1))
+        norms = np.sqrt(squared_sizes(B))
         norms[norms == 0] = 1.0
         best = Best(self.patience, validate)
         now = None
         if checkpoint is not None:
-            checkpoint.identity |= {"B": B, "shift": np.float64(state.shift)}
-            now = _resumed(checkpoint, best)
+            shift = np.float64(state.shift)
+            checkpoint.identity |= {"B": ops.to_host(B), "shift": shift}
+            now = resumed(checkpoint, best, B)
         if now is None:
             now = self._begin(state, B, start)
         outcome: Outcome | None = self._outcome(now, norms, loss, state.shift)
@@ -333,30 +288,29 @@ class PCG(BaseEstimator):
         return any([each(at) for each in listeners])
 
     def _verified(
-        self, state: PCGState, now: _Iterate, B: np.ndarray, norms: np.ndarray
-    ) -> tuple[_Iterate, Outcome]:
+        self, state: PCGState, now: Iterate, B: Any, norms: np.ndarray
+    ) -> tuple[Iterate, Outcome]:
         """Return the iterate with its true residual, which rounding may have left."""
         now = replace(now, R=B - self._product(state, now.X))
         tol = max(_RESIDUAL_TOL if self.tol is None else self.tol, state.precision)
         if now.residual(norms) <= _UNTRUE * tol:
             return now, Outcome.CONVERGED
         if not now.residual(norms) <= 1.0:
-            now = replace(now, X=np.zeros_like(now.X), R=B)
+            now = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
         return now, Outcome.ILL_CONDITIONED
 
-    def _begin(
-        self, state: PCGState, B: np.ndarray, start: np.ndarray | None
-    ) -> _Iterate:
-        empty = np.empty((len(B), 0))
+    def _begin(self, state: PCGState, B: Any, start: Any) -> Iterate:
+        ops = ops_of(B)
+        empty = ops.zeros((len(B), 0), B)
         gains = np.empty((0, B.shape[1]))
         if start is None:
-            return _Iterate(np.zeros_like(B), B.copy(), empty, empty, gains)
-        X = start.reshape(B.shape).astype(np.float64)
+            return Iterate(ops.zeros(B.shape, B), ops.copy(B), empty, empty, gains)
+        X = ops.as_float64(ops.copy(start.reshape(B.shape)))
         product = self._product(state, X)
-        gained = np.sum((2 * B - product) * X, axis=0)
-        return _Iterate(X, B - product, empty, empty, gains, gained)
+        gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
+        return Iterate(X, B - product, empty, empty, gains, gained)
 
-    def _step(self, state: PCGState, now: _Iterate) -> _Iterate | None:
+    def _step(self, state: PCGState, now: Iterate) -> Iterate | None:
         """Return the next iterate, None if no direction is left."""
         S = now.R
         if state.preconditioner is not None:
@@ -370,24 +324,24 @@ class PCG(BaseEstimator):
         if P.shape[1] == 0:
             return None
         step = P.T @ now.R
-        return _Iterate(
+        return Iterate(
             now.X + P @ step,
             now.R - Q @ step,
             P,
             Q,
-            np.vstack([now.gains, np.sum(step**2, axis=0)]),
+            np.vstack([now.gains, squared_sizes(step)]),
             now.gained_before,
             largest,
         )
 
     @staticmethod
-    def _product(state: PCGState, V: np.ndarray) -> np.ndarray:
+    def _product(state: PCGState, V: Any) -> Any:
         out = state.operator.matmat(V)
         out += state.shift * V
         return out
 
     def _outcome(
-        self, now: _Iterate, norms: np.ndarray, loss: Loss | None, shift: float
+        self, now: Iterate, norms: np.ndarray, loss: Loss | None, shift: float
     ) -> Outcome | None:
         tol, loss_tol = self.tol, self.loss_tol
         if tol is None:
@@ -405,8 +359,8 @@ class PCG(BaseEstimator):
 
     def _solution(
         self,
-        value: np.ndarray,
-        now: _Iterate,
+        value: Any,
+        now: Iterate,
         norms: np.ndarray,
         outcome: Outcome | None,
         seconds: float,
@@ -422,70 +376,3 @@ class PCG(BaseEstimator):
                 stacklevel=3,
             )
         return Solution(value, residual, now.iteration, outcome, seconds=seconds)
-
-
-@dataclass(frozen=True)
-class _Iterate:
-    """A step of the iteration: nothing of it is changed by the next."""
-
-    X: np.ndarray
-    R: np.ndarray
-    P: np.ndarray
-    Q: np.ndarray
-    gains: np.ndarray
-    gained_before: np.ndarray | float = 0.0
-    # The largest pᵀAp of a direction of length 1.
-    largest: np.ndarray | float = 0.0
-
-    @property
-    def iteration(self) -> int:
-        return len(self.gains)
-
-    def residual(self, norms: np.ndarray) -> float:
-        return float(np.max(np.linalg.norm(self.R, axis=0) / norms, initial=0.0))
-
-    def excess(self, loss: Loss | None, shift: float) -> float:
-        """Estimate the largest share by which the loss is above its minimum."""
-        if loss is None:
-            return np.inf
-        spread = loss.initial if loss.spread is None else loss.spread
-        gained = self.gains.sum(axis=0) + self.gained_before
-        # Where nearly all is explained, the rest need not be known as well ...
-        least = loss.least * np.where(spread > 0, spread, loss.initial)
-        scale = np.maximum(loss.initial - gained, least)
-        # ... but where little can be explained, most of that little should be.
-        scale = np.minimum(scale, _LITTLE * gained)
-        squares = np.sum(self.R**2, axis=0)
-        left = squares / shift if shift > 0 else np.where(squares > 0, np.inf, 0.0)
-        if len(self.gains) > _LAST + 1 and shift > 0:
-            # Decreases come in bursts: plateaus so far tell how long the next may be.
-            gains = np.maximum(self.gains, np.finfo(float).tiny)
-            following = np.cumsum(gains[::-1], axis=0)[::-1]
-            burst = np.max(following / gains, axis=0)
-            estimate = burst * gains[-_LAST:].max(axis=0)
-            raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
-            left = np.minimum(left, raised)
-        known = (scale > 0) | (left == 0)
-        shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
-        return float(shares.max(initial=0.0))
-
-    def progress(
-        self, norms: np.ndarray, loss: Loss | None, shift: float, seconds: float
-    ) -> Progress:
-        residual, excess = self.residual(norms), self.excess(loss, shift)
-        return Progress(self.iteration, residual, excess, seconds, self.X)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        names = self.__dataclass_fields__
-        return {name: np.asarray(getattr(self, name)) for name in names}
-
-
-def _resumed(checkpoint: Checkpoint, best: Best) -> _Iterate | None:
-    """Return the iterate that a checkpoint holds, if it is one of this system."""
-    arrays = checkpoint.load()
-    if arrays is None:
-        return None
-    names = list(_Iterate.__dataclass_fields__)
-    checkpoint.check(arrays, names)
-    best.restore(arrays)
-    return _Iterate(**{name: arrays[name] for name in names})

@@ -14,9 +14,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
+from randkern.solvers._spectrum import largest_eigenvalue, peaks, smallest_eigenvalue
 from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
 
 __all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
@@ -29,13 +31,10 @@ _STEPS = 32
 _DECAY = 8
 # Below the largest stable step, which is estimated from a sample.
 _SAFETY = 0.9
-_POWER_STEPS = 30
 # Leading directions must have been followed by e^(−3) before the loss says anything.
 _FOLLOWED = 3.0
 # And all others, down to the penalty, by e^(−1).
 _FOLLOWED_LAST = 1.0
-# Up to this side, the smallest eigenvalue of a matrix is computed.
-_MOST_EXACT = 512
 # Batches up to so many times as heavy as the mean do not bias the steps much.
 _UNEVEN = 4.0
 # Weights and losses do not grow that much in a pass that does not diverge.
@@ -54,12 +53,15 @@ class Batch(Protocol):
     def weight(self) -> float:
         """Sum of the weights."""
 
-    def gradient(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, W: Any) -> tuple[Any, Any]:
         """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
 
 
 class BatchOperator(Protocol):
-    """The matrix A = Σ w_i z_i z_iᵀ, whose rows come in batches."""
+    """The matrix A = Σ w_i z_i z_iᵀ, whose rows come in batches.
+
+    Features and what has D rows are NumPy arrays, or tensors on a device.
+    """
 
     @property
     def size(self) -> int:
@@ -70,13 +72,13 @@ class BatchOperator(Protocol):
         """Sum of all weights."""
 
     @property
-    def center(self) -> np.ndarray | None:
+    def center(self) -> Any:
         """What is subtracted from features; None where targets are not centred."""
 
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs of A."""
 
-    def sampled_features(self) -> np.ndarray:
+    def sampled_features(self) -> Any:
         """Return features of some rows, each times the root of its weight."""
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[Batch]:
@@ -87,7 +89,7 @@ class BatchOperator(Protocol):
 class SGDState:
     """Weights, and what the length of a step is made of."""
 
-    W: np.ndarray
+    W: Any
     preconditioner: SpectralPreconditioner | None
     tail: float
     peak: float
@@ -110,8 +112,9 @@ class SGDState:
 
     def begin_epoch(self) -> None:
         """Start the average and the loss anew."""
-        self.average = np.zeros_like(self.W)
-        self.loss = np.zeros(self.W.shape[1])
+        ops = ops_of(self.W)
+        self.average = ops.zeros(self.W.shape, self.W)
+        self.loss = ops.zeros(self.W.shape[1], self.W)
         self.n_averaged = self.batch = 0
         self.heaviest = 0.0
 
@@ -131,17 +134,17 @@ class SGDState:
         length = self.length(self.weight_sum / steps)
         return self.epoch * steps * length * eigenvalue
 
-    def measure(self, Z: np.ndarray) -> None:
+    def measure(self, Z: Any) -> None:
         """Shorten steps where features, as of rows, are larger than those before."""
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
-        norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
-        peak = float(norms.max(initial=0.0))
+        ops = ops_of(Z)
+        peak = ops.largest(ops.squared_norms(Z))
         if peak > self.peak:
             self.peak = peak
-            self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
+            self.tail = max(self.tail, largest_eigenvalue(Z) / len(Z))
 
-    def step(self, batch: Batch) -> np.ndarray:
+    def step(self, batch: Batch) -> Any:
         """Take one step along the preconditioned gradient of a batch.
 
         Returns the losses before it, (k,).
@@ -149,7 +152,7 @@ class SGDState:
         gradient, loss = batch.gradient(self.W)
         weight = batch.weight
         if self.epoch == self.batch == 0 and weight > 0:
-            self.initial = loss * (self.weight_sum / weight)
+            self.initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
         self.heaviest = max(self.heaviest, weight)
         if weight > 0:
             penalty = self.shift / self.weight_sum
@@ -162,7 +165,7 @@ class SGDState:
         return loss
 
     @property
-    def value(self) -> np.ndarray:
+    def value(self) -> Any:
         """Average of the weights over the last epoch."""
         return self.average / self.n_averaged if self.n_averaged else self.W
 
@@ -250,7 +253,6 @@ class SGD(BaseEstimator):
     def init(self, operator: BatchOperator, shift: float, n_targets: int) -> SGDState:
         """Build the preconditioner, and find the length of a step."""
         self._validate_params()
-        W = np.zeros((operator.size, n_targets))
         rank, total = self.chosen_rank(operator.size), operator.weight_sum
         preconditioner, leading = None, 0.0
         values = np.empty(0)
@@ -258,20 +260,21 @@ class SGD(BaseEstimator):
             values, vectors = operator.leading_eigenpairs(rank)
         # Rows other than those of the eigenvectors: these are their own too well.
         Z = operator.sampled_features()
+        ops = ops_of(Z)
         if len(values):
             if self.rank is None:
-                peaks = _peaks(Z, values + shift, vectors)
-                usable = peaks * total <= self._most_rows(total) * (values + shift)
+                largest = peaks(Z, values + shift, vectors)
+                usable = largest * total <= self._most_rows(total) * (values + shift)
                 rank = 1 + int(np.flatnonzero(usable)[-1]) if usable.any() else 1
             values, vectors = values[:rank], vectors[:, :rank]
             preconditioner = SpectralPreconditioner.of(values, vectors, shift)
             leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
-        norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
-        tail = _largest_eigenvalue(Z) / len(Z)
-        peak = max(float(norms.max()), tail, np.finfo(float).tiny)
+        W = ops.zeros((operator.size, n_targets), Z)
+        tail = largest_eigenvalue(Z) / len(Z)
+        peak = max(ops.largest(ops.squared_norms(Z)), tail, np.finfo(float).tiny)
         leading = leading or tail + shift / total
-        smallest = _smallest_eigenvalue(Z) / len(Z)
+        smallest = smallest_eigenvalue(Z) / len(Z)
         return SGDState(W, preconditioner, tail, peak, shift, total, leading, smallest)
 
     def solve(
@@ -342,8 +345,8 @@ class SGD(BaseEstimator):
             state.measure(operator.sampled_features())
         first = (0.0, 0.0)
         for batch in operator.batches(self.chosen_batch(state), state.epoch):
-            loss = float(np.sum(state.step(batch)))
-            size = float(np.linalg.norm(state.W))
+            loss = float(state.step(batch).sum())
+            size = ops_of(state.W).norm(state.W)
             first = first if first[1] > 0 else (loss, size)
             grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
             if grown or not np.isfinite(size):
@@ -377,13 +380,13 @@ class SGD(BaseEstimator):
             state.n_averaged += 1
             if checkpoint is not None and checkpoint.due:
                 checkpoint.save(_arrays(state))
-        penalty = state.shift * np.sum(state.value**2, axis=0)
-        state.losses.append((state.loss + penalty).tolist())
+        loss = state.loss + state.shift * (state.value**2).sum(axis=0)
+        state.losses.append(ops_of(loss).to_host(loss).tolist())
         state.epoch += 1
         state.batch = 0
 
     def _outcome(self, state: SGDState, centred: bool) -> Outcome | None:
-        if not np.all(np.isfinite(state.W)):
+        if not ops_of(state.W).is_finite(state.W):
             raise FloatingPointError(_DIVERGED)
         if len(state.losses) < 2:
             return None
@@ -412,55 +415,25 @@ class SGD(BaseEstimator):
         k = state.W.shape[1]
         squares, cross = np.zeros(k), np.zeros(k)
         for batch in operator.batches(self._most_rows(state.weight_sum), 0):
-            gradient, squares = batch.gradient(np.zeros_like(state.W))
-            sizes = np.abs(gradient).sum(axis=0)
-            cross = gradient.sum(axis=0) / np.where(sizes > 0, sizes, 1.0)
+            ops = ops_of(state.W)
+            gradient, loss = batch.gradient(ops.zeros(state.W.shape, state.W))
+            sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
+            squares, cross, sizes = (ops.to_host(each) for each in sums)
+            cross = cross / np.where(sizes > 0, sizes, 1.0)
             break
         return {"squares": squares, "cross": cross}
 
 
-def _peaks(Z: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Return the largest z·P⁻¹z for preconditioners of 1, 2, ... eigenpairs."""
-    inner = np.square(Z @ vectors, dtype=np.float64)
-    norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
-    rest = norms[:, None] - np.cumsum(inner, axis=1)
-    shortened = np.cumsum(inner / values, axis=1) * values
-    return np.max(np.maximum(rest, 0.0) + shortened, axis=0)
-
-
-def _largest_eigenvalue(Z: np.ndarray) -> float:
-    """Return about the largest eigenvalue of ZᵀZ, by power iterations."""
-    vector = Z.sum(axis=0, dtype=np.float64).astype(Z.dtype)
-    vector += (
-        np.abs(vector).max() * 1e-3 * np.cos(np.arange(len(vector))).astype(Z.dtype)
-    )
-    value = 0.0
-    for _ in range(_POWER_STEPS):
-        size = float(np.linalg.norm(vector))
-        if size == 0:
-            return 0.0
-        vector = Z.T @ (Z @ (vector / size))
-        value = float(np.linalg.norm(vector))
-    return value
-
-
-def _smallest_eigenvalue(Z: np.ndarray) -> float:
-    """Return the smallest eigenvalue of ZᵀZ, or 0 where it is not worth the work."""
-    if Z.shape[1] > min(len(Z), _MOST_EXACT) or not np.all(np.isfinite(Z)):
-        return 0.0
-    values = np.linalg.svd(Z, compute_uv=False).astype(np.float64) ** 2
-    # Less is rounding.
-    noise = float(np.finfo(Z.dtype).eps) * max(Z.shape) * np.sqrt(values[0])
-    return float(values[-1]) if values[-1] > noise**2 else 0.0
-
-
 _COUNTS = ("n_averaged", "epoch", "batch")
-_SAVED = (*_COUNTS, "W", "average", "loss", "losses", "initial", "heaviest")
+# Where the weights are.
+_PLACED = ("W", "average", "loss")
+_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
 
 def _arrays(state: SGDState) -> dict[str, Any]:
     """Return what a checkpoint holds."""
-    return {name: np.asarray(getattr(state, name)) for name in _SAVED}
+    values = {name: getattr(state, name) for name in _SAVED}
+    return {name: ops_of(value).to_host(value) for name, value in values.items()}
 
 
 def _problem(state: SGDState) -> dict[str, np.ndarray]:
@@ -490,6 +463,8 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
         value: Any = arrays[name]
         if name in _COUNTS:
             value = int(value)
+        elif name in _PLACED:
+            value = ops_of(state.W).float64_like(value, state.W)
         elif name == "losses":
             value = value.tolist()
         elif name == "heaviest":

@@ -1,0 +1,57 @@
+"""Products of many features with few columns, on tensors.
+
+The functions of :mod:`randkern.backend.thin`, with the same meaning. Rows need no zeros
+after their features, and are not kept in 16 bits.
+"""
+
+import torch
+
+__all__ = [
+    "BLOCK_BYTES",
+    "add_gram_product",
+    "add_transposed",
+    "factor",
+    "multiply",
+    "padded",
+    "room",
+]
+
+# A block of features, long enough for products at full speed.
+BLOCK_BYTES = 512 * 2**20
+# Rows whose products are summed in the dtype of the factors.
+_ROWS = 4096
+
+
+def padded(n_columns):
+    """Return the width of rows that hold `n_columns` features: no more."""
+    return n_columns
+
+
+def room(n_rows, n_columns, like):
+    """Return unset values in the dtype and on the device of `like`."""
+    return torch.empty((n_rows, n_columns), dtype=like.dtype, device=like.device)
+
+
+def factor(values, Z):
+    """Return values in the dtype of Z."""
+    return values.to(Z.dtype)
+
+
+def multiply(Z, V):
+    """Return Z V in float64, for V transposed, of shape (k, width)."""
+    return (Z @ V.T).to(torch.float64)
+
+
+def add_transposed(Z, P, out):
+    """Add Zᵀ P, transposed, to `out`, of shape (k, width), in float64."""
+    for features, part in zip(Z.split(_ROWS), P.split(_ROWS), strict=True):
+        out += part.T @ features
+
+
+def add_gram_product(Z, factors, V, out):
+    """Add Zᵀ diag(factors) Z V, transposed, to `out`, of shape (k, width), float64."""
+    right = V.T.contiguous()
+    for features, part in zip(Z.split(_ROWS), factors.split(_ROWS), strict=True):
+        inner = features @ right
+        inner *= part.to(inner.dtype)[:, None]
+        out += inner.T @ features

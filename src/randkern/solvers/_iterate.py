@@ -1,0 +1,149 @@
+"""Where conjugate gradients stand: an iterate, its loss, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+from randkern.solvers._best import Best
+from randkern.solvers._checkpoint import Checkpoint
+from randkern.solvers._directions import squared_sizes
+
+__all__ = ["Iterate", "Loss", "Progress", "resumed"]
+
+# What is left of the loss is estimated by the largest of so many last decreases.
+_LAST = 3
+# What is left of the loss is compared with no more than so many times what was gained.
+_LITTLE = 10.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the iteration minimises: initial + x·(A + shift·I)x − 2b·x.
+
+    Attributes
+    ----------
+    initial : ndarray of shape (k,)
+        The loss of X = 0, Σ_i w_i y_i².
+    least : float
+        A loss below this share of `spread` counts as this share: where 99.9 % of the
+        variance is explained, the rest need not be known as well; and labels coded as
+        ±1 are told apart long before they are met, so that 1 is enough for them.
+    spread : ndarray of shape (k,), optional
+        The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
+    caution : float
+        The estimate of what is left is multiplied by this power of the ratio of the
+        bound to it: 0 takes the estimate, 1 the bound.
+    """
+
+    initial: np.ndarray
+    least: float = 1e-3
+    spread: np.ndarray | None = None
+    caution: float = 1 / 8
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where an iteration stands: what a callback is told.
+
+    Attributes
+    ----------
+    iteration : int
+    residual : float
+        ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
+    excess : float
+        Estimated share by which the loss is above its minimum; infinite while it is
+        not known.
+    seconds : float
+        Since the iteration began.
+    value : ndarray or tensor
+        The solution so far, where the right-hand sides are.
+    """
+
+    iteration: int
+    residual: float
+    excess: float
+    seconds: float
+    value: Any
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A step of the iteration: nothing of it is changed by the next.
+
+    X, R, P and Q lie where the right-hand sides do.
+    """
+
+    X: Any
+    R: Any
+    P: Any
+    Q: Any
+    gains: np.ndarray
+    gained_before: np.ndarray | float = 0.0
+    # The largest pᵀAp of a direction of length 1.
+    largest: np.ndarray | float = 0.0
+
+    @property
+    def iteration(self) -> int:
+        return len(self.gains)
+
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        return squared_sizes(self.R)
+
+    def residual(self, norms: np.ndarray) -> float:
+        return float(np.max(np.sqrt(self._squares) / norms, initial=0.0))
+
+    def excess(self, loss: Loss | None, shift: float) -> float:
+        """Estimate the largest share by which the loss is above its minimum."""
+        if loss is None:
+            return np.inf
+        spread = loss.initial if loss.spread is None else loss.spread
+        gained = self.gains.sum(axis=0) + self.gained_before
+        # Where nearly all is explained, the rest need not be known as well ...
+        least = loss.least * np.where(spread > 0, spread, loss.initial)
+        scale = np.maximum(loss.initial - gained, least)
+        # ... but where little can be explained, most of that little should be.
+        scale = np.minimum(scale, _LITTLE * gained)
+        squares = self._squares
+        left = squares / shift if shift > 0 else np.where(squares > 0, np.inf, 0.0)
+        if len(self.gains) > _LAST + 1 and shift > 0:
+            # Decreases come in bursts: plateaus so far tell how long the next may be.
+            gains = np.maximum(self.gains, np.finfo(float).tiny)
+            following = np.cumsum(gains[::-1], axis=0)[::-1]
+            burst = np.max(following / gains, axis=0)
+            estimate = burst * gains[-_LAST:].max(axis=0)
+            raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
+            left = np.minimum(left, raised)
+        known = (scale > 0) | (left == 0)
+        shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
+        return float(shares.max(initial=0.0))
+
+    def progress(
+        self, norms: np.ndarray, loss: Loss | None, shift: float, seconds: float
+    ) -> Progress:
+        residual, excess = self.residual(norms), self.excess(loss, shift)
+        return Progress(self.iteration, residual, excess, seconds, self.X)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: ops_of(value).to_host(value) for name, value in values.items()}
+
+
+def resumed(checkpoint: Checkpoint, best: Best, like: Any) -> Iterate | None:
+    """Return the iterate that a checkpoint holds, if it is one of this system."""
+    arrays = checkpoint.load()
+    if arrays is None:
+        return None
+    names = list(Iterate.__dataclass_fields__)
+    checkpoint.check(arrays, names)
+    best.restore(arrays, like)
+    blocks = {
+        name: ops_of(like).float64_like(arrays[name], like)
+        for name in ("X", "R", "P", "Q")
+    }
+    return Iterate(**{name: arrays[name] for name in names} | blocks)

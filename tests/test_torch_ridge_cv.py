@@ -1,0 +1,106 @@
+"""Penalties chosen on tensors are those chosen on arrays."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.models import _penalty_search
+
+SYSTEMS = pytest.mark.parametrize(
+    "n_components", [11, 71, None], ids=["primal", "dual", "exact"]
+)
+CRITERIA = {
+    "leave-one-out": {},
+    "gcv": {"cv": "gcv"},
+    "scored": {"scoring": "r2"},
+    "folds": {"cv": 3},
+}
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.normal(size=(60, 3))
+    y = np.column_stack([np.sin(X[:, 0]) + 3, X[:, 1] + 0.3 * rng.normal(size=60)])
+    weight = rng.uniform(0.2, 2, 60)
+    weight[4:9] = 0
+    return X, y, weight
+
+
+@SYSTEMS
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_is_that_of_arrays(
+    n_components, criterion, fit_intercept, weighted, device, data
+):
+    X, y, weight = data
+    weight = weight if weighted else None
+    y = y[:, 0] if criterion == "scored" else y
+    model = rk.KernelRidgeRegressorCV(
+        rk.Gaussian("scale"),
+        np.geomspace(1e-3, 10, 6),
+        n_components,
+        fit_intercept=fit_intercept,
+        random_state=0,
+        **CRITERIA[criterion],
+    )
+    expected = copy.deepcopy(model).fit(X, y, weight)
+    with dispatch():
+        weights = None if weight is None else tensor(weight, device)
+        model.fit(tensor(X, device), tensor(y, device), weights)
+        got = model.predict(tensor(X, device))
+    assert model.alpha_ == expected.alpha_
+    for name, values in expected.cv_results_.items():
+        np.testing.assert_allclose(model.cv_results_[name], values, rtol=1e-6)
+    np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-5, atol=1e-8)
+
+
+@SYSTEMS
+@pytest.mark.parametrize("cv", [None, 3])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classifier(n_components, cv, n_classes, data):
+    X, y, weight = data
+    labels = np.digitize(y[:, 1], [-0.2, 0.6][: n_classes - 1]) * 5
+    model = rk.KernelRidgeClassifierCV(
+        *(rk.Gaussian(2.0), [0.1, 1.0, 10.0], n_components),
+        **{"cv": cv, "scoring": "accuracy", "class_weight": "balanced"},
+        random_state=0,
+    )
+    expected = copy.deepcopy(model).fit(X, labels, weight)
+    with dispatch():
+        model.fit(tensor(X), tensor(labels), tensor(weight))
+        got = model.predict(tensor(X))
+    assert (model.alpha_, model.best_score_) == (expected.alpha_, expected.best_score_)
+    assert host(got).tolist() == expected.predict(X).tolist()
+
+
+@SYSTEMS
+@pytest.mark.parametrize("criterion", ["leave-one-out", "gcv"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_what_is_copied_to_the_host(
+    n_components, criterion, fit_intercept, data, monkeypatch
+):
+    monkeypatch.setattr(_penalty_search, "_BLOCK_BYTES", 2000)  # several blocks
+    X, y, weight = (tensor(array) for array in data)
+    model = rk.KernelRidgeRegressorCV(
+        rk.Gaussian(2.0), [0.1, 1.0], n_components, fit_intercept=fit_intercept,
+        random_state=0, **CRITERIA[criterion],
+    )  # fmt: skip
+    with dispatch(), no_host_copies(monkeypatch, most=2):
+        model.fit(X, y, weight + 0.1)
+        assert isinstance(model.predict(X), torch.Tensor)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_single_precision(dtype, data):
+    X, y, _ = data
+    model = rk.KernelRidgeRegressorCV(n_components=30, cv="gcv", random_state=0)
+    expected = copy.deepcopy(model).fit(X.astype(dtype), y)
+    with dispatch():
+        model.fit(tensor(X.astype(dtype)), tensor(y))
+    scores = (each.cv_results_["mean_test_score"] for each in (model, expected))
+    np.testing.assert_allclose(*scores, rtol=1e-3)
