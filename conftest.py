@@ -23,11 +23,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-# Modules that import PyTorch at their top have examples only where it is installed.
+# Modules that import PyTorch at their top, or in their examples, have these only where
+# it is installed.
 collect_ignore_glob = (
     []
     if importlib.util.find_spec("torch")
-    else ["src/randkern/backend/torch_*.py", "src/randkern/torch.py"]
+    else [
+        "src/randkern/backend/torch_*.py",
+        "src/randkern/blocks/devices.py",
+        "src/randkern/torch.py",
+    ]
 )
 
 
