@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import RowBlocks, row_blocks, rows_within
@@ -105,6 +106,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
     always that of all rows. The exact kernel uses all rows.
 
+    PyTorch tensors are computed on where they lie, under
+    ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
+    there, but θ and the noise, which are numbers on the host.
+
     References
     ----------
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
@@ -182,8 +187,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Raise before anything large is made."""
         n = rows.n_rows
         learns = self.optimizer is not None
+        # Factors of tensors are not made in place.
+        copies = 2 if is_tensor(getattr(rows, "X", None)) else 0
         if self.plan_ is None:
-            needed = 8 * n**2 * (5 if learns else 3)
+            needed = 8 * n**2 * ((5 if learns else 3) + copies)
             what = f"the exact process of {n} rows (n_components=None)"
             advice = "Use random features (for instance n_components=2_000)"
         else:
@@ -191,7 +198,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             needed = NormalEquations.n_bytes(
                 self._plan, here, rows.n_targets, rows.dtype.itemsize
             )
-            needed += 8 * D**2 + (16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0)
+            needed += 8 * D**2 * (1 + copies)
+            needed += 16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0
             what = f"the {D} x {D} posterior of n_components={D}"
             advice = "Use fewer components"
         check_memory(needed, self._memory_for(rows), what, advice)

@@ -80,6 +80,10 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Laplace's approximation for all rows, the sum over classes if there are more
         than two.
 
+    Notes
+    -----
+    Tensors are taken as by :class:`~randkern.GaussianProcessRegressor`.
+
     References
     ----------
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", sections 3.4

@@ -70,6 +70,11 @@ class KernelLogistic(MarginClassifier):
     kernel_, plan_
         As in :class:`~randkern.KernelRidgeRegressor`.
 
+    Notes
+    -----
+    PyTorch tensors are computed on where they lie, under
+    ``sklearn.config_context(array_api_dispatch=True)``.
+
     Examples
     --------
     >>> import randkern as rk

@@ -88,6 +88,11 @@ class KernelSVC(MarginClassifier):
     There is no intercept, so that the exact kernel differs a little from
     scikit-learn's ``SVC``, which fits one.
 
+    PyTorch tensors are computed on where they lie, under
+    ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
+    methods factorises a D × D matrix a class, and `n_iter_` counts steps. `max_iter`
+    is of no account there.
+
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
     whatever `tol`. Float32 rows are solved as far as their rounding errors tell; a
@@ -157,14 +162,16 @@ class KernelSVC(MarginClassifier):
         signs, weight = all_targets(rows)
         limit = self._memory_for(rows)
         kept = limit // 2
-        features = self._features(rows, kept)
         if is_tensor(signs):
+            n = rows.n_rows
+            width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                n_bytes(rows.n_rows, features.width),
+                n_bytes(n, width),
                 limit - kept,
-                f"an interior-point method of {features.width} features",
+                f"an interior-point method of {width} features",
                 "Use fewer components",
             )
+        features = self._features(rows, kept)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
