@@ -107,23 +107,63 @@ def test_deep_steps():
     assert np.all(np.abs(error) <= Z * np.sqrt(variance + 0.02 / 2000))
 
 
+def mean_over_seeds(kernel, X, n_components, n_seeds):
+    """Return the mean of φ(x)·φ(y) over seeds, and its standard error."""
+    plan = features(kernel, X, n_components).plan_
+    total, square = np.zeros((len(X), len(X))), np.zeros((len(X), len(X)))
+    for seed in range(n_seeds):
+        Z_small = evaluate(redraw(plan, seed), X)
+        assert Z_small.shape == (len(X), n_components)
+        gram = Z_small @ Z_small.T
+        total += gram / n_seeds
+        square += gram**2 / n_seeds
+    return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
+
+
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):
     """The mean over seeds, for every way in which columns can run short."""
     X = points(BASES[base], 3, 4, np.random.default_rng(23))
     kernel = rk.Compositional(sk.fully_connected(4, 2, base=BASES[base]))
-    n_seeds = 400
-    plan = features(kernel, X, n_components).plan_
-    total, square = np.zeros((3, 3)), np.zeros((3, 3))
-    for seed in range(n_seeds):
-        Z_small = evaluate(redraw(plan, seed), X)
-        assert Z_small.shape == (3, n_components)
-        gram = Z_small @ Z_small.T
-        total += gram / n_seeds
-        square += gram**2 / n_seeds
-    spread = np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
-    assert np.all(np.abs(total - kernel(X)) <= z_bound(15 * 9) * spread + 1e-9)
+    mean, spread = mean_over_seeds(kernel, X, n_components, 400)
+    assert np.all(np.abs(mean - kernel(X)) <= z_bound(15 * 9) * spread + 1e-9)
+
+
+def unequal(base):
+    """Return a skeleton of three features of probabilities 1/2, 1/4 and 1/4."""
+    nodes = {name: sk.Input(base, j) for j, name in enumerate("abc")}
+    nodes |= {"bc": "identity", "out": "identity"}
+    edges = [("a", "out"), ("b", "bc"), ("c", "bc"), ("bc", "out")]
+    return sk.Skeleton(nodes, edges)
+
+
+@pytest.mark.parametrize(
+    ("base", "n_components"), [("circle", 4), ("circle", 5), ("binary", 2)]
+)
+def test_features_of_unequal_probabilities_are_unbiased(base, n_components):
+    """Just below the support: draws of all but one of the features fill the columns.
+
+    Where features are equally likely, their symmetry hides a bias of the weights.
+    """
+    X = points(BASES[base], 5, 3, np.random.default_rng(24))
+    X[0], X[1] = 0.1, [0.1, 1.6, 1.6]  # far apart in the rarer features alone
+    if base == "binary":
+        X = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, 1.0], [1, 1, -1]])
+    kernel = rk.Compositional(unequal(base))
+    mean, spread = mean_over_seeds(kernel, X, n_components, 1000)
+    off = ~np.eye(len(X), dtype=bool)
+    error = np.abs(mean - kernel(X))
+    assert np.all(error[off] <= z_bound(3 * 20) * spread[off] + 1e-9)
+
+
+def test_many_independent_draws_have_the_mean_of_the_kernel():
+    """At D = 100,000, where a wrong law of the conditional degrees shows."""
+    X = CIRCLE_ROWS[:3]
+    kernel = rk.Compositional(sk.fully_connected(9), deduplicate=False)
+    variance = kernel.feature_variance(X, n_components=100_000)
+    error = np.abs(estimate(kernel, X, 100_000) - kernel(X))
+    assert np.all(error <= z_bound(9) * np.sqrt(np.maximum(variance, 0)) + 1e-9)
 
 
 def test_measured_number_of_factors_is_the_complexity():

@@ -14,7 +14,7 @@ from scipy import stats
 import randkern as rk
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes, slow_kernel
 from randkern import skeletons as sk
-from randkern._random import Stream
+from randkern.backend import paths
 
 EVERY_ACTIVATION = pytest.mark.parametrize("name", ACTIVATIONS)
 EVERY_BASE = pytest.mark.parametrize("name", BASES)
@@ -102,23 +102,41 @@ def test_relu_coefficients_and_tail():
 
 
 @EVERY_ACTIVATION
-def test_degrees_have_their_law(name):
-    """A chi-squared test over the degrees that 40,000 draws make likely."""
-    law = ACTIVATIONS[name].degree_law()
-    degrees = law.sample(Stream(7), 40_000)
-    expected = 40_000 * law.probabilities
-    likely = expected > 20
-    observed = np.bincount(degrees, minlength=len(expected)).astype(float)
-    counts = [*observed[likely], observed[~likely].sum()]
-    means = [*expected[likely], max(expected[~likely].sum(), 1e-9)]
-    assert np.all(observed[expected == 0] == 0)
-    if len(counts) > 2 and means[-1] > 20:
+@pytest.mark.parametrize("conditional", [False, True])
+def test_degrees_have_their_law(name, conditional):
+    """Chi-squared over the degrees of walks through one node, as features draw them.
+
+    Conditional walks leave the node: their law is that of the degrees above 0.
+    """
+    n_draws = 100_000
+    skeleton = sk.fully_connected(1, 1, ACTIVATIONS[name], sk.linear)
+    law = ACTIVATIONS[name].degree_law().probabilities.copy()
+    draws = paths.collect(
+        *(skeleton.alphabet.tables, 7, n_draws, n_draws),
+        conditional=conditional,
+        canonical=False,
+        width=1,
+    )
+    # Equal symbols are counted: the one symbol of a draw has its degree as exponent.
+    degrees = np.zeros(n_draws, dtype=np.int64)
+    degrees[np.diff(draws.starts) > 0] = paths.unpack(draws.packed)[1]
+    assert draws.n_factors == degrees.sum()
+    if conditional:
+        law[0] = 0.0
+        law /= law.sum()
+    observed = np.bincount(degrees, minlength=len(law)).astype(float)
+    assert len(observed) == len(law)
+    assert np.all(observed[law == 0] == 0)
+    likely = n_draws * law > 20
+    rare = n_draws * law[~likely].sum()
+    counts, means = observed[likely], n_draws * law[likely]
+    if rare > 20:
+        counts = np.append(counts, observed[~likely].sum())
+        means = np.append(means, rare)
+    else:  # too few for a cell of their own
+        means *= counts.sum() / means.sum()
+    if len(counts) > 1:
         assert stats.chisquare(counts, means).pvalue > 1e-7
-    elif likely.sum() > 1:
-        kept = np.array(means[:-1])
-        share = np.array(counts[:-1])
-        kept *= share.sum() / kept.sum()
-        assert stats.chisquare(share, kept).pvalue > 1e-7
 
 
 def test_optical_dual_is_the_optical_kernel():
