@@ -506,6 +506,7 @@ def test_ridge_is_ridge_on_the_features():
     [
         sk.fully_connected(9, 2, [sk.Erf(0.5), "relu"], sk.gaussian(0.5)),
         sk.convolutional((3, 3), [sk.Conv(2, activation=sk.Sine(0.5)), sk.Dense()]),
+        sk.convolutional((3, 3), [sk.Conv(1, stride=2), sk.Dense()]).truncated(),
         sk.Skeleton(
             {
                 "s": sk.Input(sk.sphere(2), [0, 1]),

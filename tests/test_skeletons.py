@@ -362,6 +362,8 @@ def test_it_cannot_be_changed_and_copies_are_equal():
     for skeleton in skeletons:
         with pytest.raises(AttributeError, match="cannot be changed"):
             skeleton.depth = 3
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            del skeleton.graph
         with pytest.raises(ValueError, match="read-only"):
             skeleton.graph.sources[0] = 1
         assert copy.deepcopy(skeleton) is skeleton
@@ -377,6 +379,32 @@ def test_it_cannot_be_changed_and_copies_are_equal():
     assert len(pickle.dumps(large)) < 1_000
 
 
+def test_truncated_and_strided_skeletons_are_copied():
+    """Strides pass over inputs and nodes; a truncation is kept as what it is of."""
+    strided = sk.convolutional((7, 8), [sk.Conv(2), sk.Conv(2, 3), sk.Dense()])
+    step = sk.Skeleton([circle(0), circle(2), "step"], [(0, 2), (1, 2)], n_features=3)
+    default = sk.convolutional((24, 24, 3))
+    assert default.n_features == 1728
+    assert default.graph.n_inputs == 21 * 21 * 3
+    rng = np.random.default_rng(12)
+    names = {name: getattr(sk, name) for name in sk.__all__} | {"skeletons": sk}
+    for skeleton in (strided, step, default):
+        X = rng.normal(size=(3, skeleton.n_features))
+        again = sk.Skeleton(
+            skeleton.nodes, skeleton.edges, n_features=skeleton.n_features
+        )
+        np.testing.assert_allclose(again.kernel(X), skeleton.kernel(X), atol=1e-13)
+        cut = skeleton.truncated()
+        assert cut.truncated() is cut
+        for copied in (pickle.loads(pickle.dumps(cut)), eval(repr(cut), names)):
+            assert copied.n_features == skeleton.n_features
+            np.testing.assert_array_equal(copied.kernel(X), cut.kernel(X))
+    # By hand: the second layer reads nodes 0, 1, 3, 4 of the first, in both directions.
+    read = np.isin(np.arange(8), (0, 1, 2, 3, 4, 5))
+    expected = np.flatnonzero(np.outer(read[:7], read))
+    np.testing.assert_array_equal(strided.graph.columns, expected)
+
+
 def test_repr_of_a_large_free_graph():
     nodes = [circle(j) for j in range(20)] + ["relu"]
     shown = repr(sk.Skeleton(nodes, [(j, 20) for j in range(20)]))
@@ -389,7 +417,7 @@ def test_plot():
     matplotlib.use("Agg")
     axes = sk.convolutional((24, 24, 3)).plot(max_nodes=20)
     texts = " ".join(text.get_text() for text in axes.texts)
-    assert "1728 inputs" in texts
+    assert "1323 inputs" in texts
     assert "ReLU()" in texts
     assert sk.fully_connected(3).plot(ax=axes) is axes
     matplotlib.pyplot.close("all")
