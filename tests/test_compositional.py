@@ -687,6 +687,59 @@ def test_a_mixed_table_in_a_pipeline():
     assert len(model.predict(unseen)) == 3
 
 
+def test_a_search_over_the_scale_of_a_table():
+    """The scale is the transformer's: it acts on a skeleton that is there already."""
+    rng = np.random.default_rng(52)
+    X = np.column_stack([rng.normal(3, 5, 90), rng.integers(3, size=90)])
+    y = np.sin(X[:, 0]) * (X[:, 1] - 1)
+    skeleton = sk.TableToBases(categorical=[1]).fit(X).skeleton()
+    assert skeleton.nodes[0] == sk.Input(sk.gaussian(1.0), 0)
+    model = make_pipeline(
+        sk.TableToBases(categorical=[1]),
+        rk.KernelRidgeRegressor(
+            rk.Compositional(skeleton), n_components=None, alpha=1e-2
+        ),
+    )
+    grid = {"tabletobases__scale": [0.1, 1.0, 10.0]}
+    search = GridSearchCV(model, grid, cv=3).fit(X, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert len(np.unique(scores.round(3))) == 3
+    halved = sk.TableToBases(categorical=[1], scale=0.5).fit_transform(X)
+    whole = sk.TableToBases(categorical=[1]).fit_transform(X)
+    np.testing.assert_allclose(halved, whole * [0.5, 1], rtol=1e-14)
+    inputs = [sk.Input(sk.gaussian(0.5), 0), sk.Input(sk.categorical(4), 1)]
+    of_old = sk.Skeleton([*inputs, "exponential"], [(0, 2), (1, 2)])
+    np.testing.assert_allclose(
+        skeleton.kernel(halved), of_old.kernel(whole), rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize("numbers", ["gaussian", "circle"])
+@pytest.mark.filterwarnings("error")
+def test_tables_of_extreme_numbers(numbers):
+    x = np.array([[-1.0], [0.2], [1.0], [0.5]])
+    expected = sk.TableToBases([], numbers).fit_transform(x)
+    for size in (1e-300, 1e300, 1.7e308):
+        points_ = sk.TableToBases([], numbers).fit_transform(size * x)
+        np.testing.assert_allclose(points_, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sk.TableToBases(None).fit([[0.0]]), r"where there are none give \[\]"),
+        (lambda: sk.TableToBases("kind").fit([[0.0]]), "for one column give .'kind'"),
+        (lambda: sk.TableToBases([], scale=0).fit([[0.0]]), "scale must be"),
+        (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=0), "depth must be"),
+        (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=1.5), "depth must be"),
+        (lambda: sk.PixelsToAngles("a").fit([[0.0]]), "low and high must be finite"),
+    ],
+)
+def test_bad_transformers(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_table_to_circles():
     X = np.array([[0.0, 5.0, 2.0], [4.0, 5.0, 7.0], [1.0, 5.0, 2.0]])
     to_bases = sk.TableToBases(categorical=[2], numbers="circle").fit(X)
