@@ -249,6 +249,11 @@ def test_merging_and_the_constant_column_lower_the_error():
         (sk.fully_connected(6, 1, "hermite2", "linear"), 22),
         (sk.fully_connected(2, 1, "hermite2", sk.sphere(3)), 100),
         (sk.fully_connected(2, 1, "identity", sk.sphere(3, "coordinate")), 6),
+        (sk.fully_connected(20, 1, "identity", "binary"), 20),
+        (sk.fully_connected(20, 1, "hermite2", "binary"), 191),
+        (sk.fully_connected(10, 1, "identity", sk.categorical(5)), 41),
+        (sk.fully_connected(5, 1, "optical", "binary"), 11),
+        (unequal("circle"), 6),
     ],
 )
 def test_small_supports_are_listed_and_exact(skeleton, n_columns):
@@ -256,7 +261,7 @@ def test_small_supports_are_listed_and_exact(skeleton, n_columns):
     n_inputs = skeleton.graph.n_inputs
     X = points(base, 8, n_inputs, np.random.default_rng(32))
     kernel = rk.Compositional(skeleton)
-    for n_components in (n_columns + 1, n_columns + 40):
+    for n_components in (n_columns, n_columns + 1, n_columns + 40):
         gram = estimate(kernel, X, n_components)
         np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
@@ -268,9 +273,21 @@ def test_supports_are_as_long_as_they_should_be():
     assert constant == 0
     np.testing.assert_allclose(shares, 1 / 7)
     assert not draws.is_real.any()
+    assert len(exact_support(sk.fully_connected(7, 1, "identity"), 14)[1]) == 7
     assert exact_support(sk.fully_connected(7, 1, "identity"), 13) is None
     assert exact_support(sk.fully_connected(7, 1, "relu"), 1000) is None
     assert exact_support(sk.fully_connected(7, 1, "identity", "gaussian"), 100) is None
+
+
+def test_long_supports_are_listed_too():
+    """The constant and 2n(2n + 1)/2 − n other products of two of 2n phases."""
+    n = 120
+    skeleton = sk.fully_connected(n, 1, "hermite2")
+    size = 1 + n * (2 * n + 1) - n
+    assert exact_support(skeleton, size - 1) is None
+    X = np.random.default_rng(33).uniform(-3, 3, (4, n))
+    gram = estimate(rk.Compositional(skeleton), X, size)
+    np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
 
 def test_too_few_features_for_the_columns():

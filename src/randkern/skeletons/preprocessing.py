@@ -87,8 +87,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Categories become codes, of which one is for values that were not there at `fit`.
     Numbers become either multiples of their standard deviation, counted from their
-    mean, times `scale`, for ``gaussian(1.0)``; or angles, −π/2 at the least value of the
-    training rows and π/2 at the greatest, for the circle.
+    mean, times `scale`, for ``gaussian(1.0)``; or angles, −π/2 at the least value of
+    the training rows and π/2 at the greatest, for the circle.
 
     Parameters
     ----------
