@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import randkern as rk
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes, slow_kernel
 from randkern import skeletons as sk
 from randkern.backend import paths
+from randkern.skeletons import checks
 
 EVERY_ACTIVATION = pytest.mark.parametrize("name", ACTIVATIONS)
 EVERY_BASE = pytest.mark.parametrize("name", BASES)
@@ -160,6 +162,8 @@ def test_series_of_a_function():
         exponential.coefficients(30), sk.Exponential(0.8).coefficients(30), atol=1e-12
     )
     assert "mine" in repr(relu)
+    overwriting = sk.from_function(lambda x: np.exp(0.8 * x, out=x))
+    assert overwriting.values == exponential.values
 
 
 @pytest.mark.parametrize(
@@ -170,6 +174,11 @@ def test_series_of_a_function():
         (lambda x: 0 * x, "must be positive"),
         (lambda x: 1.0, "one for each"),
         (lambda x: np.sin(500 * x), "two quadratures|degrees above"),
+        (math.tanh, "tanh cannot be applied to an array.*np.tanh"),
+        (lambda x: 1j * x, "lambda> must return real numbers, got values of complex"),
+        (lambda x: x.astype(str), "must return real numbers"),
+        ("relu", "takes a function of an array.*'relu'"),
+        (3.0, "takes a function of an array.*3.0"),
     ],
 )
 def test_bad_functions(function, message):
@@ -207,9 +216,53 @@ class Negative(Mismatched):
         return 2 * np.eye(1, n, 2)[0] - np.eye(1, n, 1)[0]
 
 
+@dataclass
+class Square(sk.Activation):
+    """ρ², right or wrong in one place; a dataclass that can be changed has no hash."""
+
+    slope: float = 2.0
+    share: float = 1.0
+    unknown: bool = False
+
+    def dual(self, rho):
+        if self.unknown:
+            return np.full_like(rho, np.nan)
+        return np.where(rho == 1, 1.0, self.share * rho**2)
+
+    def derivative_at_one(self):
+        return self.slope
+
+    def coefficients(self, n):
+        return self.share * np.eye(1, n, 2)[0]
+
+
+def test_an_activation_of_ones_own():
+    nodes = [circle(0), Square(), Square(), "identity"]
+    skeleton = sk.Skeleton(nodes, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert len(skeleton.graph.activations) == 2
+    X = np.array([[0.0], [0.4]])
+    np.testing.assert_allclose(skeleton.kernel(X), np.cos(X - X.T) ** 2)
+    assert sk.fully_connected(2, activation=Square()).complexity() == 2
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "exponential-40", "erf-9"])
+def test_good_activations_pass_the_checks(activation):
+    more = {"exponential-40": sk.Exponential(40.0), "erf-9": sk.Erf(9.0)}
+    checks.check_activation((ACTIVATIONS | more)[activation])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: checks.check_activation(Square(unknown=True)), "it is nan at 1"),
+        (
+            lambda: checks.check_activation(Square(77.0)),
+            "77, but the mean .* is 2",
+        ),
+        (lambda: checks.check_activation(Square(math.inf)), "is inf, but the mean"),
+        (lambda: checks.check_activation(Square(1.0)), "make it at least 2"),
+        (lambda: checks.check_activation(Square(math.nan)), "is nan, but"),
+        (lambda: checks.check_activation(Square(share=0.5)), "sum to 0.5 and make it"),
         (lambda: sk.fully_connected(2, activation=Halved()), "not normalised"),
         (lambda: sk.fully_connected(2, activation=Mismatched()), "closed form"),
         (lambda: sk.fully_connected(2, activation=Negative()), "none below 0"),

@@ -201,14 +201,17 @@ class Skeleton:
         order, sources = ordered(list(inputs), list(activations), edges)
         number = {name: i for i, name in enumerate([*inputs, *order])}
         bases = tuple(dict.fromkeys(node.base for node in inputs.values()))
-        kinds = tuple(dict.fromkeys(activations.values()))
+        kinds: list[Activation] = []  # by equality: one of your own may have no hash
+        for activation in activations.values():
+            if activation not in kinds:
+                kinds.append(activation)
         columns = [column for node in inputs.values() for column in node.columns]
         entering = [[number[u] for u in sources[v]] for v in order]
         graph = Graph(
             bases,
             np.array([bases.index(node.base) for node in inputs.values()]),
             np.array(columns),
-            kinds,
+            tuple(kinds),
             np.array([kinds.index(activations[name]) for name in order], dtype=int),
             np.cumsum([0, *(len(each) for each in entering)]),
             np.array([u for each in entering for u in each], dtype=int),
