@@ -141,6 +141,41 @@ def test_degrees_have_their_law(name, conditional):
         assert stats.chisquare(counts, means).pvalue > 1e-7
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extreme_parameters(dtype):
+    """Limits, without overflow, cancellation or warnings."""
+    rho = np.array([-1.0, -0.5, 0.0, 0.25, 1.0], dtype=dtype)
+    tolerance = 4 * np.finfo(dtype).eps
+    for a in (1e-15, 1e-6):
+        for activation in (sk.Sine(a), sk.Erf(a)):
+            checks.check_activation(activation)
+            np.testing.assert_allclose(activation.dual(rho), rho, atol=tolerance)
+            assert activation.coefficients(2)[1] == pytest.approx(1)
+    large = [sk.Exponential(1e15), sk.Sine(1e15), sk.Cosine(1e15), sk.Erf(1e15)]
+    for activation in large:
+        checks.check_activation(activation)
+        assert activation.dual(rho)[-1] == pytest.approx(1)
+    np.testing.assert_array_equal(large[0].dual(rho), rho == 1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("degree", [99.5, 100.5, 101, 2000, 2001.5, 20_000])
+def test_large_optical_degrees(degree):
+    """Coefficients by exact binomials; their mean is m/2, as of 1 − σ̂ at 1."""
+    activation = sk.Optical(degree)
+    checks.check_activation(activation)
+    if degree == 2000:
+        total = math.comb(2000, 1000)
+        expected = [math.comb(1000, j) ** 2 / total for j in range(1001)]
+        np.testing.assert_allclose(
+            activation.coefficients(2002)[::2], expected, rtol=1e-10
+        )
+    step = 1e-3 / degree
+    near = float(activation.dual(np.array([1 - step]))[0])
+    assert (1 - near) / step == pytest.approx(degree / 2, rel=2e-3)
+
+
 def test_optical_dual_is_the_optical_kernel():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(6, 3))
@@ -273,6 +308,10 @@ def test_good_activations_pass_the_checks(activation):
         (lambda: sk.Exponential(0), "a must be a positive"),
         (lambda: sk.Erf(np.inf), "a must be a positive"),
         (lambda: sk.Optical(-1), "degree must be a positive"),
+        (lambda: sk.Optical(1e6), "degree must be at most 100,000"),
+        (lambda: sk.Exponential(1e200), "a must be from 1e-15 to 1e.15, got 1e.200"),
+        (lambda: sk.Sine(1e200), "a must be from"),
+        (lambda: sk.Erf(1e-200), "a must be from.*Identity"),
         (lambda: sk.fully_connected(2, activation="gelu"), "must be one of"),
         (lambda: sk.fully_connected(2, activation=np.tanh), "must be one of"),
     ],
@@ -327,7 +366,9 @@ def test_bad_graphs(nodes, edges, message):
         (lambda: sk.fully_connected(0), "n_inputs must be"),
         (lambda: sk.fully_connected(3, depth=2, activation=["relu"]), "2 layers"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(2)]), "end them with Dense"),
-        (lambda: sk.convolutional((4, 4), []), "end them with Dense"),
+        (lambda: sk.convolutional((1, 1), []), "at least one Conv.*got \\[\\]"),
+        (lambda: sk.convolutional((4, 4), sk.Dense()), "must be a list.*got Dense"),
+        (lambda: sk.convolutional((4, 4), None), "must be a list.*got None"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(5), sk.Dense()]), "does not fit"),
         (lambda: sk.convolutional((4,), [sk.Dense()]), "image_shape must be"),
         (lambda: sk.convolutional(4, [sk.Dense()]), "image_shape must be"),
@@ -348,6 +389,14 @@ def test_bad_graphs(nodes, edges, message):
         (
             lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features=2),
             "reads column 3",
+        ),
+        (
+            lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features=4.7),
+            "n_features must be",
+        ),
+        (
+            lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features="4"),
+            "n_features must be",
         ),
     ],
 )
@@ -456,6 +505,13 @@ def test_truncated_and_strided_skeletons_are_copied():
     read = np.isin(np.arange(8), (0, 1, 2, 3, 4, 5))
     expected = np.flatnonzero(np.outer(read[:7], read))
     np.testing.assert_array_equal(strided.graph.columns, expected)
+
+
+def test_layers_of_a_generator_are_kept():
+    layers = [sk.Conv(2), sk.Dense()]
+    skeleton = sk.convolutional((3, 3), (layer for layer in layers))
+    assert repr(skeleton) == repr(sk.convolutional((3, 3), layers))
+    assert pickle.loads(pickle.dumps(skeleton)).depth == 2
 
 
 def test_repr_of_a_large_free_graph():

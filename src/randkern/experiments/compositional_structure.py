@@ -93,9 +93,9 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         :data:`CURVES`), ``n_components`` (None: exact), ``n_train``, ``seed``,
         ``alpha``, ``test_error``, ``fit_seconds`` (features included),
         ``predict_seconds``, and of features ``draw_seconds`` and ``evaluate_seconds``
-        (of ``evaluated_rows`` rows). ``lengthscales`` has those of the Gaussian kernel by data set;
-        ``skipped`` has ``data``, ``curve``, ``n_components``, ``n_train`` and
-        ``reason``; ``order`` by data set the curves by error at the largest D;
+        (of ``evaluated_rows`` rows). ``lengthscales`` has those of the Gaussian kernel
+        by data set; ``skipped`` has ``data``, ``curve``, ``n_components``, ``n_train``
+        and ``reason``; ``order`` by data set the curves by error at the largest D;
         ``growth_slopes`` the fitted power of n by ``data``, ``curve`` and ``exact``;
         ``growth_gaps`` by ``data``, ``curve`` and ``n_train`` how much the error of the
         features exceeds that of the exact kernel (``difference``) and the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,7 +275,7 @@ class FullyConnected:
 
 def convolutional(
     image_shape: Sequence[int],
-    layers: Sequence[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
+    layers: Iterable[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
     activation: Any = "relu",
     base: Any = "circle",
 ) -> Skeleton:
@@ -289,7 +289,7 @@ def convolutional(
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
-    layers : sequence of Conv, Pool and Dense
+    layers : iterable of Conv, Pool and Dense
         The last must leave one node. By default those of the paper for images of 24 by
         24 pixels: two convolutions with windows of 5 by 5 and stride 2, and one full
         connection. Their windows end before the last three rows and columns: the
@@ -327,19 +327,24 @@ def convolutional(
             f"an input on {space!r} reads {space.width} columns, but a pixel has "
             f"{n_channels} channels; use a base space of 1 or {n_channels} columns."
         )
+    if not isinstance(layers, Iterable) or not (layers := list(layers)):
+        raise ValueError(
+            "layers must be a list of at least one Conv, Pool or Dense, got "
+            f"{layers!r}; for one node over all pixels give [Dense()]."
+        )
     each = n_channels // space.width
     built = _Layers(height * width * each)
     grid = np.arange(built.n_inputs).reshape(height, width, each)
     for layer in layers:
         grid = _add_layer(built, grid, layer, activation)
-    if grid.size != 1 or not built.degrees:
+    if grid.size != 1:
         raise ValueError(
             f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a "
             "skeleton has one output; end them with Dense()."
         )
     arguments = {
         "image_shape": tuple(int(n) for n in shape),
-        "layers": list(layers),
+        "layers": layers,
         "activation": activation,
         "base": base,
     }
