@@ -107,23 +107,63 @@ def test_deep_steps():
     assert np.all(np.abs(error) <= Z * np.sqrt(variance + 0.02 / 2000))
 
 
+def mean_over_seeds(kernel, X, n_components, n_seeds):
+    """Return the mean of φ(x)·φ(y) over seeds, and its standard error."""
+    plan = features(kernel, X, n_components).plan_
+    total, square = np.zeros((len(X), len(X))), np.zeros((len(X), len(X)))
+    for seed in range(n_seeds):
+        Z_small = evaluate(redraw(plan, seed), X)
+        assert Z_small.shape == (len(X), n_components)
+        gram = Z_small @ Z_small.T
+        total += gram / n_seeds
+        square += gram**2 / n_seeds
+    return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
+
+
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):
     """The mean over seeds, for every way in which columns can run short."""
     X = points(BASES[base], 3, 4, np.random.default_rng(23))
     kernel = rk.Compositional(sk.fully_connected(4, 2, base=BASES[base]))
-    n_seeds = 400
-    plan = features(kernel, X, n_components).plan_
-    total, square = np.zeros((3, 3)), np.zeros((3, 3))
-    for seed in range(n_seeds):
-        Z_small = evaluate(redraw(plan, seed), X)
-        assert Z_small.shape == (3, n_components)
-        gram = Z_small @ Z_small.T
-        total += gram / n_seeds
-        square += gram**2 / n_seeds
-    spread = np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
-    assert np.all(np.abs(total - kernel(X)) <= z_bound(15 * 9) * spread + 1e-9)
+    mean, spread = mean_over_seeds(kernel, X, n_components, 400)
+    assert np.all(np.abs(mean - kernel(X)) <= z_bound(15 * 9) * spread + 1e-9)
+
+
+def unequal(base):
+    """Return a skeleton of three features of probabilities 1/2, 1/4 and 1/4."""
+    nodes = {name: sk.Input(base, j) for j, name in enumerate("abc")}
+    nodes |= {"bc": "identity", "out": "identity"}
+    edges = [("a", "out"), ("b", "bc"), ("c", "bc"), ("bc", "out")]
+    return sk.Skeleton(nodes, edges)
+
+
+@pytest.mark.parametrize(
+    ("base", "n_components"), [("circle", 4), ("circle", 5), ("binary", 2)]
+)
+def test_features_of_unequal_probabilities_are_unbiased(base, n_components):
+    """Just below the support: draws of all but one of the features fill the columns.
+
+    Where features are equally likely, their symmetry hides a bias of the weights.
+    """
+    X = points(BASES[base], 5, 3, np.random.default_rng(24))
+    X[0], X[1] = 0.1, [0.1, 1.6, 1.6]  # far apart in the rarer features alone
+    if base == "binary":
+        X = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, 1.0], [1, 1, -1]])
+    kernel = rk.Compositional(unequal(base))
+    mean, spread = mean_over_seeds(kernel, X, n_components, 1000)
+    off = ~np.eye(len(X), dtype=bool)
+    error = np.abs(mean - kernel(X))
+    assert np.all(error[off] <= z_bound(3 * 20) * spread[off] + 1e-9)
+
+
+def test_many_independent_draws_have_the_mean_of_the_kernel():
+    """At D = 100,000, where a wrong law of the conditional degrees shows."""
+    X = CIRCLE_ROWS[:3]
+    kernel = rk.Compositional(sk.fully_connected(9), deduplicate=False)
+    variance = kernel.feature_variance(X, n_components=100_000)
+    error = np.abs(estimate(kernel, X, 100_000) - kernel(X))
+    assert np.all(error <= z_bound(9) * np.sqrt(np.maximum(variance, 0)) + 1e-9)
 
 
 def test_measured_number_of_factors_is_the_complexity():
@@ -209,6 +249,11 @@ def test_merging_and_the_constant_column_lower_the_error():
         (sk.fully_connected(6, 1, "hermite2", "linear"), 22),
         (sk.fully_connected(2, 1, "hermite2", sk.sphere(3)), 100),
         (sk.fully_connected(2, 1, "identity", sk.sphere(3, "coordinate")), 6),
+        (sk.fully_connected(20, 1, "identity", "binary"), 20),
+        (sk.fully_connected(20, 1, "hermite2", "binary"), 191),
+        (sk.fully_connected(10, 1, "identity", sk.categorical(5)), 41),
+        (sk.fully_connected(5, 1, "optical", "binary"), 11),
+        (unequal("circle"), 6),
     ],
 )
 def test_small_supports_are_listed_and_exact(skeleton, n_columns):
@@ -216,7 +261,7 @@ def test_small_supports_are_listed_and_exact(skeleton, n_columns):
     n_inputs = skeleton.graph.n_inputs
     X = points(base, 8, n_inputs, np.random.default_rng(32))
     kernel = rk.Compositional(skeleton)
-    for n_components in (n_columns + 1, n_columns + 40):
+    for n_components in (n_columns, n_columns + 1, n_columns + 40):
         gram = estimate(kernel, X, n_components)
         np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
@@ -228,9 +273,21 @@ def test_supports_are_as_long_as_they_should_be():
     assert constant == 0
     np.testing.assert_allclose(shares, 1 / 7)
     assert not draws.is_real.any()
+    assert len(exact_support(sk.fully_connected(7, 1, "identity"), 14)[1]) == 7
     assert exact_support(sk.fully_connected(7, 1, "identity"), 13) is None
     assert exact_support(sk.fully_connected(7, 1, "relu"), 1000) is None
     assert exact_support(sk.fully_connected(7, 1, "identity", "gaussian"), 100) is None
+
+
+def test_long_supports_are_listed_too():
+    """The constant and 2n(2n + 1)/2 − n other products of two of 2n phases."""
+    n = 120
+    skeleton = sk.fully_connected(n, 1, "hermite2")
+    size = 1 + n * (2 * n + 1) - n
+    assert exact_support(skeleton, size - 1) is None
+    X = np.random.default_rng(33).uniform(-3, 3, (4, n))
+    gram = estimate(rk.Compositional(skeleton), X, size)
+    np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
 
 def test_too_few_features_for_the_columns():
@@ -466,6 +523,7 @@ def test_ridge_is_ridge_on_the_features():
     [
         sk.fully_connected(9, 2, [sk.Erf(0.5), "relu"], sk.gaussian(0.5)),
         sk.convolutional((3, 3), [sk.Conv(2, activation=sk.Sine(0.5)), sk.Dense()]),
+        sk.convolutional((3, 3), [sk.Conv(1, stride=2), sk.Dense()]).truncated(),
         sk.Skeleton(
             {
                 "s": sk.Input(sk.sphere(2), [0, 1]),
@@ -644,6 +702,59 @@ def test_a_mixed_table_in_a_pipeline():
     unseen = table[:3].assign(kind=["p", "zebra", "q"])
     assert to_bases.transform(unseen)[1, 1] == 3
     assert len(model.predict(unseen)) == 3
+
+
+def test_a_search_over_the_scale_of_a_table():
+    """The scale is the transformer's: it acts on a skeleton that is there already."""
+    rng = np.random.default_rng(52)
+    X = np.column_stack([rng.normal(3, 5, 90), rng.integers(3, size=90)])
+    y = np.sin(X[:, 0]) * (X[:, 1] - 1)
+    skeleton = sk.TableToBases(categorical=[1]).fit(X).skeleton()
+    assert skeleton.nodes[0] == sk.Input(sk.gaussian(1.0), 0)
+    model = make_pipeline(
+        sk.TableToBases(categorical=[1]),
+        rk.KernelRidgeRegressor(
+            rk.Compositional(skeleton), n_components=None, alpha=1e-2
+        ),
+    )
+    grid = {"tabletobases__scale": [0.1, 1.0, 10.0]}
+    search = GridSearchCV(model, grid, cv=3).fit(X, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert len(np.unique(scores.round(3))) == 3
+    halved = sk.TableToBases(categorical=[1], scale=0.5).fit_transform(X)
+    whole = sk.TableToBases(categorical=[1]).fit_transform(X)
+    np.testing.assert_allclose(halved, whole * [0.5, 1], rtol=1e-14)
+    inputs = [sk.Input(sk.gaussian(0.5), 0), sk.Input(sk.categorical(4), 1)]
+    of_old = sk.Skeleton([*inputs, "exponential"], [(0, 2), (1, 2)])
+    np.testing.assert_allclose(
+        skeleton.kernel(halved), of_old.kernel(whole), rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize("numbers", ["gaussian", "circle"])
+@pytest.mark.filterwarnings("error")
+def test_tables_of_extreme_numbers(numbers):
+    x = np.array([[-1.0], [0.2], [1.0], [0.5]])
+    expected = sk.TableToBases([], numbers).fit_transform(x)
+    for size in (1e-300, 1e300, 1.7e308):
+        points_ = sk.TableToBases([], numbers).fit_transform(size * x)
+        np.testing.assert_allclose(points_, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sk.TableToBases(None).fit([[0.0]]), r"where there are none give \[\]"),
+        (lambda: sk.TableToBases("kind").fit([[0.0]]), "for one column give .'kind'"),
+        (lambda: sk.TableToBases([], scale=0).fit([[0.0]]), "scale must be"),
+        (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=0), "depth must be"),
+        (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=1.5), "depth must be"),
+        (lambda: sk.PixelsToAngles("a").fit([[0.0]]), "low and high must be finite"),
+    ],
+)
+def test_bad_transformers(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_table_to_circles():

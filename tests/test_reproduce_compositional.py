@@ -24,7 +24,13 @@ COMMON = {
 }
 OWN = {
     "compositional-accuracy": {"medians", "gains", "slopes", "complexity"},
-    "compositional-structure": {"skipped", "lengthscales", "order", "growth_slopes"},
+    "compositional-structure": {
+        "skipped",
+        "lengthscales",
+        "order",
+        "growth_slopes",
+        "growth_gaps",
+    },
     "compositional-cost": set(),
     "compositional-tables": {"means", "differences"},
 }
@@ -225,8 +231,39 @@ def test_every_part_is_measured(small):
     for curve in compositional_structure.EXACT:
         assert {("subset", curve, 120), ("subset", curve, None)} <= parts
     growth = [r for r in records if r["measure"] == "growth"]
-    assert {r["n_components"] / r["n_train"] for r in growth} == {0.5}
+    ratios = {r["n_components"] / r["n_train"] for r in growth if r["n_components"]}
+    assert ratios == {0.5}
     assert all(0 <= r["test_error"] < 0.5 for r in records if r["n_train"] == 240)
+
+
+def test_exact_kernels_stand_beside_features_that_grow(small):
+    """At every n up to --exact-rows; what the subset has already is not fitted anew."""
+    results = small("compositional-structure")
+    exact = {
+        (r["curve"], r["n_train"])
+        for r in results["records"]
+        if r["measure"] == "growth" and r["n_components"] is None
+    }
+    assert exact == {(c, n) for c in ("shallow", "deep") for n in (30, 60)}
+    gaps = {(g["curve"], g["n_train"]): g for g in results["growth_gaps"]}
+    assert set(gaps) == exact
+    assert all(0 < g["standard_error"] < 0.1 for g in gaps.values())
+    slopes = {(s["curve"], s["exact"]) for s in results["growth_slopes"]}
+    assert slopes == {(c, e) for c in ("shallow", "deep") for e in (False, True)}
+
+
+def test_gaps_are_of_the_same_rows():
+    def record(size, n, error):
+        return {
+            **{"measure": "growth", "data": "digits", "curve": "deep"},
+            **{"n_components": size, "n_train": n, "test_error": error},
+        }
+
+    records = [record(50, 100, 0.5), record(100, 200, 0.4), record(None, 200, 0.3)]
+    (gap,) = compositional_structure._growth_gaps(records, {"digits": 100})
+    assert gap["n_train"] == 200
+    assert gap["difference"] == pytest.approx(0.1)
+    assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
 
 
 def test_features_come_near_their_exact_kernel(small):
@@ -275,8 +312,10 @@ def test_numbers_of_features(options, sizes):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"exact_rows": -1}, "must be 0 or more, got -1 and 0.5"),
-        ({"features_per_row": -0.5}, "must be 0 or more"),
+        ({"exact_rows": -1}, "must be finite and 0 or more, got -1 and 0.5"),
+        ({"features_per_row": -0.5}, "must be finite and 0 or more"),
+        ({"features_per_row": float("nan")}, "got 2000 and nan"),
+        ({"features_per_row": float("inf")}, "got 2000 and inf"),
         ({"n": 0}, "n must be a positive integer"),
     ],
 )
@@ -371,6 +410,7 @@ def test_the_generated_table_is_what_it_says():
     ("options", "message"),
     [
         ({"data": "wine,moons"}, "data must be of .*got 'moons'"),
+        ({"data": " , "}, "data must be of .*got ' , '"),
         ({"rows": 20}, "rows must be 100 or more, and repeats 2 or more, got 20"),
         ({"repeats": 1}, "repeats 2 or more"),
         ({"n_components": 0}, "n_components must be a positive integer"),

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from scipy import stats
 import randkern as rk
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes, slow_kernel
 from randkern import skeletons as sk
-from randkern._random import Stream
+from randkern.backend import paths
+from randkern.skeletons import checks
 
 EVERY_ACTIVATION = pytest.mark.parametrize("name", ACTIVATIONS)
 EVERY_BASE = pytest.mark.parametrize("name", BASES)
@@ -102,23 +104,76 @@ def test_relu_coefficients_and_tail():
 
 
 @EVERY_ACTIVATION
-def test_degrees_have_their_law(name):
-    """A chi-squared test over the degrees that 40,000 draws make likely."""
-    law = ACTIVATIONS[name].degree_law()
-    degrees = law.sample(Stream(7), 40_000)
-    expected = 40_000 * law.probabilities
-    likely = expected > 20
-    observed = np.bincount(degrees, minlength=len(expected)).astype(float)
-    counts = [*observed[likely], observed[~likely].sum()]
-    means = [*expected[likely], max(expected[~likely].sum(), 1e-9)]
-    assert np.all(observed[expected == 0] == 0)
-    if len(counts) > 2 and means[-1] > 20:
+@pytest.mark.parametrize("conditional", [False, True])
+def test_degrees_have_their_law(name, conditional):
+    """Chi-squared over the degrees of walks through one node, as features draw them.
+
+    Conditional walks leave the node: their law is that of the degrees above 0.
+    """
+    n_draws = 100_000
+    skeleton = sk.fully_connected(1, 1, ACTIVATIONS[name], sk.linear)
+    law = ACTIVATIONS[name].degree_law().probabilities.copy()
+    draws = paths.collect(
+        *(skeleton.alphabet.tables, 7, n_draws, n_draws),
+        conditional=conditional,
+        canonical=False,
+        width=1,
+    )
+    # Equal symbols are counted: the one symbol of a draw has its degree as exponent.
+    degrees = np.zeros(n_draws, dtype=np.int64)
+    degrees[np.diff(draws.starts) > 0] = paths.unpack(draws.packed)[1]
+    assert draws.n_factors == degrees.sum()
+    if conditional:
+        law[0] = 0.0
+        law /= law.sum()
+    observed = np.bincount(degrees, minlength=len(law)).astype(float)
+    assert len(observed) == len(law)
+    assert np.all(observed[law == 0] == 0)
+    likely = n_draws * law > 20
+    rare = n_draws * law[~likely].sum()
+    counts, means = observed[likely], n_draws * law[likely]
+    if rare > 20:
+        counts = np.append(counts, observed[~likely].sum())
+        means = np.append(means, rare)
+    else:  # too few for a cell of their own
+        means *= counts.sum() / means.sum()
+    if len(counts) > 1:
         assert stats.chisquare(counts, means).pvalue > 1e-7
-    elif likely.sum() > 1:
-        kept = np.array(means[:-1])
-        share = np.array(counts[:-1])
-        kept *= share.sum() / kept.sum()
-        assert stats.chisquare(share, kept).pvalue > 1e-7
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extreme_parameters(dtype):
+    """Limits, without overflow, cancellation or warnings."""
+    rho = np.array([-1.0, -0.5, 0.0, 0.25, 1.0], dtype=dtype)
+    tolerance = 4 * np.finfo(dtype).eps
+    for a in (1e-15, 1e-6):
+        for activation in (sk.Sine(a), sk.Erf(a)):
+            checks.check_activation(activation)
+            np.testing.assert_allclose(activation.dual(rho), rho, atol=tolerance)
+            assert activation.coefficients(2)[1] == pytest.approx(1)
+    large = [sk.Exponential(1e15), sk.Sine(1e15), sk.Cosine(1e15), sk.Erf(1e15)]
+    for activation in large:
+        checks.check_activation(activation)
+        assert activation.dual(rho)[-1] == pytest.approx(1)
+    np.testing.assert_array_equal(large[0].dual(rho), rho == 1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("degree", [99.5, 100.5, 101, 2000, 2001.5, 20_000])
+def test_large_optical_degrees(degree):
+    """Coefficients by exact binomials; their mean is m/2, as of 1 − σ̂ at 1."""
+    activation = sk.Optical(degree)
+    checks.check_activation(activation)
+    if degree == 2000:
+        total = math.comb(2000, 1000)
+        expected = [math.comb(1000, j) ** 2 / total for j in range(1001)]
+        np.testing.assert_allclose(
+            activation.coefficients(2002)[::2], expected, rtol=1e-10
+        )
+    step = 1e-3 / degree
+    near = float(activation.dual(np.array([1 - step]))[0])
+    assert (1 - near) / step == pytest.approx(degree / 2, rel=2e-3)
 
 
 def test_optical_dual_is_the_optical_kernel():
@@ -142,6 +197,8 @@ def test_series_of_a_function():
         exponential.coefficients(30), sk.Exponential(0.8).coefficients(30), atol=1e-12
     )
     assert "mine" in repr(relu)
+    overwriting = sk.from_function(lambda x: np.exp(0.8 * x, out=x))
+    assert overwriting.values == exponential.values
 
 
 @pytest.mark.parametrize(
@@ -152,6 +209,11 @@ def test_series_of_a_function():
         (lambda x: 0 * x, "must be positive"),
         (lambda x: 1.0, "one for each"),
         (lambda x: np.sin(500 * x), "two quadratures|degrees above"),
+        (math.tanh, "tanh cannot be applied to an array.*np.tanh"),
+        (lambda x: 1j * x, "lambda> must return real numbers, got values of complex"),
+        (lambda x: x.astype(str), "must return real numbers"),
+        ("relu", "takes a function of an array.*'relu'"),
+        (3.0, "takes a function of an array.*3.0"),
     ],
 )
 def test_bad_functions(function, message):
@@ -189,9 +251,53 @@ class Negative(Mismatched):
         return 2 * np.eye(1, n, 2)[0] - np.eye(1, n, 1)[0]
 
 
+@dataclass
+class Square(sk.Activation):
+    """ρ², right or wrong in one place; a dataclass that can be changed has no hash."""
+
+    slope: float = 2.0
+    share: float = 1.0
+    unknown: bool = False
+
+    def dual(self, rho):
+        if self.unknown:
+            return np.full_like(rho, np.nan)
+        return np.where(rho == 1, 1.0, self.share * rho**2)
+
+    def derivative_at_one(self):
+        return self.slope
+
+    def coefficients(self, n):
+        return self.share * np.eye(1, n, 2)[0]
+
+
+def test_an_activation_of_ones_own():
+    nodes = [circle(0), Square(), Square(), "identity"]
+    skeleton = sk.Skeleton(nodes, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert len(skeleton.graph.activations) == 2
+    X = np.array([[0.0], [0.4]])
+    np.testing.assert_allclose(skeleton.kernel(X), np.cos(X - X.T) ** 2)
+    assert sk.fully_connected(2, activation=Square()).complexity() == 2
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "exponential-40", "erf-9"])
+def test_good_activations_pass_the_checks(activation):
+    more = {"exponential-40": sk.Exponential(40.0), "erf-9": sk.Erf(9.0)}
+    checks.check_activation((ACTIVATIONS | more)[activation])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: checks.check_activation(Square(unknown=True)), "it is nan at 1"),
+        (
+            lambda: checks.check_activation(Square(77.0)),
+            "77, but the mean .* is 2",
+        ),
+        (lambda: checks.check_activation(Square(math.inf)), "is inf, but the mean"),
+        (lambda: checks.check_activation(Square(1.0)), "make it at least 2"),
+        (lambda: checks.check_activation(Square(math.nan)), "is nan, but"),
+        (lambda: checks.check_activation(Square(share=0.5)), "sum to 0.5 and make it"),
         (lambda: sk.fully_connected(2, activation=Halved()), "not normalised"),
         (lambda: sk.fully_connected(2, activation=Mismatched()), "closed form"),
         (lambda: sk.fully_connected(2, activation=Negative()), "none below 0"),
@@ -202,6 +308,10 @@ class Negative(Mismatched):
         (lambda: sk.Exponential(0), "a must be a positive"),
         (lambda: sk.Erf(np.inf), "a must be a positive"),
         (lambda: sk.Optical(-1), "degree must be a positive"),
+        (lambda: sk.Optical(1e6), "degree must be at most 100,000"),
+        (lambda: sk.Exponential(1e200), "a must be from 1e-15 to 1e.15, got 1e.200"),
+        (lambda: sk.Sine(1e200), "a must be from"),
+        (lambda: sk.Erf(1e-200), "a must be from.*Identity"),
         (lambda: sk.fully_connected(2, activation="gelu"), "must be one of"),
         (lambda: sk.fully_connected(2, activation=np.tanh), "must be one of"),
     ],
@@ -256,7 +366,9 @@ def test_bad_graphs(nodes, edges, message):
         (lambda: sk.fully_connected(0), "n_inputs must be"),
         (lambda: sk.fully_connected(3, depth=2, activation=["relu"]), "2 layers"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(2)]), "end them with Dense"),
-        (lambda: sk.convolutional((4, 4), []), "end them with Dense"),
+        (lambda: sk.convolutional((1, 1), []), "at least one Conv.*got \\[\\]"),
+        (lambda: sk.convolutional((4, 4), sk.Dense()), "must be a list.*got Dense"),
+        (lambda: sk.convolutional((4, 4), None), "must be a list.*got None"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(5), sk.Dense()]), "does not fit"),
         (lambda: sk.convolutional((4,), [sk.Dense()]), "image_shape must be"),
         (lambda: sk.convolutional(4, [sk.Dense()]), "image_shape must be"),
@@ -277,6 +389,14 @@ def test_bad_graphs(nodes, edges, message):
         (
             lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features=2),
             "reads column 3",
+        ),
+        (
+            lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features=4.7),
+            "n_features must be",
+        ),
+        (
+            lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features="4"),
+            "n_features must be",
         ),
     ],
 )
@@ -344,6 +464,8 @@ def test_it_cannot_be_changed_and_copies_are_equal():
     for skeleton in skeletons:
         with pytest.raises(AttributeError, match="cannot be changed"):
             skeleton.depth = 3
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            del skeleton.graph
         with pytest.raises(ValueError, match="read-only"):
             skeleton.graph.sources[0] = 1
         assert copy.deepcopy(skeleton) is skeleton
@@ -359,6 +481,39 @@ def test_it_cannot_be_changed_and_copies_are_equal():
     assert len(pickle.dumps(large)) < 1_000
 
 
+def test_truncated_and_strided_skeletons_are_copied():
+    """Strides pass over inputs and nodes; a truncation is kept as what it is of."""
+    strided = sk.convolutional((7, 8), [sk.Conv(2), sk.Conv(2, 3), sk.Dense()])
+    step = sk.Skeleton([circle(0), circle(2), "step"], [(0, 2), (1, 2)], n_features=3)
+    default = sk.convolutional((24, 24, 3))
+    assert default.n_features == 1728
+    assert default.graph.n_inputs == 21 * 21 * 3
+    rng = np.random.default_rng(12)
+    names = {name: getattr(sk, name) for name in sk.__all__} | {"skeletons": sk}
+    for skeleton in (strided, step, default):
+        X = rng.normal(size=(3, skeleton.n_features))
+        again = sk.Skeleton(
+            skeleton.nodes, skeleton.edges, n_features=skeleton.n_features
+        )
+        np.testing.assert_allclose(again.kernel(X), skeleton.kernel(X), atol=1e-13)
+        cut = skeleton.truncated()
+        assert cut.truncated() is cut
+        for copied in (pickle.loads(pickle.dumps(cut)), eval(repr(cut), names)):
+            assert copied.n_features == skeleton.n_features
+            np.testing.assert_array_equal(copied.kernel(X), cut.kernel(X))
+    # By hand: the second layer reads nodes 0, 1, 3, 4 of the first, in both directions.
+    read = np.isin(np.arange(8), (0, 1, 2, 3, 4, 5))
+    expected = np.flatnonzero(np.outer(read[:7], read))
+    np.testing.assert_array_equal(strided.graph.columns, expected)
+
+
+def test_layers_of_a_generator_are_kept():
+    layers = [sk.Conv(2), sk.Dense()]
+    skeleton = sk.convolutional((3, 3), (layer for layer in layers))
+    assert repr(skeleton) == repr(sk.convolutional((3, 3), layers))
+    assert pickle.loads(pickle.dumps(skeleton)).depth == 2
+
+
 def test_repr_of_a_large_free_graph():
     nodes = [circle(j) for j in range(20)] + ["relu"]
     shown = repr(sk.Skeleton(nodes, [(j, 20) for j in range(20)]))
@@ -371,7 +526,7 @@ def test_plot():
     matplotlib.use("Agg")
     axes = sk.convolutional((24, 24, 3)).plot(max_nodes=20)
     texts = " ".join(text.get_text() for text in axes.texts)
-    assert "1728 inputs" in texts
+    assert "1323 inputs" in texts
     assert "ReLU()" in texts
     assert sk.fully_connected(3).plot(ax=axes) is axes
     matplotlib.pyplot.close("all")

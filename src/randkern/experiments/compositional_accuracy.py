@@ -352,7 +352,7 @@ def _notes(results: Mapping[str, Any], scale: float) -> Iterator[str]:
         slopes = [s for s in results["slopes"] if s["kernel"] == kernel]
         powers = ", ".join(f"{s['method']} {s['slope']:.2f}" for s in slopes)
         yield (
-            f"{kernel}: {factors:.3g} base features in a feature on average"
+            f"{kernel}: a plain draw multiplies base features, {factors:.3g} on average"
             + (f"; fitted powers of D: {powers}" if powers else "")
         )
     below = [g for g in results["gains"] if g["high"] < 1]

@@ -159,10 +159,18 @@ def plot_structure(results: Mapping[str, Any]) -> "Figure":
         for curve in _CURVES:
             _plot_curve(against_d, features, curve, "n_components", _percent)
             _plot_curve(cost, features, curve, "n_components", _nanoseconds)
-            growth = [r for r in own if r["measure"] == "growth"]
+            growth = [r for r in own if r["measure"] == "growth" and r["n_components"]]
             _plot_curve(against_n, growth, curve, "n_train", _percent)
-            exact = [r for r in own if r["n_components"] is None]
-            _plot_curve(against_n, exact, curve, "n_train", _percent, hollow=True)
+            # One of several measures of the same model.
+            exact = {
+                r["n_train"]: r
+                for r in own
+                if r["n_components"] is None and r["curve"] == curve
+            }
+            _plot_curve(
+                *(against_n, list(exact.values()), curve, "n_train", _percent),
+                hollow=True,
+            )
         against_d.set_title(f"{data}, n = {described['n_train']:,}", fontsize=10)
         against_d.set_xlabel("number of features D")
         against_n.set_title(f"{data}, D proportional to n", fontsize=10)

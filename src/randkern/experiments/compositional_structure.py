@@ -67,7 +67,7 @@ class Options(CommonOptions):
         tuple[int, ...] | None, "Numbers of features, in place of --max-components."
     ] = None
     exact_rows: Annotated[
-        int, "Training rows of the exact kernels; 0 leaves them out."
+        int, "Training rows of the exact kernels, at most; 0 leaves them out."
     ] = 2_000
     features_per_row: Annotated[
         float, "D/n where D grows with n; 0 leaves this part out."
@@ -89,14 +89,17 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         As :func:`.reproductions.begin_results`; ``dataset`` has ``name`` and by name
         ``sets``. A record has ``measure`` (``"features"``: error against D;
         ``"subset"``: exact kernels and features on the same few rows; ``"growth"``:
-        D proportional to n), ``data``, ``curve`` (of :data:`CURVES`),
-        ``n_components`` (None: exact), ``n_train``, ``seed``, ``alpha``,
-        ``test_error``, ``fit_seconds`` (features included), ``predict_seconds``, and
-        of features ``draw_seconds`` and ``evaluate_seconds`` (of ``evaluated_rows``
-        rows). ``lengthscales`` has those of the Gaussian kernel by data set;
-        ``skipped`` has ``data``, ``curve``, ``n_components``, ``n_train`` and
-        ``reason``; ``order`` by data set the curves by error at the largest D;
-        ``growth_slopes`` the fitted power of n.
+        D proportional to n, beside exact kernels), ``data``, ``curve`` (of
+        :data:`CURVES`), ``n_components`` (None: exact), ``n_train``, ``seed``,
+        ``alpha``, ``test_error``, ``fit_seconds`` (features included),
+        ``predict_seconds``, and of features ``draw_seconds`` and ``evaluate_seconds``
+        (of ``evaluated_rows`` rows). ``lengthscales`` has those of the Gaussian kernel
+        by data set; ``skipped`` has ``data``, ``curve``, ``n_components``, ``n_train``
+        and ``reason``; ``order`` by data set the curves by error at the largest D;
+        ``growth_slopes`` the fitted power of n by ``data``, ``curve`` and ``exact``;
+        ``growth_gaps`` by ``data``, ``curve`` and ``n_train`` how much the error of the
+        features exceeds that of the exact kernel (``difference``) and the
+        ``standard_error`` of it if the two erred independently.
 
     Examples
     --------
@@ -147,6 +150,9 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         "lengthscales": {each.images.name: each.lengthscale for each in runs},
         "order": {each.images.name: _order(each.records) for each in runs},
         "growth_slopes": _growth_slopes(records),
+        "growth_gaps": _growth_gaps(
+            records, {images.name: len(images.y_test) for images in sets}
+        ),
         "seconds": time.perf_counter() - start,
     }
     results["notes"] = list(_notes(results))
@@ -158,9 +164,9 @@ def _sizes(options: Options) -> list[int]:
     check_count("n", options.n)
     check_count("n_test", options.n_test)
     check_count("max_components", options.max_components)
-    if options.exact_rows < 0 or options.features_per_row < 0:
+    if options.exact_rows < 0 or not 0 <= options.features_per_row < np.inf:
         raise ValueError(
-            "exact_rows and features_per_row must be 0 or more, got "
+            "exact_rows and features_per_row must be finite and 0 or more, got "
             f"{options.exact_rows} and {options.features_per_row}; 0 leaves these "
             "parts out"
         )
@@ -211,11 +217,13 @@ class _Runs:
                 for size in (max(sizes), None)
             ]
         if options.features_per_row:
+            # With the kernel on the same rows, for the features to be compared with.
             self.todo += [
-                _Job("growth", curve, _grown(n // part, options), n // part)
+                _Job("growth", curve, size, n // part)
                 for curve in ("shallow", "deep")
                 for part in _FRACTIONS
-                if n // part >= 30
+                for size in (_grown(n // part, options), None)
+                if n // part >= 30 and (size or n // part <= wanted)
             ]
 
     def kernel(self, curve: str) -> Any:
@@ -287,6 +295,10 @@ class _Runs:
             "n_components": job.size,
             "n_train": job.n_train,
         }
+        for known in self.records:
+            if job.size is None and named.items() <= known.items():  # of the subset
+                self.records.append(known | {"measure": job.measure})
+                return
         alpha, validation_error = self._search(job.curve, job.size, job.n_train)
         model = self._model(job.curve, job.size, alpha)
         start = time.perf_counter()
@@ -355,16 +367,40 @@ def _order(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _growth_slopes(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    points: dict[tuple[str, str, bool], list[tuple[int, float]]] = {}
     for r in records:
         if r["measure"] == "growth" and r["test_error"] > 0:
             point = (r["n_train"], r["test_error"])
-            points.setdefault((r["data"], r["curve"]), []).append(point)
+            key = (r["data"], r["curve"], r["n_components"] is None)
+            points.setdefault(key, []).append(point)
     return [
-        {"data": data, "curve": curve, "slope": fitted_power(found)}
-        for (data, curve), found in points.items()
+        {"data": data, "curve": curve, "exact": exact, "slope": fitted_power(found)}
+        for (data, curve, exact), found in points.items()
         if len(found) > 1
     ]
+
+
+def _growth_gaps(
+    records: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return how much more features err than the exact kernel on the same rows."""
+    growth = [r for r in records if r["measure"] == "growth"]
+    exact = {
+        (r["data"], r["curve"], r["n_train"]): r["test_error"]
+        for r in growth
+        if r["n_components"] is None
+    }
+    gaps = []
+    for r in growth:
+        key, error = (r["data"], r["curve"], r["n_train"]), r["test_error"]
+        if r["n_components"] is not None and key in exact:
+            other = exact[key]
+            variance = error * (1 - error) + other * (1 - other)
+            gap = dict(zip(("data", "curve", "n_train"), key, strict=True))
+            gap["difference"] = error - other
+            gap["standard_error"] = float(np.sqrt(variance / n_test[r["data"]]))
+            gaps.append(gap)
+    return gaps
 
 
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
@@ -382,9 +418,17 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
             "kernel; penalties by validation, at every D and n"
         )
     for found in results["growth_slopes"]:
+        of = "of the exact kernel" if found["exact"] else "with D proportional to n"
         yield (
-            f"{found['data']}, {found['curve']}: with D proportional to n the error "
-            f"falls as n^{found['slope']:.3f}"
+            f"{found['data']}, {found['curve']}: the error {of} falls as "
+            f"n^{found['slope']:.3f}"
+        )
+    largest = {(gap["data"], gap["curve"]): gap for gap in results["growth_gaps"]}
+    for (data, curve), gap in largest.items():
+        yield (
+            f"{data}, {curve}: at n = {gap['n_train']:,} features with D proportional "
+            f"to n err {100 * gap['difference']:+.1f} points against the exact kernel "
+            f"(standard error {100 * gap['standard_error']:.1f})"
         )
     for note in results["skipped"]:
         size = note["n_components"]
@@ -417,7 +461,7 @@ def tables(results: Mapping[str, Any]) -> list[TextTable]:
                 lambda r: f"{100 * r['test_error']:.2f} ({r['fit_seconds']:.1f})",
             ),
             _table(
-                f"{data}: D proportional to n, test error in %",
+                f"{data}: D proportional to n, and exact kernels, test error in %",
                 [r for r in own if r["measure"] == "growth"],
                 lambda r: f"{100 * r['test_error']:.2f}",
             ),

@@ -127,10 +127,12 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
     ['by-type', 'by-type-relu', 'gaussian', 'linear']
     """
     start = time.perf_counter()
-    names = list(dict.fromkeys(options.data.split(",")))
+    named = (name.strip() for name in options.data.split(","))
+    names = list(dict.fromkeys(name for name in named if name))
     unknown = [name for name in names if name not in DATA]
-    if unknown:
-        raise ValueError(f"data must be of {', '.join(DATA)}, got {unknown[0]!r}")
+    if unknown or not names:
+        got = repr(unknown[0] if unknown else options.data)
+        raise ValueError(f"data must be of {', '.join(DATA)}, got {got}")
     size, rows = (
         check_count("n_components", options.n_components),
         check_count("rows", options.rows),

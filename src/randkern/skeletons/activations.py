@@ -188,6 +188,10 @@ def _poisson(mean: float, n: int) -> np.ndarray:
     return np.exp(special.xlogy(degrees, mean) - special.gammaln(degrees + 1) - mean)
 
 
+# Of the a of a·x: its square must be a number in float32 too.
+_LEAST, _MOST = 1e-15, 1e15
+
+
 @dataclass(frozen=True)
 class _Scaled(Activation):
     """An activation of a·x."""
@@ -196,6 +200,12 @@ class _Scaled(Activation):
 
     def __post_init__(self) -> None:
         check_positive("a", self.a)
+        if not _LEAST <= self.a <= _MOST:
+            raise ValueError(
+                f"a must be from {_LEAST:g} to {_MOST:g}, got {self.a:g}: beyond, a² "
+                "leaves the range of floating-point numbers; use the limit instead, "
+                "such as Identity() for Sine and Erf of a small a."
+            )
 
 
 @dataclass(frozen=True)
@@ -242,9 +252,10 @@ class Sine(_Scaled):
     """
 
     def dual(self, rho: np.ndarray) -> np.ndarray:
-        # sinh(a²ρ)/sinh(a²) without overflow for large a.
-        top = np.exp(self.a**2 * (rho - 1)) - np.exp(-(self.a**2) * (rho + 1))
-        return top / -math.expm1(-2 * self.a**2)
+        # sinh(a²ρ)/sinh(a²) without overflow for large a, or cancellation for small.
+        size, square = np.abs(rho), self.a**2
+        ratio = np.expm1(-2 * square * size) / math.expm1(-2 * square)
+        return np.copysign(np.exp(square * (size - 1)) * ratio, rho)
 
     def derivative_at_one(self) -> float:
         return self.a**2 / math.tanh(self.a**2)
@@ -321,6 +332,10 @@ class Erf(_Scaled):
         return _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
 
 
+# Up to here C(m, m/2) is a number in float32, and hyp2f1 as good as the series.
+_LARGE_DEGREE = 100.0
+
+
 @dataclass(frozen=True)
 class Optical(Activation):
     """The dual of |u·x|^m, u complex normal: σ̂ = K_m/K_m(1), even degrees.
@@ -330,7 +345,7 @@ class Optical(Activation):
     Parameters
     ----------
     degree : float
-        m > 0.
+        m > 0, up to 100,000.
 
     Examples
     --------
@@ -343,25 +358,33 @@ class Optical(Activation):
 
     def __post_init__(self) -> None:
         check_positive("degree", self.degree)
+        if self.degree > 1e5:
+            raise ValueError(f"degree must be at most 100,000, got {self.degree:g}.")
 
     def dual(self, rho: np.ndarray) -> np.ndarray:
+        if self.degree > _LARGE_DEGREE:
+            # Here K_m(1) overflows; the coefficients above m vanish.
+            return duals.power_series(self.coefficients(int(self.degree) + 9), rho)
         half = self.degree / 2
         square = np.minimum(np.square(rho), 1.0)
-        return special.hyp2f1(-half, -half, 1.0, square) / self._value_at_one()
+        at_one = math.exp(self._log_value_at_one())
+        return special.hyp2f1(-half, -half, 1.0, square) / at_one
 
     def derivative_at_one(self) -> float:
         return self.degree / 2
 
     def coefficients(self, n: int) -> np.ndarray:
         j = np.arange((n + 1) // 2 + 1, dtype=float)
-        ratios = ((self.degree / 2 - j) / (j + 1)) ** 2
-        even = _ratios(1 / self._value_at_one(), ratios)
+        with np.errstate(divide="ignore"):  # an even degree has no terms above it
+            ratios = 2 * np.log(np.abs(self.degree / 2 - j) / (j + 1))
+        logs = np.concatenate([[0.0], np.cumsum(ratios)]) - self._log_value_at_one()
+        even = np.exp(logs)
         return _at_degrees(n, 2 * np.arange(len(even)), even)
 
-    def _value_at_one(self) -> float:
-        """Return C(m, m/2)."""
+    def _log_value_at_one(self) -> float:
+        """Return log C(m, m/2)."""
         m = float(self.degree)
-        return math.exp(math.lgamma(m + 1) - 2 * math.lgamma(m / 2 + 1))
+        return math.lgamma(m + 1) - 2 * math.lgamma(m / 2 + 1)
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,15 +161,29 @@ class _Layers:
         return np.arange(self.n_nodes - len(degrees), self.n_nodes)
 
     def graph(self, base: Any) -> Graph:
-        """Return the graph over inputs that each read the next columns."""
+        """Return the graph over inputs that each read the next columns.
+
+        Without the nodes that strides pass over: a skeleton has one output.
+        """
+        degrees = np.concatenate(self.degrees)
+        starts = np.concatenate([[0], np.cumsum(degrees)])
+        sources = np.concatenate(self.sources)
+        read = np.zeros(self.n_nodes, dtype=bool)
+        read[-1] = True
+        for i in range(len(degrees) - 1, -1, -1):  # all that is read lies before
+            if read[self.n_inputs + i]:
+                read[sources[starts[i] : starts[i + 1]]] = True
+        inputs, internal = read[: self.n_inputs], read[self.n_inputs :]
+        number = np.cumsum(read) - 1
+        columns = np.arange(self.n_inputs * base.width).reshape(-1, base.width)
         return Graph(
             (base,),
-            np.zeros(self.n_inputs, dtype=int),
-            np.arange(self.n_inputs * base.width),
+            np.zeros(int(inputs.sum()), dtype=int),
+            columns[inputs].ravel(),
             tuple(self.activations),
-            np.concatenate([np.empty(0, int), *self.kinds]),
-            np.concatenate([[0], np.cumsum(np.concatenate(self.degrees))]),
-            np.concatenate(self.sources),
+            np.concatenate(self.kinds)[internal],
+            np.concatenate([[0], np.cumsum(degrees[internal])]),
+            number[sources[np.repeat(internal, degrees)]],
         )
 
 
@@ -261,7 +275,7 @@ class FullyConnected:
 
 def convolutional(
     image_shape: Sequence[int],
-    layers: Sequence[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
+    layers: Iterable[Any] = (Conv(5, 2), Conv(5, 2), Dense()),
     activation: Any = "relu",
     base: Any = "circle",
 ) -> Skeleton:
@@ -275,10 +289,11 @@ def convolutional(
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
-    layers : sequence of Conv, Pool and Dense
+    layers : iterable of Conv, Pool and Dense
         The last must leave one node. By default those of the paper for images of 24 by
         24 pixels: two convolutions with windows of 5 by 5 and stride 2, and one full
-        connection.
+        connection. Their windows end before the last three rows and columns: the
+        kernel reads 1,323 of the 1,728 columns of an image with three channels.
     activation : str or Activation
         Of all layers that name none.
     base : str or Base
@@ -312,19 +327,24 @@ def convolutional(
             f"an input on {space!r} reads {space.width} columns, but a pixel has "
             f"{n_channels} channels; use a base space of 1 or {n_channels} columns."
         )
+    if not isinstance(layers, Iterable) or not (layers := list(layers)):
+        raise ValueError(
+            "layers must be a list of at least one Conv, Pool or Dense, got "
+            f"{layers!r}; for one node over all pixels give [Dense()]."
+        )
     each = n_channels // space.width
     built = _Layers(height * width * each)
     grid = np.arange(built.n_inputs).reshape(height, width, each)
     for layer in layers:
         grid = _add_layer(built, grid, layer, activation)
-    if grid.size != 1 or not built.degrees:
+    if grid.size != 1:
         raise ValueError(
             f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a "
             "skeleton has one output; end them with Dense()."
         )
     arguments = {
         "image_shape": tuple(int(n) for n in shape),
-        "layers": list(layers),
+        "layers": layers,
         "activation": activation,
         "base": base,
     }

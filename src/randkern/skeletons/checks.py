@@ -12,11 +12,15 @@ __all__ = ["check_activation", "ordered"]
 
 _TERMS = 2_001
 # Where the series and the closed form are compared; the series converges fast there.
-_POINTS = np.array([0.0, 0.3, 0.6, -0.5])
+_POINTS = np.array([0.0, 0.3, 0.6, 0.99, -0.5])
+_TOLERANCE, _NOTHING = 1e-6, 1e-12
 
 
 def check_activation(activation: Activation) -> None:
-    """Raise unless the series of an activation is a law and that of its closed form."""
+    """Raise unless the series of an activation is a law and that of its closed form.
+
+    Comparisons are such that NaN does not pass.
+    """
     series = np.asarray(activation.coefficients(_TERMS), dtype=float)
     shown = repr(activation)
     if series.shape != (_TERMS,) or not np.all(np.isfinite(series)):
@@ -26,19 +30,45 @@ def check_activation(activation: Activation) -> None:
             f"coefficient {int(series.argmin())} of {shown} is {series.min():g}; a "
             "dual activation has none below 0."
         )
-    at_one = float(activation.dual(np.ones(1))[0])
-    if abs(at_one - 1) > 1e-6 or series.sum() > 1 + 1e-6:
+    at_one = float(np.asarray(activation.dual(np.ones(1)))[0])
+    if not (abs(at_one - 1) <= _TOLERANCE and series.sum() <= 1 + _TOLERANCE):
         raise ValueError(
             f"{shown} is not normalised: it is {at_one:.6g} at 1 and its coefficients "
             f"sum to {series.sum():.6g}, but both must be 1; divide it by that value."
         )
     sums = np.polynomial.polynomial.polyval(_POINTS, series)
-    closed = np.asarray(activation.dual(_POINTS))
-    if np.abs(sums - closed).max() > 1e-6:
+    closed = np.asarray(activation.dual(_POINTS), dtype=float)
+    gaps = np.abs(sums - closed)
+    if not gaps.max() <= _TOLERANCE:
+        worst = int(gaps.argmax())
         raise ValueError(
             f"the coefficients of {shown} are not those of its closed form: at "
-            f"{_POINTS[np.abs(sums - closed).argmax()]} they differ by "
-            f"{np.abs(sums - closed).max():.2g}."
+            f"{_POINTS[worst]} they sum to {sums[worst]:.6g}, and it is "
+            f"{closed[worst]:.6g}."
+        )
+    _check_slope(float(activation.derivative_at_one()), series, shown)
+
+
+def _check_slope(slope: float, series: np.ndarray, shown: str) -> None:
+    """Raise unless a slope at 1 can be the mean degree of the listed coefficients.
+
+    It is no less than what they give, as much where they sum to 1; and at least their
+    number times what is missing (Markov's inequality).
+    """
+    listed = float(np.arange(len(series)) @ series)
+    missing = max(0.0, 1.0 - float(series.sum()))
+    least = listed + len(series) * missing
+    if not slope >= least * (1 - _TOLERANCE) - len(series) * _TOLERANCE:
+        raise ValueError(
+            f"derivative_at_one() of {shown} is {slope:.6g}, but its first "
+            f"{len(series):,} coefficients sum to {1 - missing:.6g} and make it at "
+            f"least {least:.6g}; give the mean degree, or correct the coefficients."
+        )
+    # Where nothing is missing but what rounding takes, the rest has no degrees.
+    if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:
+        raise ValueError(
+            f"derivative_at_one() of {shown} is {slope:.6g}, but the mean degree of "
+            f"its coefficients, which sum to 1, is {listed:.6g}."
         )
 
 

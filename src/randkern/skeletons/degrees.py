@@ -1,12 +1,13 @@
-"""The law of the number of factors of a draw, and its sampler."""
+"""The law of the number of factors of a draw.
+
+:mod:`randkern.backend.paths` draws from it, by inversion of its distribution function.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-
-from randkern._random import Stream
 
 __all__ = ["MAX_DEGREE", "DegreeLaw"]
 
@@ -63,11 +64,6 @@ class DegreeLaw:
         table = np.cumsum(self.probabilities)
         table[-1] = 1.0
         return table
-
-    def sample(self, stream: Stream, n_draws: int) -> np.ndarray:
-        """Return independent degrees, by inversion of the distribution function."""
-        uniforms = stream.generator().random(n_draws)
-        return np.searchsorted(self.cumulative, uniforms, side="right")
 
     def generating(self, x: float) -> float:
         """Return E[xˡ] under the truncated law."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randkern._validation import check_kernel_rows
+from randkern._validation import check_count, check_kernel_rows
 from randkern.skeletons.activations import Activation, activation_of
 from randkern.skeletons.alphabet import Alphabet
 from randkern.skeletons.bases import Base, Categories, base_of
@@ -182,6 +182,7 @@ class Skeleton:
     n_features: int
     _recipe: tuple[str, dict[str, Any]] | None
     _names: tuple[Hashable, ...] | None
+    _whole: Skeleton | None
 
     def __init__(
         self,
@@ -200,14 +201,17 @@ class Skeleton:
         order, sources = ordered(list(inputs), list(activations), edges)
         number = {name: i for i, name in enumerate([*inputs, *order])}
         bases = tuple(dict.fromkeys(node.base for node in inputs.values()))
-        kinds = tuple(dict.fromkeys(activations.values()))
+        kinds: list[Activation] = []  # by equality: one of your own may have no hash
+        for activation in activations.values():
+            if activation not in kinds:
+                kinds.append(activation)
         columns = [column for node in inputs.values() for column in node.columns]
         entering = [[number[u] for u in sources[v]] for v in order]
         graph = Graph(
             bases,
             np.array([bases.index(node.base) for node in inputs.values()]),
             np.array(columns),
-            kinds,
+            tuple(kinds),
             np.array([kinds.index(activations[name]) for name in order], dtype=int),
             np.cumsum([0, *(len(each) for each in entering)]),
             np.array([u for each in entering for u in each], dtype=int),
@@ -220,19 +224,19 @@ class Skeleton:
         n_features: int | None,
         recipe: tuple[str, dict[str, Any]] | None,
         names: tuple[Hashable, ...] | None,
+        whole: Skeleton | None = None,
     ) -> None:
+        """Set what cannot be changed; `whole` is what this is the truncation of."""
         for activation in graph.activations:
             check_activation(activation)
         needed = int(graph.columns.max()) + 1
-        if n_features is not None and n_features < needed:
+        given = needed if n_features is None else check_count("n_features", n_features)
+        if given < needed:
             raise ValueError(
                 f"the skeleton reads column {needed - 1}, but n_features={n_features}."
             )
         self.__dict__.update(
-            graph=graph,
-            n_features=needed if n_features is None else int(n_features),
-            _recipe=recipe,
-            _names=names,
+            graph=graph, n_features=given, _recipe=recipe, _names=names, _whole=whole
         )
 
     @classmethod
@@ -245,6 +249,9 @@ class Skeleton:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("a skeleton cannot be changed; build another.")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a skeleton cannot be changed; build another.")
+
     def __deepcopy__(self, memo: Any) -> Skeleton:
         return self
 
@@ -253,6 +260,8 @@ class Skeleton:
 
     def __getstate__(self) -> dict[str, Any]:
         # Kilobytes, whatever the size of the image.
+        if self._whole is not None:
+            return {"whole": self._whole}
         if self._recipe is not None:
             return {"recipe": self._recipe}
         return {"nodes": self.nodes, "edges": self.edges, "n_features": self.n_features}
@@ -260,7 +269,9 @@ class Skeleton:
     def __setstate__(self, state: dict[str, Any]) -> None:
         from randkern.skeletons import builders
 
-        if "recipe" in state:
+        if "whole" in state:
+            made = state["whole"].truncated()
+        elif "recipe" in state:
             name, arguments = state["recipe"]
             made = getattr(builders, name)(**arguments)
         else:
@@ -269,6 +280,8 @@ class Skeleton:
         self.__dict__.update(made.__dict__)
 
     def __repr__(self) -> str:
+        if self._whole is not None:
+            return f"{self._whole!r}.truncated()"
         if self._recipe is not None:
             name, arguments = self._recipe
             shown = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
@@ -381,6 +394,8 @@ class Skeleton:
         Degrees above 10,000 are not drawn: this one's activations are the series
         without them. It differs by 1e-7 for the ReLU, by 0.0025 for the step.
         """
+        if self._whole is not None:
+            return self
         graph = self.graph
         series = tuple(activation.truncated() for activation in graph.activations)
         cut = Graph(
@@ -388,7 +403,7 @@ class Skeleton:
             *(graph.activation, graph.starts, graph.sources),
         )
         out = Skeleton.__new__(Skeleton)
-        out._build(cut, self.n_features, None, self._names)
+        out._build(cut, self.n_features, None, self._names, self)
         return out
 
     def complexity(self, *, truncated: bool = False) -> float:

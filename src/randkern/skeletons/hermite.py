@@ -61,6 +61,11 @@ def from_function(
     max_degree = check_count("max_degree", max_degree)
     check_positive("tolerance", tolerance)
     shown = name or getattr(function, "__name__", "function")
+    if not callable(function):
+        raise ValueError(
+            "from_function takes a function of an array, such as np.tanh, got "
+            f"{function!r}; an activation that has a name needs none."
+        )
     coarse = _series(function, shown, max_degree, 0.5)
     fine = _series(function, shown, max_degree, 0.25)
     difference = float(np.abs(coarse - fine).sum())
@@ -79,6 +84,25 @@ def from_function(
     return PowerSeries(tuple((fine / fine.sum()).tolist()), name=shown)
 
 
+def _values(
+    function: Callable[[np.ndarray], Any], shown: str, x: np.ndarray
+) -> np.ndarray:
+    """Return the real values of a function at points, which it may overwrite."""
+    with np.errstate(all="ignore"):
+        try:
+            values = np.asarray(function(x.copy()))
+        except TypeError as error:
+            raise ValueError(
+                f"{shown} cannot be applied to an array of reals: {error}; give a "
+                "function such as np.tanh, or np.vectorize(function)."
+            ) from error
+    if values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{shown} must return real numbers, got values of {values.dtype}."
+        )
+    return values.astype(float)
+
+
 def _series(
     function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
 ) -> np.ndarray:
@@ -88,8 +112,7 @@ def _series(
     starts = np.arange(-_RANGE, _RANGE, panel)
     x = (starts[:, None] + panel * (nodes + 1) / 2).ravel()
     w = np.tile(weights * panel / 2, len(starts))
-    with np.errstate(all="ignore"):
-        values = np.asarray(function(x), dtype=float)
+    values = _values(function, shown, x)
     if values.shape != x.shape or not np.all(np.isfinite(values)):
         raise ValueError(
             f"{shown} must return finite numbers, one for each of its arguments, on "

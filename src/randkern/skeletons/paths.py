@@ -207,7 +207,7 @@ class SkeletonColumns(SkeletonPaths):
             listed = exact_support(self.skeleton, self.n_draws)
             if listed is not None:
                 draws, probabilities, constant = listed
-                return self._laid_out(draws, probabilities, constant, True)
+                return self._laid_out(draws, probabilities, constant, constant > 0)
         p0 = self.skeleton.constant_probability() if self.analytic else 0.0
         reserved = has_constant(self.skeleton)
         room = self.n_draws - reserved

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from randkern._validation import FLOATS, check_choice, densify, validate_rows
+from randkern._validation import (
+    FLOATS,
+    check_choice,
+    check_count,
+    check_positive,
+    densify,
+    validate_rows,
+)
 from randkern.skeletons.bases import Base, categorical, circle, gaussian
 from randkern.skeletons.graph import Input, Skeleton
 
@@ -41,9 +50,10 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> PixelsToAngles:
         """Check the rows of `X`; nothing is learned."""
-        if not np.isfinite(self.low) or not np.isfinite(self.high):
+        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
+        if not numbers or not np.isfinite(self.low) or not np.isfinite(self.high):
             raise ValueError(
-                f"low and high must be finite, got {self.low}, {self.high}."
+                f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
@@ -77,8 +87,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Categories become codes, of which one is for values that were not there at `fit`.
     Numbers become either multiples of their standard deviation, counted from their
-    mean, for a Gaussian space; or angles, −π/2 at the least value of the training rows
-    and π/2 at the greatest, for the circle.
+    mean, times `scale`, for ``gaussian(1.0)``; or angles, −π/2 at the least value of
+    the training rows and π/2 at the greatest, for the circle.
 
     Parameters
     ----------
@@ -87,7 +97,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     numbers : {"gaussian", "circle"}
         Where all others go.
     scale : float
-        Of the Gaussian space: the inverse of its lengthscale.
+        Inverse of the lengthscale on the Gaussian space, in standard deviations: a
+        search over it needs no new skeleton. Without effect on the circle.
 
     Attributes
     ----------
@@ -95,6 +106,16 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The base space of every column.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
+
+    Notes
+    -----
+    `categorical` and `numbers` decide on the base spaces, which are those of the
+    skeleton: after a change of them, or for a table of other categories, make a new one
+    with :meth:`skeleton`. Fitted anew on some of the rows, as in cross-validation, a
+    transformer finds the same categories or fewer, which the skeleton takes.
+
+    On the circle values beyond the range of the training rows go beyond ±π/2, and wrap:
+    a value one range above the greatest is as far from it as the least is.
 
     Examples
     --------
@@ -121,6 +142,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> TableToBases:
         """Learn the categories, and the ranges of the numbers, of the rows of `X`."""
         check_choice("numbers", self.numbers, ("gaussian", "circle"))
+        check_positive("scale", self.scale)
         X = densify(validate_rows(self, X, reset=True))
         categories = set(self._categorical_columns(X.shape[1]))
         self.categories_: list[Any] = []
@@ -133,19 +155,19 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 bases.append(categorical(len(values) + 1))
                 continue
             self.categories_.append(None)
-            low, high = float(column.min()), float(column.max())
             if self.numbers == "gaussian":
-                bases.append(gaussian(self.scale))
-                centers[j], scales[j] = (
-                    column.mean(dtype=np.float64),
-                    column.std(dtype=np.float64),
-                )
+                bases.append(gaussian(1.0))
+                centers[j], scales[j] = _mean_and_spread(column.astype(np.float64))
             else:
                 bases.append(circle)
-                centers[j], scales[j] = (low / 2 + high / 2), (high - low) / np.pi
+                low, high = float(column.min()) / 2, float(column.max()) / 2
+                centers[j], scales[j] = low + high, (high - low) / (np.pi / 2)
         # A constant column stays where it is, whatever its rounding.
         tiny = 10 * np.finfo(X.dtype).eps * np.abs(centers)
         self.centers_, self.scales_ = centers, np.where(scales > tiny, scales, 1.0)
+        if self.numbers == "gaussian":
+            for j in set(range(X.shape[1])) - categories:
+                self.scales_[j] /= self.scale
         self.bases_ = tuple(bases)
         return self
 
@@ -153,7 +175,9 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return the points of the rows of `X` in the base spaces."""
         check_is_fitted(self)
         X = densify(validate_rows(self, X, reset=False))
-        out = (X - self.centers_.astype(X.dtype)) / self.scales_.astype(X.dtype)
+        # In halves, or the difference of extreme numbers overflows.
+        centers, scales = self.centers_ / 2, self.scales_ / 2
+        out = (X / 2 - centers.astype(X.dtype)) / scales.astype(X.dtype)
         for j, values in enumerate(self.categories_):
             if values is None:
                 continue
@@ -176,6 +200,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         depth : int
             Number of internal nodes, one after the other.
         """
+        depth = check_count("depth", depth)
         inputs = self.inputs()
         n = len(inputs)
         edges = [(j, n) for j in range(n)]
@@ -186,8 +211,17 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         encoder = self.table_encoder_
         found = [] if encoder is None else list(encoder.encoded)
         if isinstance(self.categorical, str):
-            check_choice("categorical", self.categorical, ("auto",))
-            return found
+            if self.categorical == "auto":
+                return found
+            raise ValueError(
+                "categorical must be 'auto' or a list of columns, got "
+                f"{self.categorical!r}; for one column give [{self.categorical!r}]."
+            )
+        if not isinstance(self.categorical, Iterable):
+            raise ValueError(
+                "categorical must be 'auto' or a list of columns, got "
+                f"{self.categorical!r}; where there are none give []."
+            )
         names = list(getattr(self, "feature_names_in_", []))
         for column in self.categorical:
             if column in names:
@@ -209,3 +243,12 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _mean_and_spread(column: np.ndarray) -> tuple[float, float]:
+    """Return the mean and the standard deviation, of numbers of any size."""
+    size = float(np.abs(column).max())
+    if size == 0:
+        return 0.0, 0.0
+    column = column / size
+    return size * float(column.mean()), size * float(column.std())

@@ -18,8 +18,9 @@ __all__ = ["exact_support"]
 # A list of (symbol, exponent) in order, as a tuple.
 _Word = tuple[tuple[int, int], ...]
 _ZERO = 2**31
-# Products of laws are formed while they take no more than this many steps.
-_MOST_STEPS = 50_000
+# Products of laws are formed while they take no more than this many steps, or so many a
+# column: all products of two of n words are n(n + 1)/2 words, in n² steps.
+_MOST_STEPS, _STEPS_A_COLUMN = 50_000, 3
 _MOST_DEGREES = 64
 
 
@@ -28,14 +29,17 @@ def exact_support(
 ) -> tuple[Draws, np.ndarray, float] | None:
     """Return all features, their probabilities, and that of the constant one.
 
-    None if they take more than `n_columns` columns, or too long to list.
+    None if they take more than `n_columns` columns, or too long to list: beyond 64
+    degrees at a node, or three products a column (and 50,000), unless they are the
+    characters of a group of about as many elements.
     """
     bases, alphabet = skeleton.graph.bases, skeleton.alphabet
     if not all(base.discrete for base in bases):
         return None
+    law = None
     if all(isinstance(base, (Binary, Categories)) for base in bases):
         law = _group_law(skeleton, alphabet, n_columns)
-    else:
+    if law is None:
         law = _series_law(skeleton, alphabet, n_columns)
     if law is None:
         return None
@@ -90,7 +94,7 @@ def _series_law(
     if any(len(law.probabilities) > _MOST_DEGREES for law in graph.laws):
         return None
     tables = alphabet.tables
-    budget = [_MOST_STEPS]
+    budget = [max(_MOST_STEPS, _STEPS_A_COLUMN * n_columns)]
     laws: list[dict[_Word, float]] = [
         _input_law(tables, i) for i in range(graph.n_inputs)
     ]
@@ -141,7 +145,7 @@ def _composed(
                 for other, q in mean.items():
                     joined = _product(word, other, tables)
                     power[joined] = power.get(joined, 0.0) + p * q
-                if len(power) > n_columns:
+                if len(power) > n_columns:  # before the rest is multiplied in vain
                     return None
         if share:
             for word, p in power.items():
@@ -189,7 +193,7 @@ def _as_draws(
         merged[chosen] = merged.get(chosen, 0.0) + p
         real[chosen] = word == other
     is_real = np.array([real[word] for word in merged], dtype=bool)
-    if 1 + 2 * len(merged) - int(is_real.sum()) > n_columns:
+    if (constant > 0) + 2 * len(merged) - int(is_real.sum()) > n_columns:
         return None
     packed = [(s << 32) + e + _ZERO for word in merged for s, e in word]
     draws = Draws(
