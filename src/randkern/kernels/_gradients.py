@@ -109,6 +109,20 @@ class Hyperparameters:
             start = stop
         return other
 
+    def rescaling(self) -> np.ndarray:
+        """Return the shortest direction in θ that multiplies all terms by e.
+
+        As nearly as there is one: terms without a scale do not change.
+        """
+        counts = np.zeros((len(scales := _scales(self.kernel)), self.size))
+        for row, term in zip(counts, scales, strict=True):
+            for entry, count in term.items():
+                row[self._slices[entry]] = count
+        scaled = counts.any(axis=1)
+        if not scaled.any():
+            return np.zeros(self.size)
+        return np.linalg.lstsq(counts[scaled], np.ones(scaled.sum()), rcond=None)[0]
+
     def place(self, owner: Kernel) -> slice | None:
         """Return where in θ the numbers of a part of the kernel stand."""
         return self._slices.get(id(owner))

@@ -15,7 +15,13 @@ from randkern._validation import Rows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels._gradients import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._gp_learning import TargetSizes, bounds, first_starts, maximise
+from randkern.models._gp_learning import (
+    TargetSizes,
+    bounds,
+    coarse_rows,
+    first_starts,
+    maximise,
+)
 from randkern.models._rows import ArrayRows
 
 __all__ = ["GaussianProcess"]
@@ -59,8 +65,8 @@ class GaussianProcess(FeatureModel):
         return ArrayRows(*self._learned_from)
 
     @abstractmethod
-    def _evidence(self) -> Objective:
-        """Return the log marginal likelihood of the sample."""
+    def _evidence(self, rows: ArrayRows) -> Objective:
+        """Return the log marginal likelihood of rows."""
 
     @property
     @abstractmethod
@@ -74,16 +80,25 @@ class GaussianProcess(FeatureModel):
 
         `extra` holds the logarithms of hyperparameters beside those of the kernel.
         """
-        evidence = self._evidence()
+        sample = self._sample
+        evidence = self._evidence(sample)
         hyper = evidence.hyper
-        self.n_rows_learned_ = self._sample.n_rows
+        self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
+            coarse = coarse_rows(sample, stream.child("coarse"))
+            objectives = [evidence]
+            if coarse is not sample:
+                objectives.insert(0, self._evidence(coarse))
+            rescaling = np.append(hyper.rescaling(), np.zeros(len(extra)))
+            variance = float(self.kernel_._diag(coarse.X).mean())
             theta = maximise(
-                evidence,
+                objectives,
                 self.hyperparameters_,
-                first_starts(self.hyperparameters_, theta, sizes),
+                first_starts(
+                    self.hyperparameters_, theta, sizes, variance, rescaling
+                ),
                 bounds(self.hyperparameters_, theta, sizes, self._scale_range),
                 int(self.n_restarts_optimizer),
                 stream,
@@ -124,5 +139,5 @@ class GaussianProcess(FeatureModel):
                 f"theta must hold {len(self.theta_)} finite logarithms, of "
                 f"{self.hyperparameters_}, got {theta!r}."
             )
-        value, gradient = self._evidence()(theta, eval_gradient)
+        value, gradient = self._evidence(self._sample)(theta, eval_gradient)
         return (value, gradient) if eval_gradient else value

@@ -219,8 +219,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
 
-    def _evidence(self) -> Evidence:
-        return Evidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows) -> Evidence:
+        return Evidence(rows, Hyperparameters(self.kernel_), self.plan_)
 
     def _fit_rows(self) -> None:
         """Fit the exact kernel."""

@@ -172,8 +172,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_memory(needed, limit, what, advice)
         return limit
 
-    def _evidence(self) -> LaplaceEvidence:
-        return LaplaceEvidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows) -> LaplaceEvidence:
+        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), self.plan_)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
