@@ -26,6 +26,7 @@ __all__ = [
     "first_starts",
     "learning_rows",
     "maximise",
+    "smooth_rows",
 ]
 
 # Operations of one evaluation of the evidence with its gradient: about a second.
@@ -34,6 +35,8 @@ _LEAST_ROWS = 2000
 # Starts are compared on a sample of this share of the rows, within these bounds.
 _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 2000)
+# Of few rows the exact kernel's likelihood costs least.
+_SMOOTH_ROWS = 300
 # Changes of the likelihood below this share of it say nothing about θ: about 1e-3 of
 # some thousands.
 _IMPROVEMENT = 1e-7
@@ -43,8 +46,11 @@ _COMPARING_IMPROVEMENT = 1e-5
 # Ends as close as this in every logarithm are one maximum.
 _SAME = 0.1
 _MOST_CANDIDATES = 3
-# What a descent may take for the distance to its end along a logarithm.
+# What a descent may take for the distance to its end along a logarithm, where it
+# knows nothing, and at least and at most.
+_STEP = 0.1
 _STEPS = (1e-2, 1.0)
+_DIFFERENCE = 1e-3
 # A restart moves each number by a factor of about this (one standard deviation).
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
@@ -100,13 +106,21 @@ def learning_rows(
 
 def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
     """Return a uniform sample to compare starts on: all rows where they are few."""
-    n = rows.n_rows
     least, largest = _COARSE_ROWS
-    most = min(max(n // _COARSE_SHARE, least), largest)
-    if n <= most:
+    most = min(max(rows.n_rows // _COARSE_SHARE, least), largest)
+    return _uniform_sample(rows, most, stream)
+
+
+def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
+    """Return a uniform sample, few enough for the exact kernel."""
+    return _uniform_sample(rows, _SMOOTH_ROWS, stream)
+
+
+def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+    if rows.n_rows <= most:
         return rows
-    drawn = np.sort(stream.generator().choice(n, most, replace=False))
-    block = rows.take(drawn)
+    drawn = stream.generator().choice(rows.n_rows, most, replace=False)
+    block = rows.take(np.sort(drawn))
     return ArrayRows(block.X, block.Y, block.weight)
 
 
@@ -208,7 +222,7 @@ def first_starts(
             moved += away * rescaling
             lost = lost or abs(away) > math.log(_ROUNDING_RANGE)
     shorter = moved - _SHORTER * _lengthscales(names)
-    starts = [Start(moved), Start(moved, False), Start(shorter)]
+    starts = [Start(moved), Start(shorter)]
     if lost or np.array_equal(moved, theta):
         return starts
     return [*starts, Start(theta)]
@@ -225,6 +239,7 @@ def maximise(
     limits: list[tuple[float, float]],
     n_restarts: int,
     stream: Stream,
+    smooth: Objective | None = None,
 ) -> np.ndarray:
     """Return θ where L-BFGS-B finds the largest value, from several starts.
 
@@ -241,30 +256,51 @@ def maximise(
         The first ones; restarts are about the first.
     limits : list of (float, float)
         From :func:`bounds`.
+    n_restarts : int
+    stream : Stream
+    smooth : callable, optional
+        An objective with fewer maxima: its best end is one more start.
     """
     low, high = np.transpose(limits)
-    starts, theta = list(starts), starts[0].theta
-    for index in range(n_restarts):
-        generator = stream.child("restart", index).generator()
-        starts.append(Start(theta + _SPREAD * generator.normal(size=len(theta))))
+    starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
     coarse, fine = objectives[0], objectives[-1]
     lengthscales = _lengthscales(names)
     with warnings.catch_warnings():
         # Trial values may be ill conditioned; the value that is kept says so again.
         warnings.simplefilter("ignore", IllConditionedWarning)
+        more = []
+        if smooth is not None:
+            ends = [_rough_end(smooth, start, limits, lengthscales) for start in starts]
+            more = [Start(min(ends, key=lambda end: end.fun).x, False)]
+        for index in range(n_restarts):
+            generator = stream.child("restart", index).generator()
+            moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
+            more.append(Start(moved.clip(low, high)))
         ends = [
             _rough_end(coarse, start, limits, lengthscales)
-            for start in (Start(s.theta.clip(low, high), s.staged) for s in starts)
+            for start in (*starts, *more)
         ]
         candidates = _distinct(ends)
-        if fine is not coarse and len(candidates) > 1:
+        steps: np.ndarray | float = _STEP
+        if fine is not coarse:
             candidates.sort(key=lambda end: _negative(fine, end.x)[0])
-        best = candidates[0]
-        # Near the end a step along each logarithm is about its uncertainty.
-        steps = np.sqrt(best.hess_inv.todense().diagonal()).clip(*_STEPS)
-        result = _descend(fine, best.x, limits, _IMPROVEMENT, 15_000, steps)
+            steps = _uncertainties(coarse, candidates[0].x)
+        best = candidates[0].x
+        result = _descend(fine, best, limits, _IMPROVEMENT, 15_000, steps)
     _warn_of_the_end(result, names, limits)
     return result.x
+
+
+def _uncertainties(objective: Objective, theta: np.ndarray) -> np.ndarray:
+    """Return by how much each logarithm alone may move near a maximum."""
+    slopes = [_negative(objective, theta)[1]]
+    slopes += [
+        _negative(objective, theta + _DIFFERENCE * unit)[1]
+        for unit in np.eye(len(theta))
+    ]
+    curvature = np.diagonal(np.array(slopes[1:]) - slopes[0]) / _DIFFERENCE
+    least, largest = _STEPS
+    return curvature.clip(largest**-2, least**-2) ** -0.5
 
 
 def _rough_end(
@@ -338,7 +374,7 @@ def _warn_of_the_end(
     """Warn where learning did not end in a maximum between the bounds."""
     if not np.isfinite(result.fun):
         reason = "the likelihood could not be evaluated at any start"
-    elif not result.success and abs(result.jac).max() > max(1.0, 1e-3 * abs(result.fun)):
+    elif not result.success and _is_steep(result):
         reason = f"L-BFGS stopped early ({result.message})"
     else:
         ended = [
@@ -352,9 +388,13 @@ def _warn_of_the_end(
             return
         reason = f"learning ended with {', '.join(ended)}"
     warnings.warn(
-        f"{reason}: the likelihood may have no maximum for these rows. Start elsewhere, "
-        "set n_restarts_optimizer, scale the targets (normalize_y=True of regression), "
-        "or keep what was given (optimizer=None).",
+        f"{reason}: the likelihood may have no maximum for these rows. Start "
+        "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
+        "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
         stacklevel=4,
     )
+
+
+def _is_steep(result: Any) -> bool:
+    return abs(result.jac).max() > max(1.0, 1e-3 * abs(result.fun))

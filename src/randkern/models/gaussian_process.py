@@ -25,11 +25,11 @@ from randkern.models._rows import ArrayRows, StreamedRows, Survey
 from randkern.models._streams import block_rows
 from randkern.models._systems import NormalEquations, check_memory
 from randkern.models._targets import RealTargets
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
 
-_ROWS_AT_ONCE = 2**18
+_ROWS_AT_ONCE = 2**14
 _PREDICTION_BYTES = 64 * 10**6
 
 
@@ -219,8 +219,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
 
-    def _evidence(self, rows: ArrayRows) -> Evidence:
-        return Evidence(rows, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:
+        return Evidence(rows, Hyperparameters(self.kernel_), plan)
 
     def _fit_rows(self) -> None:
         """Fit the exact kernel."""
@@ -245,7 +245,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         squares = 0.0
         for part in rows.blocks(_ROWS_AT_ONCE):
             Y = self._scaled(part.Y)
-            statistics.add(self._plan, part.X, Y, part.weight)
+            # Errors of float32 features, relative to a small noise, would be large.
+            X = ops_of(part.X).as_float64(part.X)
+            statistics.add(self._plan, X, Y, part.weight)
             row_squares = (Y**2).sum(axis=1)
             if part.weight is not None:
                 row_squares = part.weight * row_squares
@@ -326,7 +328,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
     def _values_of(self, X: Rows) -> np.ndarray:
-        out = super()._values_of(X)
+        ops = ops_of(X)
+        shape = (X.shape[0], len(self._target_mean))
+        out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
+        for part in row_blocks(X.shape[0], _ROWS_AT_ONCE):
+            out[part] = super()._values_of(ops.as_float64(X[part]))
         like = ops_of(out).float64_like
         scale, mean = like(self._target_scale, out), like(self._target_mean, out)
         if self._n_outputs is None:
@@ -353,6 +359,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _half(self, X: Rows) -> np.ndarray:
         if self.plan_ is not None:
+            X = ops_of(X).as_float64(X)
             return self._posterior.half(evaluate(self.plan_, X))
         K = self.kernel_._gram(ops_of(X).as_float64(X), self.X_fit_)
         return self._posterior.half(K)
@@ -388,7 +395,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             factor = self._posterior.factor
             right = normal(len(factor))
             weights = ops.algebra.triangular_solve(factor, right, transposed=True)
-            draws = predict_by_features(self._plan, weights, X)
+            draws = predict_by_features(self._plan, weights, ops.as_float64(X))
         else:
             values, vectors = ops.algebra.eigenpairs(self._covariance(X))
             draws = (vectors * values.clip(0.0) ** 0.5) @ normal(X.shape[0])

@@ -28,7 +28,7 @@ from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import block_rows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessClassifier"]
 
@@ -172,8 +172,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_memory(needed, limit, what, advice)
         return limit
 
-    def _evidence(self, rows: ArrayRows) -> LaplaceEvidence:
-        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
+        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
