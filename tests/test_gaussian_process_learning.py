@@ -1,9 +1,12 @@
 """What Gaussian processes learn: which maximum, from which rows, and warnings."""
 
+import importlib
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
+import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
@@ -86,17 +89,17 @@ def test_most_evaluations_are_of_a_sample(rng, monkeypatch):
         n_rows.append(self.rows.n_rows)
         return evaluate(self, theta, gradient)
 
-    X = rng.normal(size=(6000, 3))
-    y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=6000)
+    X = rng.normal(size=(4000, 3))
+    y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=4000)
     kernel = 1.0 * rk.Gaussian(np.full(3, 3.0))
     model = rk.GaussianProcessRegressor(kernel, n_components=40, random_state=0)
     with monkeypatch.context() as patch:
         patch.setattr(_gp_evidence.Evidence, "__call__", counted)
         model.fit(X, y)
-    assert set(n_rows) == {300, 1500, 6000}
-    assert n_rows.count(6000) < 40
+    assert set(n_rows) == {300, 1000, 4000}
+    assert n_rows.count(4000) < 40
     # The end is a maximum of the likelihood of all rows.
-    assert model.n_rows_learned_ == 6000
+    assert model.n_rows_learned_ == 4000
     low = model.log_marginal_likelihood(model.theta_)
     for step in 0.02 * np.vstack([np.eye(5), -np.eye(5)]):
         assert model.log_marginal_likelihood(model.theta_ + step) < low + 0.02
@@ -124,21 +127,21 @@ def test_samples_are_of_all_rows():
 
 @pytest.fixture
 def data(rng):
-    X = rng.normal(size=(120, 2))
-    return X, np.sin(2 * X[:, 1]) + 0.5 * X[:, 0] + 0.1 * rng.normal(size=120)
+    X = rng.normal(size=(60, 2))
+    return X, np.sin(2 * X[:, 1]) + 0.5 * X[:, 0] + 0.1 * rng.normal(size=60)
 
 
-@pytest.mark.parametrize("D", [64, None], ids=["features", "exact"])
+@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_units_of_targets_do_not_matter(D, data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=D, random_state=0)
     scores, ends = [], []
-    for unit in (1.0, 1e7, 1e8, 1e12, 1e-9):
+    for unit in (1.0, 1e8, 1e12, 1e-9):
         scores.append(model.fit(X, unit * y).score(X, unit * y))
         ends.append(np.exp(model.theta_) / [unit**2, 1.0, unit**2])
     assert scores[0] > 0.95
     np.testing.assert_allclose(scores, scores[0], atol=2e-3)
-    np.testing.assert_allclose(ends[1:], [ends[0]] * 4, rtol=0.1)
+    np.testing.assert_allclose(ends[1:], [ends[0]] * 3, rtol=0.1)
 
 
 def test_all_terms_are_moved_to_the_units_of_targets():
@@ -158,7 +161,7 @@ def test_all_terms_are_moved_to_the_units_of_targets():
 
 def test_targets_far_from_zero_are_met(data):
     X, y = data
-    model = rk.GaussianProcessRegressor(n_components=64, random_state=0)
+    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mean = model.fit(X, 1e9 + y).predict(X)
@@ -167,12 +170,12 @@ def test_targets_far_from_zero_are_met(data):
 
 def test_an_end_on_a_bound_is_told(data):
     X, y = data
-    model = rk.GaussianProcessRegressor(n_components=64, random_state=0)
+    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X, y)
     with pytest.warns(ConvergenceWarning, match="noise = .* at its lower bound"):
-        model.fit(X, np.full(120, 2.0))
+        model.fit(X, np.full(60, 2.0))
 
 
 # -- precision ---------------------------------------------------------------------
@@ -202,3 +205,35 @@ def test_a_noise_below_rounding_is_named(data):
     )
     with pytest.warns(rk.exceptions.IllConditionedWarning, match="increase noise"):
         model.fit(X, y)
+
+
+# -- memory ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["l-bfgs-b", None])
+@pytest.mark.parametrize(("n", "D"), [(700, 400), (380, 400), (300, None)])
+@pytest.mark.parametrize(
+    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
+)
+def test_memory_is_what_was_counted(cls, n, D, optimizer, rng, monkeypatch):
+    module = importlib.import_module(cls.__module__)
+    counted = []
+    monkeypatch.setattr(module, "check_memory", lambda n, *rest: counted.append(n))
+    minimize = scipy.optimize.minimize
+
+    def one_step(*args, options, **rest):
+        return minimize(*args, options=options | {"maxiter": 1}, **rest)
+
+    monkeypatch.setattr(scipy.optimize, "minimize", one_step)
+    X = rng.normal(size=(n, 3))
+    y = (X[:, 0] > 0).astype(float)
+    kernel = 1.0 * rk.Gaussian(2.0)
+    model = cls(kernel, n_components=D, optimizer=optimizer, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:50], y[:50])  # what is imported and compiled counts not
+        tracemalloc.start()
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < counted[-1] + 2**20

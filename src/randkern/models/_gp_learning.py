@@ -26,6 +26,7 @@ __all__ = [
     "first_starts",
     "learning_rows",
     "maximise",
+    "most_learning_rows",
     "smooth_rows",
 ]
 
@@ -86,8 +87,7 @@ def learning_rows(
     if isinstance(rows, ArrayRows) and rows.weight is not None:
         usable = ops_of(rows.X).flatnonzero(rows.weight)
     if plan is not None:
-        affordable = int(_OPERATIONS / (4.0 * plan.n_components**2))
-        most = most or max(_LEAST_ROWS, affordable)
+        most = most or most_learning_rows(plan.n_components)
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
@@ -102,6 +102,11 @@ def learning_rows(
             "no sampled row has a weight above zero: leave out rows without weight."
         )
     return ArrayRows(X, Y, weight)
+
+
+def most_learning_rows(n_components: int) -> int:
+    """Return how many rows learning on so many features takes at most."""
+    return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
 def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:

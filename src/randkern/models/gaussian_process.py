@@ -18,12 +18,20 @@ from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
-from randkern.models._gp_learning import TargetSizes, learning_rows
+from randkern.models._gp_learning import (
+    TargetSizes,
+    learning_rows,
+    most_learning_rows,
+)
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows, Survey
 from randkern.models._streams import block_rows
-from randkern.models._systems import NormalEquations, check_memory
+from randkern.models._systems import (
+    NormalEquations,
+    check_memory,
+    feature_block_rows,
+)
 from randkern.models._targets import RealTargets
 from randkern.plan import Plan, evaluate
 
@@ -61,7 +69,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
         None keeps the hyperparameters.
     n_restarts_optimizer : int, default=0
-        Further starts, each a factor of about 4 away from the given one.
+        Further starts, each a factor of about 4 away from the first.
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance.
@@ -100,10 +108,19 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     -----
     A row of weight w counts as w equal rows, in the posterior and in the likelihood.
 
+    Learning starts from the given hyperparameters, from shorter lengthscales, and from
+    what the exact likelihood of 300 rows has found. Starts are compared on up to 2,000
+    rows; the best is then improved on all. Where a hyperparameter ends on a bound, or
+    the likelihood has no maximum, there is a
+    :class:`~sklearn.exceptions.ConvergenceWarning`.
+
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
-    always that of all rows. The exact kernel uses all rows.
+    always that of all rows. The exact kernel uses all rows. Features are computed in
+    float64 also for float32 rows, whose errors would exceed a small noise.
+
+    The prior mean is zero: targets far from it are to be centred (`normalize_y`).
 
     References
     ----------
@@ -183,15 +200,21 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         n = rows.n_rows
         learns = self.optimizer is not None
         if self.plan_ is None:
-            needed = 8 * n**2 * (5 if learns else 3)
+            needed = 8 * n**2 * (7 if learns else 3)
             what = f"the exact process of {n} rows (n_components=None)"
             advice = "Use random features (for instance n_components=2_000)"
         else:
             D, here = self._plan.n_components, min(n, _ROWS_AT_ONCE)
-            needed = NormalEquations.n_bytes(
-                self._plan, here, rows.n_targets, rows.dtype.itemsize
-            )
-            needed += 8 * D**2 + (16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0)
+            needed = 8 * D**2
+            needed += NormalEquations.n_bytes(self._plan, here, rows.n_targets, 8)
+            needed += 8 * D * min(here, feature_block_rows(self._plan, 8))
+            if learns:
+                # By matrices of the rows where there are fewer of them than features;
+                # beside them features, their gradients, and slopes by phase.
+                learned = min(n, most_learning_rows(D))
+                block = min(learned, feature_block_rows(self._plan, 8))
+                needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
+                needed += 3 * 8 * D * block
             what = f"the {D} x {D} posterior of n_components={D}"
             advice = "Use fewer components"
         check_memory(needed, self._memory_for(rows), what, advice)

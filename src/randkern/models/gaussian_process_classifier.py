@@ -159,7 +159,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Return the memory limit, or raise before anything large is made."""
         k, n = rows.n_targets, rows.n_rows
         if self.plan_ is None:
-            needed, what = 8 * n**2 * (k + 6), f"the exact process of {n} rows"
+            needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
             advice = "Use random features (for instance n_components=1_000)"
         else:
             D = self._plan.n_components
