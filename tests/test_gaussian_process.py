@@ -133,6 +133,9 @@ def test_features_are_the_dense_formulas(D, data):
     np.testing.assert_allclose(std[:, 0] ** 2, np.diag(expected), atol=1e-9)
     _, wider = model.predict(new, return_std=True, include_noise=True)
     np.testing.assert_allclose(wider**2, std**2 + noise, rtol=1e-9)
+    _, noisy = model.predict(new, return_cov=True, include_noise=True)
+    added = np.broadcast_to(noise * np.eye(9)[..., None], noisy.shape)
+    np.testing.assert_allclose(noisy - covariance, added, atol=1e-12)
 
 
 def test_mean_is_that_of_ridge(data):
@@ -180,9 +183,14 @@ def test_blocks_are_arrays(dtype, weighted, data):
     streamed = model.fit(rk.RowBlocks(blocks))
     assert streamed.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-5)
     tolerance = 1e-9 if dtype == np.float64 else 1e-3
-    in_blocks = streamed.predict(rk.RowBlocks([(new[:4],), (new[4:],)]), True)
+    parts = rk.RowBlocks([(new[:4],), (new[4:],)])
+    in_blocks = streamed.predict(parts, True)
     for a, b in zip(in_blocks, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    noisy = streamed.predict(parts, True, include_noise=True)[1]
+    expected = streamed.predict(new, True, include_noise=True)[1]
+    np.testing.assert_allclose(noisy, expected, rtol=1e-6)
+    assert np.all(noisy > in_blocks[1])
 
 
 def test_sparse_rows(data):
@@ -206,6 +214,9 @@ SMOOTH = {
     * rk.Gaussian(2.0, columns=[0, 2])
     + rk.Linear(),
 }
+# An object in two places has numbers of its own in each.
+TWICE = 1.3 * rk.Gaussian(1.5)
+SMOOTH["twice"] = TWICE * TWICE
 # Frequencies of no variance: the likelihood is rough in their lengthscale.
 ROUGH = {
     "laplacian": rk.Laplacian(2.0) + 0.5 * rk.Cauchy([1.0, 2.0, 1.5]),
@@ -354,6 +365,9 @@ def test_samples_have_the_posterior_moments(D, several, data):
         assert error.max() < 5.7
         spread = np.abs(np.cov(sample) - C) / np.outer(deviation, deviation)
         assert spread.max() < 5.7 * math.sqrt(2 / 4000)
+    if several:  # given the hyperparameters, targets are independent
+        for one, other in zip(draws[:, 0], draws[:, 1], strict=True):
+            assert abs(np.corrcoef(one, other)[0, 1]) < 5.7 / math.sqrt(4000)
 
 
 # -- hard cases -----------------------------------------------------------------------

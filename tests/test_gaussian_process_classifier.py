@@ -6,6 +6,7 @@ import scipy.optimize
 from scipy.special import expit
 from sklearn.gaussian_process import GaussianProcessClassifier as ScikitProcess
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.utils.class_weight import compute_sample_weight
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -43,6 +44,33 @@ def test_exact_is_scikit_learns(data):
     np.testing.assert_allclose(
         model.predict_proba(new), scikit.predict_proba(new), atol=1e-3
     )
+
+
+def test_the_exact_process_is_uncertain_between_its_rows(data):
+    X, y, _, _, _ = data
+    X, y = X[:15], y[:15]
+    model = fixed(9.0 * rk.Gaussian(0.5), None).fit(X, y)
+    scikit = ScikitProcess(ConstantKernel(9.0) * RBF(0.5), optimizer=None).fit(X, y)
+    between = X + 0.5  # a lengthscale away, where half of the variance is left
+    np.testing.assert_allclose(
+        model.predict_proba(between), scikit.predict_proba(between), atol=2e-3
+    )
+
+
+@pytest.mark.parametrize("D", [20, None], ids=["features", "exact"])
+def test_class_weights_are_weights(D, data):
+    X, two, three, new, _ = data
+    for y, given in ((two, {0: 3.0}), (three, "balanced")):
+        weight = compute_sample_weight(given, y)
+        weighted = fixed(rk.Gaussian(1.5), D, class_weight=given).fit(X, y)
+        expected = fixed(rk.Gaussian(1.5), D).fit(X, y, weight).predict_proba(new)
+        found = weighted.predict_proba(new)
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+        assert (
+            abs(found - fixed(rk.Gaussian(1.5), D).fit(X, y).predict_proba(new)).max()
+            > 0.01
+        )
+        np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("D", [20, 150], ids=["n > D", "n < D"])

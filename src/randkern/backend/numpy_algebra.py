@@ -29,6 +29,8 @@ __all__ = [
     "triangular_solve",
 ]
 
+_ROWS = 1024
+
 
 def identity(n, like):
     """Return the identity matrix."""
@@ -84,7 +86,13 @@ def inverse_by_factor(factor):
     inverse, info = dpotri(factor, lower=1)
     if info:
         raise np.linalg.LinAlgError("the covariance is singular.")
-    return np.tril(inverse) + np.tril(inverse, -1).T
+    # The upper triangle is filled in place: D x D matrices are what memory goes to.
+    for start in range(0, len(inverse), _ROWS):
+        rows = slice(start, start + _ROWS)
+        inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
+        corner = np.tril(inverse[rows, rows])
+        inverse[rows, rows] = corner + np.tril(corner, -1).T
+    return inverse
 
 
 def eigenpairs(matrix):

@@ -73,8 +73,8 @@ def _plot_posterior(
     axes.plot(x, mean, color=_BLUE, lw=1.8, label=f"{size:,} features")
     mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
     axes.plot(x, mean, color=_RED, lw=1.4, linestyle="--", label="exact")
-    for sign in (-2, 2):
-        axes.plot(x, mean + sign * sd, color=_RED, lw=1.0, linestyle=":")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=_RED, lw=1.0, linestyle=":", label=label)
     rows = curves["rows"]
     axes.plot(rows["x"], rows["y"], ".", color="black", ms=4, label="rows")
     axes.set_xlabel("x")

@@ -9,7 +9,6 @@ and through their weights.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -68,7 +67,8 @@ class Hyperparameters:
     """
 
     def __init__(self, kernel: Kernel):
-        self.kernel = kernel
+        # A clone: an object that stands in two places has numbers of its own in each.
+        self.kernel = kernel = clone(kernel)
         self._entries = list(_entries(kernel, ""))
         self._slices: dict[int, slice] = {}
         start = 0
@@ -98,7 +98,7 @@ class Hyperparameters:
 
     def at(self, theta: np.ndarray) -> Hyperparameters:
         """Return those of a copy of the kernel with other numbers."""
-        other = Hyperparameters(clone(self.kernel))
+        other = Hyperparameters(self.kernel)
         start = 0
         for entry in other._entries:
             old = getattr(entry.owner, entry.attribute)
@@ -108,6 +108,19 @@ class Hyperparameters:
             setattr(entry.owner, entry.attribute, new)
             start = stop
         return other
+
+    def rescaling(self) -> np.ndarray:
+        """Return the shortest direction in θ that multiplies all terms by e.
+
+        As nearly as there is one: terms without a scale do not change.
+        """
+        rows = [np.zeros(self.size)]
+        for owners in filter(None, _scales(self.kernel)):
+            rows.append(np.zeros(self.size))
+            for owner in owners:
+                rows[-1][self._slices[owner]] = 1.0
+        wanted = np.ones(len(rows))
+        return np.linalg.lstsq(np.array(rows), wanted, rcond=None)[0]
 
     def place(self, owner: Kernel) -> slice | None:
         """Return where in θ the numbers of a part of the kernel stand."""
@@ -268,12 +281,12 @@ def add_feature_gradient(
     """
     scales = _scales(hyper.kernel)
     terms = hyper.kernel.terms()
-    for group, term, counts in zip(plan.groups, terms, scales, strict=True):
+    for group, term, owners in zip(plan.groups, terms, scales, strict=True):
         columns = slice(group.start, group.stop)
         Z_group, G_group = Z[:, columns], G[:, columns]
         total = float((Z_group * G_group).sum())
-        for entry, count in counts.items():
-            out[hyper._slices[entry]] += 0.5 * count * total
+        for owner in owners:
+            out[hyper._slices[owner]] += 0.5 * total
         parts = [
             (leaf, factor)
             for leaf, factor in zip(term.leaves, group.factors, strict=True)
@@ -288,15 +301,15 @@ def add_feature_gradient(
                 out[place] -= columns_sum if vector else columns_sum.sum()
 
 
-def _scales(kernel: Kernel) -> list[Counter[int]]:
-    """Return how often each scale multiplies each term, in the order of terms."""
+def _scales(kernel: Kernel) -> list[frozenset[int]]:
+    """Return which scales multiply each term, in the order of terms."""
     if isinstance(kernel, Scaled):
-        return [counts + Counter([id(kernel)]) for counts in _scales(kernel.kernel)]
+        return [scales | {id(kernel)} for scales in _scales(kernel.kernel)]
     if isinstance(kernel, Sum):
         return _scales(kernel.k1) + _scales(kernel.k2)
     if isinstance(kernel, Product):
-        return [a + b for a in _scales(kernel.k1) for b in _scales(kernel.k2)]
-    return [Counter()]
+        return [a | b for a in _scales(kernel.k1) for b in _scales(kernel.k2)]
+    return [frozenset()]
 
 
 def _by_phase(

@@ -12,6 +12,7 @@ whose determinant is also that of I + ZᵀWZ/σ²; the first term is the least v
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
+from randkern.exceptions import IllConditionedWarning
 from randkern.kernels._gradients import (
     Hyperparameters,
     add_feature_gradient,
@@ -28,7 +30,7 @@ from randkern.kernels._gradients import (
 from randkern.models._rows import ArrayRows
 from randkern.models._systems import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import cholesky_for
+from randkern.solvers import Outcome, Solution, cholesky_for
 from randkern.solvers.cholesky import CholeskyState
 
 __all__ = ["Evidence", "FeaturePosterior", "RowPosterior"]
@@ -63,12 +65,12 @@ class FeaturePosterior:
         """
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
-        solver = cholesky_for(statistics.gram)
         scale = float(statistics.gram.diagonal().mean())
-        state = solver.init(statistics.gram, shift, scale)
-        mean = solver.solve(state, statistics.cross).value
+        solution, factor = _solved(
+            statistics.gram, shift, scale, statistics.cross, noise
+        )
+        mean = solution.value
         D, k = mean.shape
-        factor = _lower_factor(state)
         determinant = ops_of(factor).algebra.log_determinant(factor)
         determinant -= D * math.log(shift)
         # The sums are in float64, and so is what is left of them.
@@ -120,11 +122,9 @@ class RowPosterior:
         root = (weight / noise) ** 0.5
         K *= root[:, None]
         K *= root
-        solver = cholesky_for(K)
-        state = solver.init(K, 1.0, float(K.diagonal().mean()))
         right = root[:, None] * Y
-        inner = solver.solve(state, right).value
-        factor = _lower_factor(state)
+        solution, factor = _solved(K, 1.0, float(K.diagonal().mean()), right, noise)
+        inner = solution.value
         determinant = ops_of(factor).algebra.log_determinant(factor)
         quadratic = float((right * inner).sum())
         total = float(weight.sum())
@@ -257,6 +257,29 @@ def _evidence(
 ) -> float:
     constant = total * math.log(2 * math.pi * noise)
     return -0.5 * (quadratic + k * (determinant + constant))
+
+
+def _solved(
+    matrix: np.ndarray, shift: float, scale: float, right: np.ndarray, noise: float
+) -> tuple[Solution, np.ndarray]:
+    """Solve a system that is used up; return its lower triangular factor too.
+
+    Warns in terms of the noise where digits are lost.
+    """
+    solver = cholesky_for(matrix)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IllConditionedWarning)
+        state = solver.init(matrix, shift, scale)
+        solution = solver.solve(state, right)
+    if solution.outcome is not Outcome.SUCCESS:
+        warnings.warn(
+            f"noise = {noise:.3g} is below the rounding errors of the covariance, so "
+            "that the likelihood and the standard deviations are uncertain: increase "
+            "noise, or subtract the mean of the targets (normalize_y=True).",
+            IllConditionedWarning,
+            stacklevel=2,
+        )
+    return solution, _lower_factor(state)
 
 
 def _lower_factor(state: Any) -> Any:

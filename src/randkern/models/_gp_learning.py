@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.optimize
+from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
@@ -17,15 +18,40 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.plan import Plan
 
-__all__ = ["TargetSizes", "bounds", "first_starts", "learning_rows", "maximise"]
+__all__ = [
+    "Start",
+    "TargetSizes",
+    "bounds",
+    "coarse_rows",
+    "first_starts",
+    "learning_rows",
+    "maximise",
+    "most_learning_rows",
+    "smooth_rows",
+]
 
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
+# Starts are compared on a sample of this share of the rows, within these bounds.
+_COARSE_SHARE = 4
+_COARSE_ROWS = (500, 2000)
+# Of few rows the exact kernel's likelihood costs least.
+_SMOOTH_ROWS = 300
 # Changes of the likelihood below this share of it say nothing about θ: about 1e-3 of
 # some thousands.
 _IMPROVEMENT = 1e-7
 _ROUGH_IMPROVEMENT = 1e-3
+# Enough to tell which start leads to the best maximum.
+_COMPARING_IMPROVEMENT = 1e-5
+# Ends as close as this in every logarithm are one maximum.
+_SAME = 0.1
+_MOST_CANDIDATES = 3
+# What a descent may take for the distance to its end along a logarithm, where it
+# knows nothing, and at least and at most.
+_STEP = 0.1
+_STEPS = (1e-2, 1.0)
+_DIFFERENCE = 1e-3
 # A restart moves each number by a factor of about this (one standard deviation).
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
@@ -33,10 +59,17 @@ _LENGTHSCALE_RANGE = 1e3
 # Shares of the mean square of the targets that the noise may take. Rows that repeat
 # exactly would otherwise make the likelihood grow for ever as the noise vanishes.
 _NOISE_SHARES = (1e-5, 1e2)
+# By how much the variance of the process may differ from it at the start: the slope
+# along the scale vanishes where it is far below the noise.
+_VARIANCE_RANGE = 1e3
 # Beyond this factor from it nothing is left but rounding errors.
 _ROUNDING_RANGE = 1e20
 # What the noise may be where nothing better is known.
 _USUAL_SHARE = 0.1
+# Descents from lengthscales that are too long end where the scale makes up for them.
+_SHORTER = math.log(4.0)
+# How close to a bound is on it.
+_TOUCHING = 1e-3
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -54,8 +87,7 @@ def learning_rows(
     if isinstance(rows, ArrayRows) and rows.weight is not None:
         usable = ops_of(rows.X).flatnonzero(rows.weight)
     if plan is not None:
-        affordable = int(_OPERATIONS / (4.0 * plan.n_components**2))
-        most = most or max(_LEAST_ROWS, affordable)
+        most = most or most_learning_rows(plan.n_components)
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
@@ -70,6 +102,31 @@ def learning_rows(
             "no sampled row has a weight above zero: leave out rows without weight."
         )
     return ArrayRows(X, Y, weight)
+
+
+def most_learning_rows(n_components: int) -> int:
+    """Return how many rows learning on so many features takes at most."""
+    return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
+
+
+def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
+    """Return a uniform sample to compare starts on: all rows where they are few."""
+    least, largest = _COARSE_ROWS
+    most = min(max(rows.n_rows // _COARSE_SHARE, least), largest)
+    return _uniform_sample(rows, most, stream)
+
+
+def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
+    """Return a uniform sample, few enough for the exact kernel."""
+    return _uniform_sample(rows, _SMOOTH_ROWS, stream)
+
+
+def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+    if rows.n_rows <= most:
+        return rows
+    drawn = stream.generator().choice(rows.n_rows, most, replace=False)
+    block = rows.take(np.sort(drawn))
+    return ArrayRows(block.X, block.Y, block.weight)
 
 
 @dataclass(frozen=True)
@@ -119,96 +176,230 @@ def bounds(
             out.append((min(start, low), max(start, high)))
         elif name.rpartition("__")[2] == "scale":
             reach = math.log(scale_range)
-            other = spread if "noise" in names else start
-            out.append((min(start, other) - reach, max(start, other) + reach))
+            sizes_of_scales = [start]
+            if "noise" in names:
+                sizes_of_scales += [level, spread]
+            out.append((min(sizes_of_scales) - reach, max(sizes_of_scales) + reach))
         else:
             reach = math.log(_LENGTHSCALE_RANGE)
             out.append((start - reach, start + reach))
     return out
 
 
+@dataclass(frozen=True)
+class Start:
+    """A θ to descend from; `staged` first moves all but the lengthscales."""
+
+    theta: np.ndarray
+    staged: bool = True
+
+
 def first_starts(
-    names: list[str], theta: np.ndarray, sizes: TargetSizes
-) -> list[np.ndarray]:
-    """Return θ, beside or instead of it one of a plausible noise if its own is not.
-
-    Far from where the noise can be, the slope of the likelihood leads nowhere.
-    """
-    mean_square = sizes.mean_square
-    if "noise" not in names or mean_square <= 0:
-        return [theta]
-    place = names.index("noise")
-    low, high = (math.log(share * mean_square) for share in _NOISE_SHARES)
-    if low <= theta[place] <= high:
-        return [theta]
-    moved = theta.copy()
-    moved[place] = math.log(_USUAL_SHARE * mean_square)
-    lost = abs(theta[place] - math.log(mean_square)) > math.log(_ROUNDING_RANGE)
-    return [moved] if lost else [theta, moved]
-
-
-def maximise(
-    objective: Objective,
     names: list[str],
-    starts: list[np.ndarray],
-    limits: list[tuple[float, float]],
-    n_restarts: int,
-    stream: Stream,
-) -> np.ndarray:
-    """Return θ where L-BFGS-B finds the largest value, from several starts.
+    theta: np.ndarray,
+    sizes: TargetSizes,
+    variance: float = 1.0,
+    rescaling: np.ndarray | None = None,
+) -> list[Start]:
+    """Return starts about θ, moved where its noise or its variance is implausible.
+
+    Far from where they can be, the slope of the likelihood leads nowhere.
 
     Parameters
     ----------
-    objective : callable
-        Returns the value at θ and its gradient.
+    names : list of str
+    theta : ndarray
+    sizes : TargetSizes
+    variance : float
+        Mean prior variance of the process at θ.
+    rescaling : ndarray, optional
+        Direction in θ that multiplies the kernel by e.
+    """
+    mean_square, moved, lost = sizes.mean_square, theta.copy(), False
+    if "noise" in names and mean_square > 0:
+        place, level = names.index("noise"), math.log(mean_square)
+        low, high = (math.log(share) + level for share in _NOISE_SHARES)
+        if not low <= theta[place] <= high:
+            moved[place] = math.log(_USUAL_SHARE) + level
+            lost = abs(theta[place] - level) > math.log(_ROUNDING_RANGE)
+        away = level - math.log(variance) if variance > 0 else 0.0
+        if rescaling is not None and abs(away) > math.log(_VARIANCE_RANGE):
+            moved += away * rescaling
+            lost = lost or abs(away) > math.log(_ROUNDING_RANGE)
+    shorter = moved - _SHORTER * _lengthscales(names)
+    starts = [Start(moved), Start(shorter)]
+    if lost or np.array_equal(moved, theta):
+        return starts
+    return [*starts, Start(theta)]
+
+
+def _lengthscales(names: list[str]) -> np.ndarray:
+    return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
+
+
+def maximise(
+    objectives: Sequence[Objective],
+    names: list[str],
+    starts: list[Start],
+    limits: list[tuple[float, float]],
+    n_restarts: int,
+    stream: Stream,
+    smooth: Objective | None = None,
+) -> np.ndarray:
+    """Return θ where L-BFGS-B finds the largest value, from several starts.
+
+    All starts are descended roughly on the first objective; the ends are compared on
+    the last, and the best is descended on that.
+
+    Parameters
+    ----------
+    objectives : sequence of callables
+        Each returns a value at θ and its gradient: of some rows, and of all.
     names : list of str
         Of the entries of θ.
-    starts : list of ndarray
+    starts : list of Start
         The first ones; restarts are about the first.
     limits : list of (float, float)
         From :func:`bounds`.
+    n_restarts : int
+    stream : Stream
+    smooth : callable, optional
+        An objective with fewer maxima: its best end is one more start.
     """
-    lengthscales = ["lengthscale" in name.rpartition("__")[2] for name in names]
-    starts, theta = list(starts), starts[0]
-    for index in range(n_restarts):
-        generator = stream.child("restart", index).generator()
-        moved = theta + _SPREAD * generator.normal(size=len(theta))
-        starts.append(np.clip(moved, *np.transpose(limits)))
+    low, high = np.transpose(limits)
+    starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
+    coarse, fine = objectives[0], objectives[-1]
+    lengthscales = _lengthscales(names)
     with warnings.catch_warnings():
         # Trial values may be ill conditioned; the value that is kept says so again.
         warnings.simplefilter("ignore", IllConditionedWarning)
-        found = [_descend(objective, start, limits, lengthscales) for start in starts]
-    return min(found, key=lambda result: result[0])[1]
+        more = []
+        if smooth is not None:
+            ends = [_rough_end(smooth, start, limits, lengthscales) for start in starts]
+            more = [Start(min(ends, key=lambda end: end.fun).x, False)]
+        for index in range(n_restarts):
+            generator = stream.child("restart", index).generator()
+            moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
+            more.append(Start(moved.clip(low, high)))
+        ends = [
+            _rough_end(coarse, start, limits, lengthscales)
+            for start in (*starts, *more)
+        ]
+        candidates = _distinct(ends)
+        steps: np.ndarray | float = _STEP
+        if fine is not coarse:
+            candidates.sort(key=lambda end: _negative(fine, end.x)[0])
+            steps = _uncertainties(coarse, candidates[0].x)
+        best = candidates[0].x
+        result = _descend(fine, best, limits, _IMPROVEMENT, 15_000, steps)
+    _warn_of_the_end(result, names, limits)
+    return result.x
+
+
+def _uncertainties(objective: Objective, theta: np.ndarray) -> np.ndarray:
+    """Return by how much each logarithm alone may move near a maximum."""
+    slopes = [_negative(objective, theta)[1]]
+    slopes += [
+        _negative(objective, theta + _DIFFERENCE * unit)[1]
+        for unit in np.eye(len(theta))
+    ]
+    curvature = np.diagonal(np.array(slopes[1:]) - slopes[0]) / _DIFFERENCE
+    least, largest = _STEPS
+    return curvature.clip(largest**-2, least**-2) ** -0.5
+
+
+def _rough_end(
+    objective: Objective,
+    start: Start,
+    limits: list[tuple[float, float]],
+    lengthscales: np.ndarray,
+) -> Any:
+    """Return what L-BFGS-B found from one start, well enough to compare it."""
+    theta = start.theta
+    if start.staged:
+        # Noise and scales first: where they are far off, the slope along lengthscales
+        # leads away, into a maximum that explains the noise by short ones.
+        held = [
+            (x, x) if along else limit
+            for x, along, limit in zip(theta, lengthscales, limits, strict=True)
+        ]
+        theta = _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).x
+    return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100)
+
+
+def _distinct(ends: list[Any]) -> list[Any]:
+    """Return the best few ends, of those that are one maximum the best."""
+    kept: list[Any] = []
+    for end in sorted(ends, key=lambda end: end.fun):
+        if all(abs(end.x - other.x).max() > _SAME for other in kept):
+            kept.append(end)
+    return kept[:_MOST_CANDIDATES]
+
+
+def _negative(objective: Objective, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    try:
+        value, gradient = objective(theta)
+    except np.linalg.LinAlgError:
+        return math.inf, np.zeros(len(theta))
+    return -value, -gradient
 
 
 def _descend(
     objective: Objective,
     start: np.ndarray,
     limits: list[tuple[float, float]],
-    lengthscales: list[bool],
-) -> tuple[float, np.ndarray]:
-    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        try:
-            value, gradient = objective(theta)
-        except np.linalg.LinAlgError:
-            return math.inf, np.zeros(len(theta))
-        return -value, -gradient
+    share: float,
+    most: int,
+    steps: np.ndarray | float = 1.0,
+) -> Any:
+    """Return the result of L-BFGS-B in units of `steps`; its x is θ itself."""
+    units = np.ones(len(start)) * steps
 
-    # Noise and scales first: where they are far off, the slope along lengthscales
-    # leads away, into a maximum that explains the noise by short ones.
-    held = [
-        (x, x) if along else limit
-        for x, along, limit in zip(start, lengthscales, limits, strict=True)
-    ]
-    stages = ((held, _ROUGH_IMPROVEMENT, 10), (limits, _IMPROVEMENT, 15_000))
-    for bounded, share, most in stages:
-        result = scipy.optimize.minimize(
-            negative,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounded,
-            options={"ftol": share, "maxiter": most},
-        )
-        start = result.x
-    return float(result.fun), result.x
+    def scaled(moves: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _negative(objective, start + units * moves)
+        return value, units * gradient
+
+    low, high = np.transpose(limits)
+    result = scipy.optimize.minimize(
+        scaled,
+        np.zeros(len(start)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.transpose([(low - start) / units, (high - start) / units]),
+        options={"ftol": share, "maxiter": most},
+    )
+    result.x = (start + units * result.x).clip(low, high)
+    result.jac = result.jac / units
+    return result
+
+
+def _warn_of_the_end(
+    result: Any, names: list[str], limits: list[tuple[float, float]]
+) -> None:
+    """Warn where learning did not end in a maximum between the bounds."""
+    if not np.isfinite(result.fun):
+        reason = "the likelihood could not be evaluated at any start"
+    elif not result.success and _is_steep(result):
+        reason = f"L-BFGS stopped early ({result.message})"
+    else:
+        ended = [
+            f"{name} = {math.exp(x):.3g} at its {side} bound"
+            for name, x, limit in zip(names, result.x, limits, strict=True)
+            for side, bound in zip(("lower", "upper"), limit, strict=True)
+            # A column that does not matter has a vector's entry as long as it may be.
+            if abs(x - bound) < _TOUCHING and (side == "lower" or "[" not in name)
+        ]
+        if not ended:
+            return
+        reason = f"learning ended with {', '.join(ended)}"
+    warnings.warn(
+        f"{reason}: the likelihood may have no maximum for these rows. Start "
+        "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
+        "regression), or keep what was given (optimizer=None).",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _is_steep(result: Any) -> bool:
+    return abs(result.jac).max() > max(1.0, 1e-3 * abs(result.fun))

@@ -15,8 +15,16 @@ from randkern._validation import Rows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels._gradients import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._gp_learning import TargetSizes, bounds, first_starts, maximise
+from randkern.models._gp_learning import (
+    TargetSizes,
+    bounds,
+    coarse_rows,
+    first_starts,
+    maximise,
+    smooth_rows,
+)
 from randkern.models._rows import ArrayRows
+from randkern.plan import Plan
 
 __all__ = ["GaussianProcess"]
 
@@ -59,8 +67,8 @@ class GaussianProcess(FeatureModel):
         return ArrayRows(*self._learned_from)
 
     @abstractmethod
-    def _evidence(self) -> Objective:
-        """Return the log marginal likelihood of the sample."""
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Objective:
+        """Return the log marginal likelihood of rows, on features or exact (None)."""
 
     @property
     @abstractmethod
@@ -74,24 +82,48 @@ class GaussianProcess(FeatureModel):
 
         `extra` holds the logarithms of hyperparameters beside those of the kernel.
         """
-        evidence = self._evidence()
+        evidence = self._evidence(self._sample, self.plan_)
         hyper = evidence.hyper
         self.n_rows_learned_ = self._sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = maximise(
-                evidence,
-                self.hyperparameters_,
-                first_starts(self.hyperparameters_, theta, sizes),
-                bounds(self.hyperparameters_, theta, sizes, self._scale_range),
-                int(self.n_restarts_optimizer),
-                stream,
-            )
+            theta = self._maximised(evidence, theta, sizes, stream)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if self.plan_ is not None:
                 self.plan_ = with_kernel(self.plan_, before, self.kernel_)
         self._theta = tuple(theta.tolist())
+
+    def _maximised(
+        self,
+        evidence: Objective,
+        theta: np.ndarray,
+        sizes: TargetSizes,
+        stream: Stream,
+    ) -> np.ndarray:
+        """Return θ where the likelihood of the sample is largest."""
+        names, sample = self.hyperparameters_, self._sample
+        coarse = coarse_rows(sample, stream.child("coarse"))
+        objectives = [evidence]
+        if coarse is not sample:
+            objectives.insert(0, self._evidence(coarse, self.plan_))
+        smooth = None
+        if self.plan_ is not None and any("lengthscale" in name for name in names):
+            # Features of fixed draws have maxima of their own along lengthscales.
+            rows = smooth_rows(coarse, stream.child("smooth"))
+            smooth = self._evidence(rows, None)
+        rescaling = np.zeros(len(theta))
+        rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
+        variance = float(self.kernel_._diag(coarse.X).mean())
+        return maximise(
+            objectives,
+            names,
+            first_starts(names, theta, sizes, variance, rescaling),
+            bounds(names, theta, sizes, self._scale_range),
+            int(self.n_restarts_optimizer),
+            stream,
+            smooth,
+        )
 
     @property
     def theta_(self) -> np.ndarray:
@@ -124,5 +156,5 @@ class GaussianProcess(FeatureModel):
                 f"theta must hold {len(self.theta_)} finite logarithms, of "
                 f"{self.hyperparameters_}, got {theta!r}."
             )
-        value, gradient = self._evidence()(theta, eval_gradient)
+        value, gradient = self._evidence(self._sample, self.plan_)(theta, eval_gradient)
         return (value, gradient) if eval_gradient else value

@@ -19,18 +19,26 @@ from randkern.blocks import RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
-from randkern.models._gp_learning import TargetSizes, learning_rows
+from randkern.models._gp_learning import (
+    TargetSizes,
+    learning_rows,
+    most_learning_rows,
+)
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows, Survey
 from randkern.models._streams import block_rows
-from randkern.models._systems import NormalEquations, check_memory
+from randkern.models._systems import (
+    NormalEquations,
+    check_memory,
+    feature_block_rows,
+)
 from randkern.models._targets import RealTargets
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
 
-_ROWS_AT_ONCE = 2**18
+_ROWS_AT_ONCE = 2**14
 _PREDICTION_BYTES = 64 * 10**6
 
 
@@ -62,7 +70,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
         None keeps the hyperparameters.
     n_restarts_optimizer : int, default=0
-        Further starts, each a factor of about 4 away from the given one.
+        Further starts, each a factor of about 4 away from the first.
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance.
@@ -101,10 +109,19 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     -----
     A row of weight w counts as w equal rows, in the posterior and in the likelihood.
 
+    Learning starts from the given hyperparameters, from shorter lengthscales, and from
+    what the exact likelihood of 300 rows has found. Starts are compared on up to 2,000
+    rows; the best is then improved on all. Where a hyperparameter ends on a bound, or
+    the likelihood has no maximum, there is a
+    :class:`~sklearn.exceptions.ConvergenceWarning`.
+
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
-    always that of all rows. The exact kernel uses all rows.
+    always that of all rows. The exact kernel uses all rows. Features are computed in
+    float64 also for float32 rows, whose errors would exceed a small noise.
+
+    The prior mean is zero: targets far from it are to be centred (`normalize_y`).
 
     PyTorch tensors are computed on where they lie, under
     ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
@@ -190,16 +207,21 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         # Factors of tensors are not made in place.
         copies = 2 if is_tensor(getattr(rows, "X", None)) else 0
         if self.plan_ is None:
-            needed = 8 * n**2 * ((5 if learns else 3) + copies)
+            needed = 8 * n**2 * ((7 if learns else 3) + copies)
             what = f"the exact process of {n} rows (n_components=None)"
             advice = "Use random features (for instance n_components=2_000)"
         else:
             D, here = self._plan.n_components, min(n, _ROWS_AT_ONCE)
-            needed = NormalEquations.n_bytes(
-                self._plan, here, rows.n_targets, rows.dtype.itemsize
-            )
-            needed += 8 * D**2 * (1 + copies)
-            needed += 16 * D**2 + 2 * _PREDICTION_BYTES if learns else 0
+            needed = 8 * D**2 * (1 + copies)
+            needed += NormalEquations.n_bytes(self._plan, here, rows.n_targets, 8)
+            needed += 8 * D * min(here, feature_block_rows(self._plan, 8))
+            if learns:
+                # By matrices of the rows where there are fewer of them than features;
+                # beside them features, their gradients, and slopes by phase.
+                learned = min(n, most_learning_rows(D))
+                block = min(learned, feature_block_rows(self._plan, 8))
+                needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
+                needed += 3 * 8 * D * block
             what = f"the {D} x {D} posterior of n_components={D}"
             advice = "Use fewer components"
         check_memory(needed, self._memory_for(rows), what, advice)
@@ -227,8 +249,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
 
-    def _evidence(self) -> Evidence:
-        return Evidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:
+        return Evidence(rows, Hyperparameters(self.kernel_), plan)
 
     def _fit_rows(self) -> None:
         """Fit the exact kernel."""
@@ -253,7 +275,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         squares = 0.0
         for part in rows.blocks(_ROWS_AT_ONCE):
             Y = self._scaled(part.Y)
-            statistics.add(self._plan, part.X, Y, part.weight)
+            # Errors of float32 features, relative to a small noise, would be large.
+            X = ops_of(part.X).as_float64(part.X)
+            statistics.add(self._plan, X, Y, part.weight)
             row_squares = (Y**2).sum(axis=1)
             if part.weight is not None:
                 row_squares = part.weight * row_squares
@@ -334,7 +358,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
     def _values_of(self, X: Rows) -> np.ndarray:
-        out = super()._values_of(X)
+        ops = ops_of(X)
+        shape = (X.shape[0], len(self._target_mean))
+        out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
+        for part in row_blocks(X.shape[0], _ROWS_AT_ONCE):
+            out[part] = super()._values_of(ops.as_float64(X[part]))
         like = ops_of(out).float64_like
         scale, mean = like(self._target_scale, out), like(self._target_mean, out)
         if self._n_outputs is None:
@@ -361,6 +389,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _half(self, X: Rows) -> np.ndarray:
         if self.plan_ is not None:
+            X = ops_of(X).as_float64(X)
             return self._posterior.half(evaluate(self.plan_, X))
         K = self.kernel_._gram(ops_of(X).as_float64(X), self.X_fit_)
         return self._posterior.half(K)
@@ -396,7 +425,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             factor = self._posterior.factor
             right = normal(len(factor))
             weights = ops.algebra.triangular_solve(factor, right, transposed=True)
-            draws = predict_by_features(self._plan, weights, X)
+            draws = predict_by_features(self._plan, weights, ops.as_float64(X))
         else:
             values, vectors = ops.algebra.eigenpairs(self._covariance(X))
             draws = (vectors * values.clip(0.0) ** 0.5) @ normal(X.shape[0])

@@ -28,7 +28,7 @@ from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import block_rows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessClassifier"]
 
@@ -163,7 +163,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Return the memory limit, or raise before anything large is made."""
         k, n = rows.n_targets, rows.n_rows
         if self.plan_ is None:
-            needed, what = 8 * n**2 * (k + 6), f"the exact process of {n} rows"
+            needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
             advice = "Use random features (for instance n_components=1_000)"
         else:
             D = self._plan.n_components
@@ -176,8 +176,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_memory(needed, limit, what, advice)
         return limit
 
-    def _evidence(self) -> LaplaceEvidence:
-        return LaplaceEvidence(self._sample, Hyperparameters(self.kernel_), self.plan_)
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
+        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
