@@ -13,6 +13,7 @@ __all__ = [
     "MemoryLimitError",
     "ModelFileError",
     "ModelVersionWarning",
+    "NarrowMarginError",
     "NotSeparableError",
     "UnresolvedKernelError",
 ]
@@ -65,3 +66,11 @@ class NotSeparableError(ValueError):
 
     certificate: Any = None
     residual: float | None = None
+
+
+class NarrowMarginError(RuntimeError):
+    """Rounding errors hide whether two classes can be separated.
+
+    No weights were found that separate them, nor a combination of rows that vanishes,
+    which :class:`NotSeparableError` has for a proof.
+    """

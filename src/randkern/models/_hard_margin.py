@@ -6,11 +6,18 @@ by its dual min ½aᵀQa − 1ᵀa, a ≥ 0, Q_ij = y_i y_j z_i·z_j, on a growi
 those that violate the constraints are added until none is left. The dual is unbounded
 along a ray a with Qa = 0 exactly where the rows cannot be separated.
 
+Q has the squares of lengths, and none of the digits of a margin of 1e-8 of the longest
+row. Where the quadratic programme leaves a narrow margin inexact, the point of the hull
+of the rows y_i z_i that is nearest to the origin is found from the rows themselves, by
+non-negative least squares (Lawson and Hanson 1974, chapter 23, problem LDP).
+
 Tensors take the nearest point of the hull of all rows instead, by dense linear algebra.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,28 +25,47 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.exceptions import NotSeparableError
-from randkern.models._feature_rows import FeatureRows
+from randkern.exceptions import NarrowMarginError, NotSeparableError
+from randkern.models._feature_rows import FactorFeatures, FeatureRows
 from randkern.models._nearest_point import nearest_point
 
-__all__ = ["HardMargin", "separate"]
+__all__ = ["HardMargin", "separate", "separate_all"]
 
 _FIRST_ROWS = 200
 _ADDED_ROWS = 100
+_MOST_ROUNDS = 500
+# The square of the weights grows with every row that is added; where it grows by less
+# than this share of itself, rounding errors decide which rows have weight.
+_GROWTH = 1e-9
 # Dual variables below this share of the largest belong to rows that do not matter.
 _NEGLIGIBLE = 1e-9
 _ON_MARGIN = 1e-6
-# Constraints may be violated by this much.
+# Margins may lack this much of 1, or what rounding errors of a score make, in units of
+# the precision and of |w||z|.
 _VIOLATION = 1e-7
-# What is left of a ray of the dual, relative to the longest row.
-_RAY = 1e-6
+_ROUNDING = 16.0
+# What the margin of a programme may lack before it is found another way.
+_INEXACT = 1e-8
+# How often weights are mended, and which rows take part: those whose margins are above
+# 1 by so many times what the worst lacks.
+_MOST_REPAIRS = 3
+_NEAR = 1e3
+# A combination of rows, relative to the longest, that is 0 but for rounding errors: of
+# sums in float64, and of what an interior-point method comes to on tensors.
+_RAY = 2e-14
+_INTERIOR_RAY = 1e-8
+# Least squares with rows in units of the nearest point that the last ones have found.
+_MOST_SCALES = 4
 # What margins may lack of 1, before weights are made longer by as much.
 _GAP = 1e-2
+# A gap that is worth a warning.
+_LARGE_GAP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -84,35 +110,76 @@ def separate(
     ------
     randkern.exceptions.NotSeparableError
         With a certificate.
+    randkern.exceptions.NarrowMarginError
+        If rounding errors hide whether there is a margin.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        If the gap is above 1e-6.
     """
     if is_tensor(signs):
-        return _separate_all(features, signs, usable, name)
-    generator = stream.generator()
+        found = separate_all(features, signs, usable, name)
+    else:
+        found = _separate_growing(features, signs, usable, stream, name)
+    if found.gap > _LARGE_GAP:
+        warnings.warn(
+            f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
+            f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
+            "narrow a margin; use a finite C, more components, or a shorter "
+            "lengthscale.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return found
+
+
+def _separate_growing(
+    features: FeatureRows,
+    signs: np.ndarray,
+    usable: np.ndarray,
+    stream: Stream,
+    name: str,
+) -> HardMargin:
+    """Return the widest margin, from a growing set of rows."""
     rows = np.flatnonzero(usable)
     if len(rows) > _FIRST_ROWS:
-        rows = np.sort(generator.choice(rows, _FIRST_ROWS, replace=False))
-    violation = np.inf
-    while True:
+        chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
+        rows = np.sort(chosen)
+    square, growing = 0.0, True
+    for _ in range(_MOST_ROUNDS):
         Z = features.take(rows).astype(np.float64) * signs[rows, None]
-        a = _solve(Z, rows, len(signs), name)
-        a = _polished(np.where(a < _NEGLIGIBLE * a.max(), 0.0, a), Z)
-        weights = a @ Z
+        a, weights = _solve(Z, rows, len(signs), name)
+        alpha = np.zeros(len(signs))
+        alpha[rows] = a
+        made = a @ Z
+        if isinstance(features, FactorFeatures):  # what predictions are made of
+            weights = made
         missing = 1 - signs * _scores(features, weights)
         missing[~usable] = -np.inf
         violation = float(missing.max())
+        before, square = square, float(weights @ weights)
+        tolerance = max(_VIOLATION, _rounding(features, Z) * square**0.5)
         worst = np.argsort(-missing, kind="stable")[:_ADDED_ROWS]
-        added = np.setdiff1d(worst[missing[worst] > _VIOLATION], rows)
+        added = np.setdiff1d(worst[missing[worst] > tolerance], rows)
         if len(added) == 0:
             break
-        # The optimum moves on with every violated row, so that dropping those without
+        # While the optimum moves on with every violated row, dropping those without
         # weight cannot lead in circles; if they are needed later, they come back.
-        rows = np.sort(np.concatenate([rows[a > 0], added]))
-    alpha = np.zeros(len(signs))
-    alpha[rows] = a
-    return _margin(a @ Z, a, alpha, violation)
+        growing = growing and square > (1 + _GROWTH) * before
+        rows = np.union1d(rows[a > 0] if growing else rows, added)
+    if violation > _GAP:
+        raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
+    return _margin(weights, alpha, float(made @ made), violation)
 
 
-def _separate_all(
+def _rounding(features: FeatureRows, Z: np.ndarray) -> float:
+    """Return the error of a score of these rows for weights of length 1."""
+    longest = float(np.einsum("ij,ij->i", Z, Z).max()) ** 0.5
+    return _ROUNDING * ops_of(Z).precision(features.dtype) * longest
+
+
+def separate_all(
     features: FeatureRows, signs: np.ndarray, usable: np.ndarray, name: str
 ) -> HardMargin:
     """Return the widest margin, from all rows at once."""
@@ -124,24 +191,26 @@ def _separate_all(
     square = float(nearest.point @ nearest.point)
     longest = nearest.longest
     shares, alpha = nearest.shares, ops.zeros(len(usable), signs)
-    if square**0.5 <= _RAY * longest:
-        raise _error(shares, square**0.5 / longest, rows, alpha, name)
-    a, weights = shares / square, nearest.point / square
+    a, weights = shares / (square or 1.0), nearest.point / (square or 1.0)
     missing = float((1 - signs * _scores(features, weights)).max())
     if missing > _GAP:
-        raise _unsolved(name, f"a margin of {1 - missing:.2g} instead of 1")
+        residual = square**0.5 / longest
+        if residual <= _INTERIOR_RAY:
+            raise _error(shares, residual, rows, alpha, name)
+        raise _narrow(name, f"a margin of {1 - missing:.2g} instead of 1")
     alpha[rows] = ops.elementwise.where(a < _NEGLIGIBLE * a.max(), 0.0, a)
-    return _margin(weights, a, alpha, missing)
+    return _margin(weights, alpha, float(weights @ weights), missing)
 
 
 def _margin(
-    weights: np.ndarray, a: np.ndarray, alpha: np.ndarray, violation: float
+    weights: np.ndarray, alpha: np.ndarray, square: float, violation: float
 ) -> HardMargin:
-    """Return the margin of weights that dual variables a make."""
-    dual = float(a.sum()) - 0.5 * float(weights @ weights)
-    # Constraints hold exactly once w is as much longer.
-    weights = weights / (1 - max(violation, 0.0))
+    """Return the margin of weights, and of variables whose own have this square."""
+    # Constraints hold exactly once w is as much longer; its variables are too.
+    longer = 1 / (1 - max(violation, 0.0))
+    weights, alpha = longer * weights, longer * alpha
     primal = 0.5 * float(weights @ weights)
+    dual = float(alpha.sum()) - 0.5 * longer**2 * square
     return HardMargin(weights, alpha, (primal - dual) / primal)
 
 
@@ -156,14 +225,64 @@ def _scores(features: FeatureRows, weights: np.ndarray) -> np.ndarray:
     return out
 
 
-def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
-    """Return the dual variables of rows Z, which are multiplied by their signs."""
-    clarabel: Any = import_extra("clarabel", "the hard margin (C=inf)", "svm")
-    longest = float(np.sqrt(np.max(np.einsum("ij,ij->i", Z, Z), initial=0.0)))
+def _solve(
+    Z: np.ndarray, rows: np.ndarray, n: int, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dual variables and weights of rows Z, multiplied by their signs.
+
+    The length of a convex combination of rows is at least the widest margin, what
+    weights of length 1 leave of every row at most: the two meet at the optimum.
+    """
+    longest = float(np.einsum("ij,ij->i", Z, Z).max(initial=0.0)) ** 0.5
     if longest == 0:
         ray = np.full(len(rows), 1 / len(rows))
         raise _error(ray, 0.0, rows, np.zeros(n), name)
     Z = Z / longest
+    best, length = np.zeros(len(Z)), np.inf
+    found, margin = np.zeros(Z.shape[1]), -np.inf
+    for shares, weights in _candidates(Z):
+        here = float(np.linalg.norm(shares @ Z))
+        if here < length:
+            best, length = shares, here
+        size = float(np.linalg.norm(weights))
+        least = float(np.min(Z @ weights)) / size if size > 0 else -np.inf
+        if least > margin:
+            found, margin = weights / (size * least) if least > 0 else found, least
+        if length - margin <= _INEXACT * length:
+            break
+    if margin > _ROUNDING * np.finfo(float).eps:
+        return best / (length * longest) ** 2, found / longest
+    if length <= _RAY:
+        raise _error(best, length, rows, np.zeros(n), name)
+    raise _narrow(name, f"a combination of length {length:.1g} of the longest row")
+
+
+def _candidates(Z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield shares of rows and weights, from the cheapest to the most exact."""
+    shares = _by_programme(Z)
+    if np.any(shares):
+        shares = np.where(shares < _NEGLIGIBLE * shares.max(), 0.0, shares)
+        yield shares, shares @ Z
+        yield from _on_margin(Z, shares)
+    unit = 1.0
+    for _ in range(_MOST_SCALES):
+        shares = _shortest(Z, unit)
+        if not np.any(shares):
+            return
+        point = shares @ Z
+        length = float(np.linalg.norm(point))
+        yield shares, point
+        if length <= _RAY:
+            return
+        yield shares, _repaired(Z, point / length**2)
+        if length > 0.5 * unit:
+            return
+        unit = length
+
+
+def _by_programme(Z: np.ndarray) -> np.ndarray:
+    """Return shares by the quadratic programme, zeros where it finds none."""
+    clarabel: Any = import_extra("clarabel", "the hard margin (C=inf)", "svm")
     m = len(Z)
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -177,31 +296,63 @@ def _solve(Z: np.ndarray, rows: np.ndarray, n: int, name: str) -> np.ndarray:
         [clarabel.NonnegativeConeT(m)],
         settings,
     )
-    solution = solver.solve()
-    status = str(solution.status)
-    a = np.maximum(np.array(solution.x), 0.0)
-    ray = a / (float(a.sum()) or 1.0)
-    solved = "Solved" in status
-    if np.any(ray) and (not solved or np.linalg.norm(ray @ Z) <= _RAY):
-        # What makes the solver stop is not the shortest there is.
-        rays = [found for found in (_shortest(Z), ray) if np.any(found)]
-        ray = min(rays, key=lambda found: float(np.linalg.norm(found @ Z)))
-        residual = float(np.linalg.norm(ray @ Z))
-        if residual <= _RAY:
-            raise _error(ray, residual, rows, np.zeros(n), name)
-    if not solved:
-        raise _unsolved(name, status)
-    return a / longest**2
+    a = np.maximum(np.array(solver.solve().x), 0.0)
+    total = float(a.sum())
+    return a / total if 0 < total < np.inf else np.zeros(m)
 
 
-def _shortest(Z: np.ndarray) -> np.ndarray:
+def _on_margin(
+    Z: np.ndarray, shares: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield shares and weights that give the rows of large shares margins of 1.
+
+    By the equations of their products, then from the rows themselves.
+    """
+    face = np.flatnonzero(shares > _ON_MARGIN * shares.max())
+    M, ones = Z[face], np.ones(len(face))
+    exact, *_ = scipy.linalg.lstsq(M @ M.T, ones)
+    if exact.min() >= 0 and exact.max() > 0:
+        shares = np.zeros(len(Z))
+        shares[face] = exact / exact.sum()
+        yield shares, shares @ Z
+    weights, *_ = scipy.linalg.lstsq(M, ones, lapack_driver="gelsy")
+    yield shares, weights
+    yield shares, _repaired(Z, weights)
+
+
+def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return weights nearby that leave every row a margin of 1.
+
+    Weights that sums of rows make have errors of the precision divided by the square of
+    the margin; the shortest change that mends them has those of a much wider one.
+    """
+    for _ in range(_MOST_REPAIRS):
+        missing = 1 - Z @ weights
+        most = float(missing.max())
+        if most <= np.finfo(float).eps * float(np.linalg.norm(weights)):
+            break
+        near = missing > -_NEAR * most
+        equations = np.vstack([Z[near].T, missing[near] / most])
+        right = np.append(np.zeros(Z.shape[1]), 1.0)
+        try:
+            found, _ = scipy.optimize.nnls(equations, right)
+        except RuntimeError:  # too many steps
+            break
+        residual = equations @ found - right
+        if not residual[-1] < 0:
+            break
+        weights = weights - (most / residual[-1]) * residual[:-1]
+    return weights
+
+
+def _shortest(Z: np.ndarray, unit: float = 1.0) -> np.ndarray:
     """Return non-negative numbers of sum 1 whose combination of rows is shortest.
 
-    Zeros where there are none of a positive sum: an active-set method (Lawson and
-    Hanson 1974, chapter 23) on Zᵀa = 0 and 1ᵀa = 1.
+    Zeros where there are none of a positive sum: an active-set method on Zᵀa/unit = 0
+    and 1ᵀa = 1, exact where `unit` is about the length of that combination.
     """
     triangle = scipy.linalg.qr(Z.T, mode="r", check_finite=False)[0]
-    equations = np.vstack([triangle[: len(Z)], np.ones(len(Z))])
+    equations = np.vstack([triangle[: len(Z)] / unit, np.ones(len(Z))])
     right = np.append(np.zeros(len(equations) - 1), 1.0)
     try:
         a, _ = scipy.optimize.nnls(equations, right)
@@ -210,26 +361,10 @@ def _shortest(Z: np.ndarray) -> np.ndarray:
     return a / (float(a.sum()) or 1.0)
 
 
-def _polished(a: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return dual variables that give the rows on the margin a margin of exactly 1.
-
-    Those of the interior-point method where they are not better.
-    """
-    tight = np.flatnonzero(a > _ON_MARGIN * a.max())
-    Q = Z[tight] @ Z[tight].T
-    exact, *_ = scipy.linalg.lstsq(Q, np.ones(len(tight)))
-    if exact.min() < 0:
-        return a
-    better = np.zeros(len(a))
-    better[tight] = exact
-    missing = [1 - float(np.min(Z @ (x @ Z))) for x in (a, better)]
-    return better if missing[1] <= missing[0] else a
-
-
-def _unsolved(name: str, detail: str) -> RuntimeError:
-    return RuntimeError(
-        f"{name}: the quadratic programme ended without a solution ({detail}): "
-        "the margin is too narrow to be told from none; use a finite C."
+def _narrow(name: str, detail: str) -> NarrowMarginError:
+    return NarrowMarginError(
+        f"{name}: rounding errors hide whether there is a margin ({detail}): it is too "
+        "narrow to tell. Use a finite C, more components, or a shorter lengthscale."
     )
 
 

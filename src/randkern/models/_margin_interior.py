@@ -5,10 +5,10 @@ The dual of a support vector machine,
     min ½‖Mᵀa‖² − 1ᵀa,  0 ≤ a ≤ U,  rows of M: y_i z_i,
 
 by Mehrotra's predictor and corrector (Nocedal & Wright 2006, algorithm 16.4). Each step
-solves with Θ + MMᵀ, Θ diagonal, by a Cholesky factorisation of the D × D matrix
-I + MᵀΘ⁻¹M (Ferris & Munson 2002, "Interior-point methods for massive support vector
-machines"). The number of steps hardly depends on U, that of passes of coordinate
-descent grows with it.
+solves with Θ + MMᵀ, Θ diagonal, by a Cholesky factorisation of it, n × n, or, where
+there are fewer features than rows, of the D × D matrix I + MᵀΘ⁻¹M (Ferris & Munson
+2002, "Interior-point methods for massive support vector machines"). The number of steps
+hardly depends on U, that of passes of coordinate descent grows with it.
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ _STALLED = 3
 _NEAR = 0.1
 # Of the largest: variables below belong to rows that do not matter.
 _NEGLIGIBLE = 1e-10
+# A diagonal of Θ + MMᵀ, for each row, that rounding errors leave positive definite.
+_LEAST_DIAGONAL = 4 * 2.0**-52
 
 
 def affordable(n: int, width: int, n_problems: int) -> bool:
     """Tell whether a step for each problem is a matter of seconds."""
-    return n_problems * n * float(width) ** 2 <= _OPERATIONS
+    side = float(min(n, width))
+    return n_problems * (n * width * side + side**3) <= _OPERATIONS
 
 
 def n_bytes(n: int, width: int) -> int:
     """Return the memory that a step takes beside the features."""
-    return 8 * (3 * width**2 + 2 * min(n, _ROWS) * width + 20 * n)
+    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, _ROWS) * width + 20 * n)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class BoxSolution:
     Attributes
     ----------
     value : ndarray of shape (n,)
-        Those that end at their bounds are exactly there.
+        Those that end at their bounds are exactly there, unless the gap were larger.
     inner : ndarray of shape (n,)
         What the last step has left, below the bounds.
     n_steps : int
@@ -165,6 +168,8 @@ def solve_box(
     inner = (best.a / problem.square).clip(max=upper)
     out = where(best.a < best.low * unit, 0.0, inner)
     out = where(best.room < best.high * unit, upper, out)
+    if problem.gap_of(out * problem.square) > problem.gap_of(best.a):
+        out = inner
     inner = where(inner < _NEGLIGIBLE * inner.max(), 0.0, inner)
     return BoxSolution(out, inner, n_steps)
 
@@ -204,6 +209,7 @@ class SignedRows:
             ops.largest(ops.squared_norms(M)) for _, M in self._raw_blocks(1.0)
         )
         self.square = longest or 1.0
+        self._products: np.ndarray | None = None
 
     def _raw_blocks(self, length: float) -> Iterator[tuple[slice, np.ndarray]]:
         for part, Z in self._features.blocks():
@@ -232,12 +238,28 @@ class SignedRows:
     def factorise(self, diagonal: np.ndarray) -> Factor:
         """Factorise Θ + MMᵀ for the diagonal of Θ."""
         width, algebra = self._features.width, self.ops.algebra
+        if self._features.n_rows <= width:
+            system = self.ops.copy(self._all_products())
+            # Rows that repeat, within their bounds, would leave it singular.
+            least = _LEAST_DIAGONAL * len(diagonal)
+            algebra.add_to_diagonal(system, diagonal.clip(min=least))
+            return Factor(self, diagonal, algebra.lower_factor(system), False)
         gram = self.ops.zeros((width, width), diagonal)
         for rows, M in self.blocks():
             M /= (diagonal[rows] ** 0.5)[:, None]
             self.ops.add_gram(M, gram)
         algebra.add_to_diagonal(gram, 1.0)
-        return Factor(self, diagonal, algebra.lower_factor(gram))
+        return Factor(self, diagonal, algebra.lower_factor(gram), True)
+
+    def _all_products(self) -> np.ndarray:
+        """Return MMᵀ, which is made once."""
+        if self._products is None:
+            n = self._features.n_rows
+            self._products = self.ops.zeros((n, n), self._signs)
+            for rows, M in self.blocks():
+                for others, N in self.blocks():
+                    self._products[rows, others] = M @ N.T
+        return self._products
 
 
 class _Problem(SignedRows):
@@ -253,6 +275,10 @@ class _Problem(SignedRows):
         self._penalty = 0.5 * float(weights @ weights)
         return self.values(weights) - 1
 
+    def gap_of(self, a: np.ndarray) -> float:
+        """Return the relative duality gap at variables."""
+        return self.gap(a, self.slope(a))
+
     def gap(self, a: np.ndarray, slope: np.ndarray) -> float:
         """Return the relative duality gap at the variables of the last slope."""
         primal = self._penalty + float(self.upper @ (-slope).clip(0.0))
@@ -261,22 +287,26 @@ class _Problem(SignedRows):
 
 @dataclass(frozen=True)
 class Factor:
-    """Θ + MMᵀ, factorised."""
+    """Θ + MMᵀ, factorised: itself, or I + MᵀΘ⁻¹M (`inner`) in its place."""
 
     rows: SignedRows
     diagonal: np.ndarray
     factor: np.ndarray
+    inner: bool
 
     def solve(self, right: np.ndarray) -> np.ndarray:
-        """Return the solution, by the identity of Woodbury and iterative refinement."""
-        out = self._woodbury(right)
+        """Return the solution, by iterative refinement."""
+        out = self._solve(right)
         for _ in range(_REFINEMENTS):
             product = self.rows.values(self.rows.weights(out))
-            out = out + self._woodbury(right - self.diagonal * out - product)
+            out = out + self._solve(right - self.diagonal * out - product)
         return out
 
-    def _woodbury(self, right: np.ndarray) -> np.ndarray:
-        scaled = right / self.diagonal
+    def _solve(self, right: np.ndarray) -> np.ndarray:
         solve = ops_of(right).algebra.factor_solve
+        if not self.inner:
+            return solve(self.factor, right)
+        # By the identity of Woodbury.
+        scaled = right / self.diagonal
         inner = solve(self.factor, self.rows.weights(scaled))
         return scaled - self.rows.values(inner) / self.diagonal
