@@ -32,7 +32,7 @@ OWN = {
         "growth_gaps",
     },
     "compositional-cost": set(),
-    "compositional-tables": {"means", "differences"},
+    "compositional-tables": {"means", "differences", "edges"},
 }
 RECORDS = {
     "compositional-accuracy": {
@@ -394,6 +394,33 @@ def test_differences_are_paired_by_seed():
     assert found["method"] == "by-type"
     assert found["difference"] == pytest.approx(0.1)
     assert found["low"] == pytest.approx(found["high"])
+
+
+def test_penalties_are_chosen_for_every_number_of_features():
+    """Of 20 features for 96 rows the error and its penalty are others."""
+    table = compositional_tables.DATA["generated"](120, 0)
+    setting = {"scale": 1.0, "a": 1.0}
+    chosen = [
+        compositional_tables._validated(
+            table, table.X, table.y, "by-type", setting, 0, size
+        )
+        for size in (None, 20)
+    ]
+    assert chosen[1][0] > chosen[0][0]
+    assert chosen[1][1] > chosen[0][1]
+
+
+def test_choices_at_the_ends_of_grids_are_counted():
+    def record(alpha, scale, depth):
+        setting = {"scale": scale, "depth": depth}
+        named = {"data": "wine", "method": "by-type-relu", "n_components": None}
+        return named | {"setting": setting, "alpha": alpha}
+
+    scales = compositional_tables._BASE_SCALES
+    records = [record(1.0, scales[0], 2), record(1e-6, scales[0], 8)]
+    edges = compositional_tables._edges(records, False)
+    shares = {e["parameter"]: (e["at_least"], e["at_greatest"]) for e in edges}
+    assert shares == {"alpha": (0.5, 0), "scale": (1, 0), "depth": (0, 0.5)}
 
 
 def test_the_generated_table_is_what_it_says():

@@ -529,6 +529,13 @@ def test_plot():
     assert "1323 inputs" in texts
     assert "ReLU()" in texts
     assert sk.fully_connected(3).plot(ax=axes) is axes
+    nodes = {"age": circle(0), "height": circle(1), "body": "relu"}
+    named = sk.Skeleton(nodes, [("age", "body"), ("height", "body")])
+    labels = [text.get_text() for text in named.plot().texts]
+    assert {"age", "height", "body"} <= set(labels)
+    assert not any(
+        text.get_text() == "0" for text in sk.fully_connected(3).plot().texts
+    )
     matplotlib.pyplot.close("all")
 
 

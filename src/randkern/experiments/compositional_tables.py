@@ -37,10 +37,11 @@ METHODS: Mapping[str, str] = {
     "by-type-relu": "by type, ReLU nodes",
 }
 _USUAL = "gaussian"
-_ALPHAS = np.logspace(-4, 2, 13)
+_ALPHAS = np.logspace(-6, 4, 21)
 _FOLDS = 5
 _LENGTHSCALES = tuple(2.0 ** np.arange(-2, 2.5, 0.5))
-_BASE_SCALES, _SLOPES, _DEPTHS = (0.25, 0.5, 1.0), (1.0, 2.0, 4.0), (1, 2, 4)
+_BASE_SCALES = tuple(2.0 ** np.arange(-4, 2))
+_SLOPES, _DEPTHS = tuple(2.0 ** np.arange(-2, 3)), (1, 2, 4, 8)
 _LEVELS = (8, 3, 7)  # of the generated city, kind and day
 
 
@@ -112,12 +113,16 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         As :func:`.reproductions.begin_results`. A record has ``data``, ``method`` (of
         :data:`METHODS`), ``n_components`` (None: exact), ``seed`` (of the split and
         the features), ``setting`` (``lengthscale`` in units of the training columns'
-        own; or ``scale`` of the bases and ``a`` or ``depth``), ``alpha``,
+        own; or ``scale`` of the bases and ``a`` or ``depth``: chosen for the exact
+        kernel), ``alpha`` (chosen for every number of features),
         ``validation_loss``, ``test_error`` (share of the variance that is not
         explained, or misclassified share), ``fit_seconds``. ``means`` has by ``data``,
         ``method`` and ``n_components`` the ``test_error``; ``differences`` by ``data``,
         ``method`` and ``n_components`` that from one-hot and Gaussian on the same
-        splits: ``difference``, ``low`` and ``high`` (95 %), ``seeds``.
+        splits: ``difference``, ``low`` and ``high`` (95 %), ``seeds``. ``edges`` has by
+        ``data``, ``method``, ``n_components`` and ``parameter`` the share of splits
+        that chose the least and the greatest value tried, ``at_least`` and
+        ``at_greatest``, where one is positive.
 
     Examples
     --------
@@ -165,6 +170,7 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         },
         "means": _means(results["records"]),
         "differences": _differences(results["records"]),
+        "edges": _edges(results["records"], options.quick),
         "seconds": time.perf_counter() - start,
     }
     results["notes"] = list(_notes(results))
@@ -186,7 +192,8 @@ Setting = dict[str, float]
 
 
 def _settings(method: str, quick: bool = False) -> list[Setting]:
-    return _grid(method)[:: 4 if quick else 1]
+    grid = _grid(method)
+    return grid[:: -(-len(grid) // 3) if quick else 1]
 
 
 def _grid(method: str) -> list[Setting]:
@@ -241,9 +248,14 @@ def _fitted(
         for setting in _settings(method, quick)
     ]
     loss, alpha, setting = min(found, key=lambda choice: choice[0])
+    features_loss, features_alpha = _validated(
+        table, X, y, method, setting, seed, None if method == "linear" else size
+    )
     transformer, kernel = _prepared(table, X, method, setting)
     # A linear kernel takes no more features than it has columns.
     for n_components in (None,) if method == "linear" else (None, size):
+        if n_components is not None:
+            loss, alpha = features_loss, features_alpha
         made = (
             randkern.KernelRidgeClassifier
             if table.classifies
@@ -281,10 +293,20 @@ def _validated(
     method: str,
     setting: Setting,
     seed: int,
+    size: int | None = None,
 ) -> tuple[float, float]:
-    """Return the least mean squared error over folds, and its penalty."""
+    """Return the least mean squared error over folds, and its penalty.
+
+    Of the exact kernel, or of `size` features.
+    """
     transformer, kernel = _prepared(table, X, method, setting)
-    K = np.asarray(kernel(transformer.transform(X)))
+    points = transformer.transform(X)
+    if size is None:
+        K = np.asarray(kernel(points))
+    else:
+        features = randkern.RandomFeatures(kernel, size, random_state=seed)
+        Z = features.fit_transform(points)
+        K = Z @ Z.T
     # Classes as columns of ±1; a regression's target as it is, in units of its spread.
     if table.classifies:
         Y = 2.0 * (y[:, None] == np.unique(y)) - 1
@@ -347,6 +369,28 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _edges(records: Sequence[Mapping[str, Any]], quick: bool) -> list[dict[str, Any]]:
+    """Return how often a choice was the least or the greatest of those tried."""
+    found = []
+    for key in dict.fromkeys(
+        (r["data"], r["method"], r["n_components"]) for r in records
+    ):
+        own = [r for r in records if _named(key).items() <= r.items()]
+        tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
+        chosen = {"alpha": [r["alpha"] for r in own]}
+        for parameter in own[0]["setting"] if key[2] is None else ():
+            tried[parameter] = [s[parameter] for s in _settings(key[1], quick)]
+            chosen[parameter] = [r["setting"][parameter] for r in own]
+        for parameter, values in chosen.items():
+            shares = {
+                "at_least": float(np.mean(np.equal(values, min(tried[parameter])))),
+                "at_greatest": float(np.mean(np.equal(values, max(tried[parameter])))),
+            }
+            if any(shares.values()):
+                found.append(_named(key) | {"parameter": parameter} | shares)
+    return found
+
+
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     for d in results["differences"]:
         if d["n_components"] is None and d["method"] != "linear":
@@ -359,6 +403,17 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
                 f"{d['data']}: {METHODS[d['method']]} is {verdict} {METHODS[_USUAL]} "
                 f"({100 * d['difference']:+.1f} %, {100 * d['low']:+.1f} to "
                 f"{100 * d['high']:+.1f})"
+            )
+    for e in results["edges"]:
+        share = max(e["at_least"], e["at_greatest"])
+        # No depth is less than 1.
+        if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
+            end = "least" if e["at_least"] == share else "greatest"
+            size = e["n_components"]
+            yield (
+                f"{e['data']}, {METHODS[e['method']]}, "
+                f"{'exact' if size is None else f'D = {size:,}'}: {100 * share:.0f} % "
+                f"of the splits chose the {end} {e['parameter']} that was tried"
             )
     yield f"all in {results['seconds']:.0f} s"
 

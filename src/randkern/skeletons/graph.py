@@ -319,6 +319,11 @@ class Skeleton:
         return tuple(range(self.graph.n_inputs + self.graph.n_internal))
 
     @property
+    def has_names(self) -> bool:
+        """Whether nodes were given names, other than numbers."""
+        return any(not isinstance(name, int) for name in self.names)
+
+    @property
     def edges(self) -> list[tuple[Hashable, Hashable]]:
         """The edges, (from, to) by name."""
         graph, names = self.graph, self.names
@@ -445,6 +450,8 @@ class Skeleton:
 
     def plot(self, ax: Axes | None = None, max_nodes: int = 40) -> Axes:
         """Draw the skeleton, inputs at the bottom; needs Matplotlib.
+
+        Nodes that were given names are labelled, where a level has ten or fewer.
 
         Parameters
         ----------

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_skeleton"]
 
+# More names on a level would overlap.
+_MOST_NAMES = 10
+
 
 def draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
     """Draw a skeleton into Matplotlib axes; see :meth:`Skeleton.plot`."""
@@ -34,6 +37,11 @@ def draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
             for node, x in zip(shown, places.tolist(), strict=True)
         }
         ax.plot(places, np.full(count, height), "o", markersize=7, color=f"C{height}")
+        if count == len(nodes) <= _MOST_NAMES and skeleton.has_names:
+            for node, x in zip(shown.tolist(), places.tolist(), strict=True):
+                above = {"xytext": (0, 6), "textcoords": "offset points"}
+                name = str(skeleton.names[node])
+                ax.annotate(name, (x, height), ha="center", fontsize="small", **above)
         label = _label(skeleton, nodes)
         ax.text(1.02, height, label, va="center", ha="left", fontsize="small")
     for node, (x, y) in positions.items():
