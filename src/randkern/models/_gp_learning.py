@@ -316,7 +316,7 @@ def _rough_end(
 ) -> Any:
     """Return what L-BFGS-B found from one start, well enough to compare it."""
     theta = start.theta
-    if start.staged:
+    if start.staged and not lengthscales.all():
         # Noise and scales first: where they are far off, the slope along lengthscales
         # leads away, into a maximum that explains the noise by short ones.
         held = [
@@ -386,8 +386,7 @@ def _warn_of_the_end(
             f"{name} = {math.exp(x):.3g} at its {side} bound"
             for name, x, limit in zip(names, result.x, limits, strict=True)
             for side, bound in zip(("lower", "upper"), limit, strict=True)
-            # A column that does not matter has a vector's entry as long as it may be.
-            if abs(x - bound) < _TOUCHING and (side == "lower" or "[" not in name)
+            if abs(x - bound) < _TOUCHING and not _is_usual(name, side, names)
         ]
         if not ended:
             return
@@ -397,8 +396,17 @@ def _warn_of_the_end(
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=6,  # the call of fit
     )
+
+
+def _is_usual(name: str, side: str, names: list[str]) -> bool:
+    """Return whether it is no fault of learning that a hyperparameter is on a bound."""
+    if side == "lower":
+        return False
+    # A column that does not matter has a lengthscale as long as it may be; classes
+    # that are told apart with certainty (there is no noise) the largest scale.
+    return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")
 
 
 def _is_steep(result: Any) -> bool:
