@@ -73,8 +73,9 @@ def _plot_posterior(
     axes.plot(x, mean, color=_BLUE, lw=1.8, label=f"{size:,} features")
     mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
     axes.plot(x, mean, color=_RED, lw=1.4, linestyle="--", label="exact")
-    for sign in (-2, 2):
-        axes.plot(x, mean + sign * sd, color=_RED, lw=1.0, linestyle=":")
+    bounds = np.stack([mean - 2 * sd, mean + 2 * sd], axis=1)
+    label = ["exact ± 2 s.e.", "_"]
+    axes.plot(x, bounds, color=_RED, lw=1.0, linestyle=":", label=label)
     rows = curves["rows"]
     axes.plot(rows["x"], rows["y"], ".", color="black", ms=4, label="rows")
     axes.set_xlabel("x")
@@ -212,7 +213,9 @@ def _plot_against_components(axes: "Axes", records: list[Any]) -> None:
                 axes.axhline(record["accuracy"], color=colour, lw=1.0, linestyle=":")
     axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     logarithmic(axes, "x", sizes)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.45 * (high - low), high)  # room for the legend
     axes.grid(alpha=0.25)
     axes.set_xlabel("number of random features D")
     axes.set_ylabel("test accuracy")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)
