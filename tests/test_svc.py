@@ -23,7 +23,7 @@ from randkern.exceptions import (
 from randkern.models._feature_rows import KeptFeatures
 from randkern.models._hard_margin import _margin
 from randkern.models._margin_interior import affordable, n_bytes, solve_box
-from randkern.models._margins import maximise_margin
+from randkern.models._margins import _Decomposition
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -387,7 +387,7 @@ def test_narrow_margins(gap, d, n_components, recwarn):
     pytest.importorskip("clarabel")
     X, signs = narrow(400, d, gap)
     model = rk.KernelSVC(rk.Linear(), math.inf, n_components)
-    # Products of rows, which are all that the exact kernel has, hold no margin so narrow.
+    # The exact kernel only has products of rows, which hold no margin so narrow.
     if n_components is None and gap == 1e-9:
         with pytest.raises(NarrowMarginError, match="too narrow to tell"):
             model.fit(X, signs)
@@ -423,7 +423,9 @@ def test_the_gap_of_a_hard_margin_is_that_of_its_variables(separable):
         assert alpha.min() >= 0
         primal = 0.5 * model.coef_ @ model.coef_
         dual = alpha.sum() - 0.5 * made @ made
-        assert model.duality_gap_[0] == pytest.approx((primal - dual) / primal, abs=1e-9)
+        assert model.duality_gap_[0] == pytest.approx(
+            (primal - dual) / primal, abs=1e-9
+        )
         assert model.duality_gap_[0] < 1e-6
 
 
@@ -431,7 +433,9 @@ def test_a_reported_gap_is_not_constant(separable):
     """Weights that are 1 % too long have a gap, of twice as much."""
     weights, alpha = np.array([1.0, 0.0]), np.array([1.0])
     assert _margin(weights, alpha, 1.0, 0.0).gap == pytest.approx(0, abs=1e-15)
-    assert _margin(1.01 * weights, alpha, 1.0, 0.0).gap == pytest.approx(0.0197, abs=1e-4)
+    assert _margin(1.01 * weights, alpha, 1.0, 0.0).gap == pytest.approx(
+        0.0197, abs=1e-4
+    )
 
 
 # -- memory ---------------------------------------------------------------------------
@@ -462,12 +466,14 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
     assert np.all(machine(1e5, 600, tol=1e-6).fit(X[:60], y[:60]).duality_gap_ <= 1e-6)
     assert set(sides) == {60}
     sides.clear()
-    # Dual variables and blocks fit, the matrices of an interior-point method do not.
-    solve = {"tol": 1e-6, "kept_bytes": 10**7, "max_iter": 9, "stream": root_stream(0)}
     features, signs = KeptFeatures(features_of(X)), np.where(y, 1.0, -1.0)[:, None]
-    with pytest.warns(ConvergenceWarning):
-        maximise_margin(features, signs, np.full(240, 1e9), spare_bytes=10**4, **solve)
-    assert sides == []
+    for spare, expected in ((10**4, set()), (10**7, {D})):
+        sides.clear()
+        upper = np.full(240, 1e4)
+        solver = _Decomposition(features, signs, upper, 10**7, spare, root_stream(0))
+        solver._update()
+        solver._solve_interior(*solver._gap(), 1e-6)
+        assert set(sides) == expected
 
 
 # -- bad input ------------------------------------------------------------------------

@@ -7,8 +7,8 @@ The dual of a support vector machine,
 by Mehrotra's predictor and corrector (Nocedal & Wright 2006, algorithm 16.4). Each step
 solves with Θ + MMᵀ, Θ diagonal, by a Cholesky factorisation of it, n × n, or, where
 there are fewer features than rows, of the D × D matrix I + MᵀΘ⁻¹M (Ferris & Munson
-2002, "Interior-point methods for massive support vector machines"). The number of steps hardly depends on U, that of passes of coordinate
-descent grows with it.
+2002, "Interior-point methods for massive support vector machines"). The number of steps
+hardly depends on U, that of passes of coordinate descent grows with it.
 """
 
 from __future__ import annotations

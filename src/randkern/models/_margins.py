@@ -54,6 +54,7 @@ _ROUNDING = 4.0
 # is small enough, but not that small.
 _MOST_FREE = 1000
 _EVERY = 4
+_NEAR_BOUND = 1e-7
 _EXACT = 1e-12
 _ATTEMPTS = 4
 _NEARLY_EXACT = 1e-10
@@ -260,6 +261,17 @@ class _Margins:
         if self._is_reached(objective, gap, tol):
             return objective, gap
         before, self.alpha = self.alpha, inner
+        objective, gap = self._kept_if_better(before, gap)
+        if not self._polishes(gap):
+            return objective, gap
+        # The equations may do with fewer variables than are a little off their bounds.
+        before, upper = self.ops.copy(self.alpha), self.upper[:, None]
+        where = self.ops.elementwise.where
+        near = _NEAR_BOUND * before.max()
+        self.alpha = where(before < near, 0.0, before)
+        self.alpha = where(before > upper - near, upper, self.alpha)
+        for t in range(len(gap)):
+            self.alpha[:, t] = self._solved(t)
         return self._kept_if_better(before, gap)
 
     def _solved(self, t: int) -> np.ndarray:
