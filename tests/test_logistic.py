@@ -82,7 +82,7 @@ def test_exact_kernel_has_no_gradient_left(data):
 def test_features_that_are_not_kept(data):
     X, y, new = data
     whole = model_of(5.0).fit(X, y).predict_proba(new)
-    small = model_of(5.0, memory_limit="100kB").fit(X, y).predict_proba(new)
+    small = model_of(5.0, memory_limit="150kB").fit(X, y).predict_proba(new)
     np.testing.assert_allclose(small, whole, atol=1e-6)
     blocks = rk.RowBlocks([(X[:9], y[:9]), (X[9:200], y[9:200]), (X[200:], y[200:])])
     streamed = model_of(5.0).fit(blocks).predict_proba(rk.RowBlocks([(new,)]))

@@ -12,6 +12,7 @@ from randkern.bench import gaussian_process
 from randkern.bench.gp_figures import plot_gaussian_processes
 from randkern.cli.bench_gp_tables import gp_notes, gp_table
 from randkern.experiments import fourier_svm, kitchen_sinks_gp
+from randkern.experiments.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
 
 COMMON = {
     *("command", "experiment", "arguments", "versions", "machine", "dataset"),
@@ -122,6 +123,29 @@ def test_numbers_must_be_positive(name):
 
 
 # -- fourier-svm --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("rows", (1, 300)), ("hard_rows", 5), ("soft_rows", 2), ("penalty", 0.0)],
+)
+def test_bad_options_are_named(option, value):
+    with pytest.raises(ValueError, match=f"^{option} must be"):
+        fourier_svm.run(fourier_svm.Options(quick=True, **{option: value}))
+
+
+def test_legends_cover_no_curve(machines, processes):
+    figure = plot_fourier_svm(machines)
+    figure.canvas.draw()
+    axes = figure.axes[2]
+    box = axes.get_legend().get_window_extent()
+    for line in axes.get_lines():
+        points = line.get_transform().transform(line.get_xydata())
+        assert not any(box.contains(*point) for point in points)
+    names = axes.get_legend().get_texts()
+    assert len({text.get_text() for text in names}) == 7
+    labels = plot_kitchen_sinks(processes).axes[0].get_legend().get_texts()
+    assert "exact ± 2 s.e." in {text.get_text() for text in labels}
 
 
 def test_machines_have_their_documented_keys(machines):

@@ -13,10 +13,18 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import compute_class_weight
 
 import randkern as rk
+from randkern._random import root_stream
+from randkern.backend import numpy_algebra
 from randkern.backend.descent import descend
-from randkern.exceptions import MemoryLimitError, NotSeparableError
+from randkern.exceptions import (
+    MemoryLimitError,
+    NarrowMarginError,
+    NotSeparableError,
+)
 from randkern.models._feature_rows import KeptFeatures
-from randkern.models._margin_interior import solve_box
+from randkern.models._hard_margin import _margin
+from randkern.models._margin_interior import affordable, n_bytes, solve_box
+from randkern.models._margins import _Decomposition
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -101,10 +109,10 @@ def test_support_vectors_make_the_weights(data):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("limit", ["200kB", "40kB"], ids=["one set", "parts of it"])
+@pytest.mark.parametrize("limit", ["220kB", "80kB"], ids=["one set", "parts of it"])
 def test_working_sets_reach_the_same_optimum(limit, dtype, data):
     # 240 rows of 64 columns of 8 bytes take 123 kB: they do not fit in half of either
-    # limit, and the second holds 30 of them at a time.
+    # limit, and what the second leaves beside dual variables holds 60 at a time.
     X, y, _ = data
     X = X.astype(dtype)
     whole = machine(1.0, tol=1e-7).fit(X, y)
@@ -146,11 +154,31 @@ def test_extreme_penalties(C, n_components, data, recwarn):
     assert abs(losses.sum() - (85 if C < 1 else 10)) < 10
 
 
-def test_rounding_of_single_precision_is_named(data):
-    X, y, _ = data
-    model = machine(1e6, 300, tol=1e-4)
-    with pytest.warns(ConvergenceWarning, match="pass float64 rows"):
-        model.fit(X[:80].astype(np.float32), y[:80] == "b")
+@pytest.mark.parametrize("C", [10.0, 1e3, 1e6])
+def test_single_precision_reaches_the_tolerance(C, rng, recwarn):
+    """Where float32 features leave a gap, they are made again in float64."""
+    X = rng.normal(size=(150, 4)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0
+    model = machine(C, 200, tol=1e-6).fit(X, y)
+    assert not recwarn.list
+    Z, signs = features_of(X.astype(float), n_components=200), np.where(y, 1.0, -1.0)
+    a = np.zeros(150)
+    a[model.support_] = model.support_coef_ * signs[model.support_]
+    assert a.min() >= 0 and a.max() <= C
+    primal = objective(model.coef_, Z, signs, np.full(150, C))
+    made = (a * signs) @ Z
+    assert primal - (a.sum() - 0.5 * made @ made) <= 2e-6 * primal
+
+
+@pytest.mark.parametrize("C", [1e7, 1e9])
+def test_penalties_that_are_almost_infinite(C, rng, recwarn):
+    X = rng.normal(size=(120, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0
+    model = machine(C, 150, tol=1e-4).fit(X, y)
+    assert not recwarn.list
+    pytest.importorskip("clarabel")
+    hard = machine(math.inf, 150).fit(X, y)
+    assert model.margin_ == pytest.approx(hard.margin_, rel=1e-4)
 
 
 def test_interior_points_reach_the_optimum_of_descent(rng):
@@ -337,6 +365,118 @@ def test_hard_margins_name_their_extra(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "clarabel", None)
     with pytest.raises(ImportError, match=r"randkern\[svm\]"):
         machine(math.inf).fit(X, y)
+
+
+def narrow(n, d, gap):
+    """Rows on both sides of a gap, many of them on its edges in mirrored pairs."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    signs = np.sign(X[:, 0])
+    X[:, 0] += signs * gap
+    nearest = np.argsort(np.abs(X[:, 0]))
+    for j in range(0, 2 * d, 2):
+        v = rng.normal(size=d)
+        for i, sign in zip(nearest[j : j + 2], (1, -1), strict=True):
+            X[i], X[i, 0], signs[i] = v, sign * gap, sign
+    return X, signs
+
+
+@pytest.mark.parametrize(("d", "n_components"), [(5, 5), (50, None), (50, 50)])
+@pytest.mark.parametrize("gap", [1e-4, 1e-6, 1e-9])
+def test_narrow_margins(gap, d, n_components, recwarn):
+    """Of which working sets led in circles, or that were called inseparable."""
+    pytest.importorskip("clarabel")
+    X, signs = narrow(400, d, gap)
+    model = rk.KernelSVC(rk.Linear(), math.inf, n_components)
+    # The exact kernel only has products of rows, which hold no margin so narrow.
+    if n_components is None and gap == 1e-9:
+        with pytest.raises(NarrowMarginError, match="too narrow to tell"):
+            model.fit(X, signs)
+        return
+    if n_components is None and gap == 1e-6:
+        with pytest.warns(ConvergenceWarning, match="gap of the hard margin"):
+            model.fit(X, signs)
+        return
+    model.fit(X, signs)
+    assert n_components is None or not recwarn.list
+    assert abs(model.duality_gap_[0]) < (1e-5 if n_components is None else 1e-6)
+    margins = signs * model.decision_function(X)
+    assert margins.min() > 1 - 1e-6
+    assert np.isclose(margins.min() * model.margin_[0], gap, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("gap", [0.0, -1e-8, -1e-4])
+def test_gaps_that_are_none_are_certified(gap):
+    pytest.importorskip("clarabel")
+    X, signs = narrow(400, 50, gap)
+    with pytest.raises(NotSeparableError) as caught:
+        rk.KernelSVC(rk.Linear(), math.inf, 50).fit(X, signs)
+    assert caught.value.residual < 1e-14
+
+
+def test_the_gap_of_a_hard_margin_is_that_of_its_variables(separable):
+    X, Z, signs = separable
+    for weight in (np.ones(len(X)), np.random.default_rng(1).integers(0, 2, len(X))):
+        model = machine(math.inf).fit(X.astype(np.float32), signs, weight)
+        Z = features_of(X.astype(np.float32).astype(float))
+        made = model.support_coef_ @ Z[model.support_]
+        alpha = model.support_coef_ * signs[model.support_]
+        assert alpha.min() >= 0
+        primal = 0.5 * model.coef_ @ model.coef_
+        dual = alpha.sum() - 0.5 * made @ made
+        assert model.duality_gap_[0] == pytest.approx(
+            (primal - dual) / primal, abs=1e-9
+        )
+        assert model.duality_gap_[0] < 1e-6
+
+
+def test_a_reported_gap_is_not_constant(separable):
+    """Weights that are 1 % too long have a gap, of twice as much."""
+    weights, alpha = np.array([1.0, 0.0]), np.array([1.0])
+    assert _margin(weights, alpha, 1.0, 0.0).gap == pytest.approx(0, abs=1e-15)
+    assert _margin(1.01 * weights, alpha, 1.0, 0.0).gap == pytest.approx(
+        0.0197, abs=1e-4
+    )
+
+
+# -- memory ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_is_checked_first(cls, dtype, data):
+    X, y, _ = data
+    with pytest.raises(MemoryLimitError, match="a fit to 240 rows by 1000 features"):
+        cls(memory_limit=100).fit(X.astype(dtype), y)
+    with pytest.raises(MemoryLimitError, match="by 60 features"):
+        cls(n_components=60, memory_limit="30kB").fit(X.astype(dtype), y)
+
+
+def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
+    """Of n rows and D features: the cube of the smaller one, in time and bytes."""
+    assert not affordable(20_000, 20_000, 1)
+    assert affordable(200, 20_032, 1)
+    assert n_bytes(200, 20_000) < 8 * 20_000**2 / 40
+    X, y, _ = data
+    y = y == "b"
+    sides = []
+    factor = numpy_algebra.lower_factor
+    monkeypatch.setattr(
+        numpy_algebra, "lower_factor", lambda A: sides.append(len(A)) or factor(A)
+    )
+    assert np.all(machine(1e5, 600, tol=1e-6).fit(X[:60], y[:60]).duality_gap_ <= 1e-6)
+    assert set(sides) == {60}
+    sides.clear()
+    Z, signs = features_of(X, n_components=64), np.where(y, 1.0, -1.0)[:, None]
+    for spare, expected in ((10**4, set()), (10**7, {64})):
+        sides.clear()
+        upper = np.full(240, 1e4)
+        solver = _Decomposition(
+            KeptFeatures(Z), signs, upper, 10**7, spare, root_stream(0)
+        )
+        solver._update()
+        solver._solve_interior(*solver._gap(), 1e-6)
+        assert set(sides) == expected
 
 
 # -- bad input ------------------------------------------------------------------------

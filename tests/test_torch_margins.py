@@ -98,11 +98,15 @@ def test_interior_points_of_tensors(rng):
     assert_close(got.value, expected.value, atol=1e-6 * expected.value.max())
 
 
-def test_a_gap_that_is_left_is_named(data):
-    X, y, _, _ = data
-    model = rk.KernelSVC(KERNEL, 1e6, 300, random_state=0)
-    with dispatch(), pytest.warns(ConvergenceWarning, match="pass float64 rows"):
-        model.fit(tensor(X[:80].astype(np.float32)), tensor(y[:80] == 1))
+def test_single_precision_reaches_the_tolerance(data, recwarn):
+    """Where float32 features leave a gap, they are made again in float64."""
+    X, _, _, _ = data
+    y = X[:, 0] * X[:, 1] > 0
+    model = rk.KernelSVC(KERNEL, 1e5, 300, tol=1e-6, random_state=0)
+    with dispatch():
+        model.fit(tensor(X[:80].astype(np.float32)), tensor(y[:80]))
+    assert float(model.duality_gap_[0]) <= 1e-6
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("C", [1.0, np.inf])
@@ -214,7 +218,7 @@ def test_logistic_regression_in_single_precision(data):
     X, new = X.astype(np.float32), new.astype(np.float32)
     model = rk.KernelLogistic(KERNEL, 1.0, 60, random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight).predict_proba(new)
-    for limit in (None, 10_000):
+    for limit in (None, 120_000):
         model.set_params(memory_limit=limit)
         with dispatch():
             got = model.fit(tensor(X), tensor(y), tensor(weight))

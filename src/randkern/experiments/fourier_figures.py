@@ -212,7 +212,9 @@ def _plot_against_components(axes: "Axes", records: list[Any]) -> None:
                 axes.axhline(record["accuracy"], color=colour, lw=1.0, linestyle=":")
     axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     logarithmic(axes, "x", sizes)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.45 * (high - low), high)  # room for the legend
     axes.grid(alpha=0.25)
     axes.set_xlabel("number of random features D")
     axes.set_ylabel("test accuracy")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)

@@ -46,6 +46,8 @@ _SIZES, _QUICK_SIZES = (100, 300, 1000, 3000), (20, 60)
 _TEST_ROWS, _COLUMNS = 5000, 8
 # Fewer features than rows, so that noisy labels cannot be separated.
 _FEW = 20
+# Generated rows of one label only would not make a task.
+_FEWEST_ROWS = 20
 # |f| is above this on the separable rows.
 _CLEAR = 0.35
 
@@ -146,8 +148,7 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
         ``reason``.
     """
     start = time.perf_counter()
-    for name in ("components", "soft_rows", "hard_rows", "peer_rows", "repeats"):
-        check_count(name, getattr(options, name))
+    _check(options)
     results = begin_results("fourier-svm", options) | {"skipped": []}
     tasks = _tasks(options)
     _warm_up(options.seed)
@@ -172,6 +173,28 @@ def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
     ]
     results["notes"] = list(_notes(results))
     return results
+
+
+def _check(options: Options) -> None:
+    """Raise where an option has a value that no fit can be made of."""
+    for name in ("components", "soft_rows", "hard_rows", "peer_rows", "repeats"):
+        check_count(name, getattr(options, name))
+    fewest = {"soft_rows": (options.soft_rows,), "hard_rows": (options.hard_rows,)}
+    for name, sizes in (fewest | {"rows": options.rows or ()}).items():
+        if min(sizes, default=_FEWEST_ROWS) < _FEWEST_ROWS:
+            raise ValueError(
+                f"{name} must be at least {_FEWEST_ROWS}, so that the rows have both "
+                f"labels, got {min(sizes)}."
+            )
+    if min(options.n_components or (1,)) < 1:
+        raise ValueError(
+            f"n_components must be positive, got {min(options.n_components or ())}."
+        )
+    if not 0 < options.penalty < np.inf:
+        raise ValueError(
+            f"penalty must be a positive number, the C of soft margins, got "
+            f"{options.penalty}."
+        )
 
 
 def _tasks(options: Options) -> list[_Task]:

@@ -13,11 +13,19 @@ from randkern.blocks import row_blocks, rows_within
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FactorFeatures", "FeatureRows", "KeptFeatures", "PlanFeatures"]
+__all__ = [
+    "FEWEST_ROWS",
+    "FactorFeatures",
+    "FeatureRows",
+    "KeptFeatures",
+    "PlanFeatures",
+]
 
 _BLOCK_BYTES = 32 * 2**20
 _TENSOR_BLOCK_BYTES = 512 * 2**20
 _ROWS_AT_ONCE = 2**15
+# What blocks come down to where memory is short.
+FEWEST_ROWS = 16
 
 
 class FeatureRows(Protocol):
@@ -63,19 +71,27 @@ class KeptFeatures:
 
 
 class PlanFeatures:
-    """Random features of training rows, kept if `kept_bytes` hold them."""
+    """Random features of training rows, kept if `kept_bytes` hold them.
 
-    def __init__(self, plan: Plan, rows: TrainingRows, kept_bytes: int):
+    In the dtype of the rows, or in float64 if `precise`.
+    """
+
+    def __init__(
+        self, plan: Plan, rows: TrainingRows, kept_bytes: int, precise: bool = False
+    ):
         self.plan = plan
         self.rows = rows
         self.n_rows = rows.n_rows
-        self.dtype = rows.dtype
-        self.like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
+        self.precise = precise
+        like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
+        self.like = ops_of(like).as_float64(like[:0]) if precise else like
+        self.dtype = self.like.dtype
         self.width = ops_of(self.like).algebra.padded(plan.n_components)
         self.kept: np.ndarray | None = None
         row_bytes = self.width * self.dtype.itemsize
         block = _TENSOR_BLOCK_BYTES if is_tensor(self.like) else _BLOCK_BYTES
-        self._most = rows_within(block, row_bytes, at_least=64)
+        block = min(block, kept_bytes) if kept_bytes else block
+        self._most = rows_within(block, row_bytes, at_least=FEWEST_ROWS)
         if self.n_rows * row_bytes <= kept_bytes:
             made = self._empty(self.n_rows)
             for part, Z in self._fresh():
@@ -99,7 +115,7 @@ class PlanFeatures:
         buffer = self._empty(min(self.n_rows, self._most))
         for block in self.rows.blocks(len(buffer)):
             Z = buffer[: len(block.Y)]
-            evaluate(self.plan, block.X, out=Z[:, : self.plan.n_components])
+            self._evaluate(block.X, Z)
             yield block.rows, Z
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
@@ -109,14 +125,26 @@ class PlanFeatures:
         if len(numbers):
             X = self.rows.take(numbers).X
             for part in row_blocks(len(numbers), self._most):
-                evaluate(self.plan, X[part], out=Z[part, : self.plan.n_components])
+                self._evaluate(X[part], Z[part])
         return Z
+
+    def _evaluate(self, X: Any, Z: np.ndarray) -> None:
+        X = ops_of(X).as_float64(X) if self.precise else X
+        evaluate(self.plan, X, out=Z[:, : self.plan.n_components])
 
     def part(self, numbers: np.ndarray) -> KeptFeatures | PlanFeatures:
         if self.kept is not None:
             return KeptFeatures(self.kept[numbers])
         block = self.rows.take(numbers)
-        return PlanFeatures(self.plan, ArrayRows(block.X, block.Y), 0)
+        rows = ArrayRows(block.X, block.Y)
+        part = PlanFeatures(self.plan, rows, 0, self.precise)
+        part._most = self._most
+        return part
+
+    def in_float64(self, kept_bytes: int) -> PlanFeatures:
+        """Return them in float64, in place of these: they are not kept any longer."""
+        self.kept = None
+        return PlanFeatures(self.plan, self.rows, kept_bytes, precise=True)
 
 
 class FactorFeatures(KeptFeatures):

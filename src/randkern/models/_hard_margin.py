@@ -149,12 +149,12 @@ def _separate_growing(
     square, growing = 0.0, True
     for _ in range(_MOST_ROUNDS):
         Z = features.take(rows).astype(np.float64) * signs[rows, None]
-        a, weights = _solve(Z, rows, len(signs), name)
+        # Predictions of the exact kernel are made of dual variables.
+        dual = isinstance(features, FactorFeatures)
+        a, weights = _solve(Z, dual, rows, len(signs), name)
         alpha = np.zeros(len(signs))
         alpha[rows] = a
         made = a @ Z
-        if isinstance(features, FactorFeatures):  # what predictions are made of
-            weights = made
         missing = 1 - signs * _scores(features, weights)
         missing[~usable] = -np.inf
         violation = float(missing.max())
@@ -226,9 +226,11 @@ def _scores(features: FeatureRows, weights: np.ndarray) -> np.ndarray:
 
 
 def _solve(
-    Z: np.ndarray, rows: np.ndarray, n: int, name: str
+    Z: np.ndarray, dual: bool, rows: np.ndarray, n: int, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dual variables and weights of rows Z, multiplied by their signs.
+
+    Where `dual`, the weights are those that the variables make.
 
     The length of a convex combination of rows is at least the widest margin, what
     weights of length 1 leave of every row at most: the two meet at the optimum.
@@ -239,19 +241,23 @@ def _solve(
         raise _error(ray, 0.0, rows, np.zeros(n), name)
     Z = Z / longest
     best, length = np.zeros(len(Z)), np.inf
-    found, margin = np.zeros(Z.shape[1]), -np.inf
+    found, chosen, margin = np.zeros(Z.shape[1]), best, -np.inf
     for shares, weights in _candidates(Z):
         here = float(np.linalg.norm(shares @ Z))
         if here < length:
             best, length = shares, here
+        weights = shares @ Z if dual else weights
         size = float(np.linalg.norm(weights))
         least = float(np.min(Z @ weights)) / size if size > 0 else -np.inf
         if least > margin:
-            found, margin = weights / (size * least) if least > 0 else found, least
+            found, chosen, margin = weights, shares, least
         if length - margin <= _INEXACT * length:
             break
     if margin > _ROUNDING * np.finfo(float).eps:
-        return best / (length * longest) ** 2, found / longest
+        unit = float(np.linalg.norm(found)) * margin * longest
+        if dual:
+            return chosen / (unit * longest), found / unit
+        return best / (length * longest) ** 2, found / unit
     if length <= _RAY:
         raise _error(best, length, rows, np.zeros(n), name)
     raise _narrow(name, f"a combination of length {length:.1g} of the longest row")

@@ -13,10 +13,10 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["Function", "minimise"]
+__all__ = ["PAIRS", "Function", "minimise"]
 
 # Pairs of steps and changes of the gradient that are kept.
-_PAIRS = 20
+PAIRS = 20
 # Conditions of Wolfe: sufficient decrease, and how much of the slope may be left.
 _DECREASE = 1e-4
 _CURVATURE = 0.9
@@ -54,7 +54,7 @@ def minimise(
     """
     ops = ops_of(start)
     at, (value, gradient) = start, function(start)
-    pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=_PAIRS)
+    pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=PAIRS)
     for n_iter in range(max_iter):
         if ops.largest(abs(gradient)) <= tolerance:
             return at, n_iter

@@ -9,7 +9,11 @@ from sklearn.base import ClassifierMixin
 
 from randkern.backend.namespace import ops_of
 from randkern.models._feature_model import FeatureModel
-from randkern.models._feature_rows import FactorFeatures, PlanFeatures
+from randkern.models._feature_rows import (
+    FEWEST_ROWS,
+    FactorFeatures,
+    PlanFeatures,
+)
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
@@ -26,11 +30,11 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
         return tags
 
     def _features(
-        self, rows: ArrayRows | StreamedRows, kept_bytes: int
+        self, rows: ArrayRows | StreamedRows, kept_bytes: int, precise: bool = False
     ) -> PlanFeatures | FactorFeatures:
         """Return the features of the rows: random ones, or a factor of the Gram."""
         if self.plan_ is not None:
-            return PlanFeatures(self.plan_, rows, kept_bytes)
+            return PlanFeatures(self.plan_, rows, kept_bytes, precise)
         n = rows.n_rows
         check_memory(
             8 * 3 * n**2,
@@ -41,6 +45,34 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
         assert isinstance(rows, ArrayRows)
         X = ops_of(rows.X).as_float64(rows.X)
         return FactorFeatures(self.kernel_._gram(X, None))
+
+    def _bytes_for_features(
+        self, rows: ArrayRows | StreamedRows, per_row: int, per_feature: int
+    ) -> int:
+        """Return the memory for features that are kept: half of the limit at most.
+
+        `per_row` and `per_feature` are the bytes that the solver has of each.
+
+        Raises
+        ------
+        randkern.exceptions.MemoryLimitError
+            If the limit does not even hold a few rows of features at a time.
+        """
+        limit, n = self._memory_for(rows), rows.n_rows
+        if self.plan_ is None:  # its Gram matrix is what counts, and is checked
+            return limit // 2
+        width = self.plan_.n_components
+        state = per_row * n + per_feature * width
+        # A block of features that are made, and the rows that are worked on.
+        few = 8 * width * min(n, FEWEST_ROWS)
+        check_memory(
+            state + 2 * few,
+            limit,
+            f"a fit to {n} rows by {width} features, {FEWEST_ROWS} rows of these at a "
+            "time,",
+            "Use fewer components or rows",
+        )
+        return min(limit // 2, limit - state - few)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""

@@ -60,7 +60,7 @@ class BoxSolution:
     Attributes
     ----------
     value : ndarray of shape (n,)
-        Those that end at their bounds are exactly there, unless the gap were larger.
+        Those that end at their bounds are exactly there.
     inner : ndarray of shape (n,)
         What the last step has left, below the bounds.
     n_steps : int
@@ -168,8 +168,6 @@ def solve_box(
     inner = (best.a / problem.square).clip(max=upper)
     out = where(best.a < best.low * unit, 0.0, inner)
     out = where(best.room < best.high * unit, upper, out)
-    if problem.gap_of(out * problem.square) > problem.gap_of(best.a):
-        out = inner
     inner = where(inner < _NEGLIGIBLE * inner.max(), 0.0, inner)
     return BoxSolution(out, inner, n_steps)
 
@@ -274,10 +272,6 @@ class _Problem(SignedRows):
         weights = self.weights(a)
         self._penalty = 0.5 * float(weights @ weights)
         return self.values(weights) - 1
-
-    def gap_of(self, a: np.ndarray) -> float:
-        """Return the relative duality gap at variables."""
-        return self.gap(a, self.slope(a))
 
     def gap(self, a: np.ndarray, slope: np.ndarray) -> float:
         """Return the relative duality gap at the variables of the last slope."""

@@ -26,8 +26,13 @@ from randkern._tensors import is_tensor
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
-from randkern.models._feature_rows import FeatureRows, KeptFeatures
-from randkern.models._margin_interior import affordable, solve_box
+from randkern.models._feature_rows import (
+    FEWEST_ROWS,
+    FeatureRows,
+    KeptFeatures,
+    PlanFeatures,
+)
+from randkern.models._margin_interior import affordable, n_bytes, solve_box
 
 __all__ = ["MarginSolution", "maximise_margin"]
 
@@ -49,6 +54,7 @@ _ROUNDING = 4.0
 # is small enough, but not that small.
 _MOST_FREE = 1000
 _EVERY = 4
+_NEAR_BOUND = 1e-7
 _EXACT = 1e-12
 _ATTEMPTS = 4
 _NEARLY_EXACT = 1e-10
@@ -57,10 +63,9 @@ _NEARLY_EXACT = 1e-10
 _VIOLATION = 1e-9
 _NUDGE = 1e-12
 # Passes after which an interior-point method takes over, and how far below `tol` it is
-# to go. A gap above so many times `tol` is worth a warning, whatever its cause.
+# to go.
 _INTERIOR_ROUND = 8
 _INTERIOR_TOLERANCE = 1e-2
-_LARGE_GAP = 100.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ def maximise_margin(
     tol: float,
     max_iter: int,
     kept_bytes: int,
+    spare_bytes: int,
     stream: Stream,
 ) -> MarginSolution:
     """Solve one support vector machine a column of signs.
@@ -111,17 +117,20 @@ def maximise_margin(
         Passes over all rows, at most.
     kept_bytes : int
         Memory for the features of a working set.
+    spare_bytes : int
+        Memory for the matrices of an interior-point method.
     stream : Stream
         Of the orders of rows.
 
     Warns
     -----
     sklearn.exceptions.ConvergenceWarning
-        If `max_iter` passes do not reach `tol`.
+        If `max_iter` passes do not reach `tol`, or rounding errors do not let it.
     """
     if is_tensor(signs):
-        return _InteriorPoint(features, signs, upper).run(tol)
-    return _Decomposition(features, signs, upper, kept_bytes, stream).run(tol, max_iter)
+        return _InteriorPoint(features, signs, upper, kept_bytes).run(tol)
+    solver = _Decomposition(features, signs, upper, kept_bytes, spare_bytes, stream)
+    return solver.run(tol, max_iter)
 
 
 class _Margins:
@@ -132,21 +141,38 @@ class _Margins:
     features : FeatureRows
     signs : ndarray of shape (n, k)
     upper : ndarray of shape (n,)
-    at_once : int
-        Rows of features that are summed together.
+    kept_bytes : int
+        Memory for features.
     """
 
     def __init__(
-        self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray, at_once: int
+        self,
+        features: FeatureRows,
+        signs: np.ndarray,
+        upper: np.ndarray,
+        kept_bytes: int,
     ):
         n, k = signs.shape
         self.features, self.signs, self.upper = features, signs, upper
-        self.at_once = min(at_once, _ROWS_AT_ONCE)
+        self.kept_bytes = kept_bytes
         self.ops = ops = ops_of(signs)
         self.alpha = ops.zeros((n, k), signs)
         self.weights = ops.zeros((k, features.width), signs)
         self.scores = ops.zeros((n, k), signs)
         self.longest = 0.0
+
+    @property
+    def capacity(self) -> int:
+        """Rows of features that there is memory for: all that are kept."""
+        if self.features.kept is not None:
+            return self.features.n_rows
+        row = self.features.width * self.features.dtype.itemsize
+        return max(FEWEST_ROWS, self.kept_bytes // (row + 24 * self.signs.shape[1]))
+
+    def _go_on_in_float64(self) -> None:
+        """Make the features again, where those of float32 do not tell enough."""
+        assert isinstance(self.features, PlanFeatures)
+        self.features = self.features.in_float64(self.kept_bytes)
 
     def _update(self) -> None:
         """Sum the weights up in float64, then the scores of all rows by them."""
@@ -155,7 +181,8 @@ class _Margins:
         self.weights = ops.zeros(shape, self.signs)
         support = ops.flatnonzero((self.alpha != 0).any(axis=1))
         factors = self.alpha * self.signs
-        for rows in row_blocks(len(support), self.at_once):
+        at_once = min(self.capacity, _ROWS_AT_ONCE)
+        for rows in row_blocks(len(support), at_once):
             here = support[rows]
             Z = self.features.take(here)
             size = ops.largest(abs(factors[here])) or 1.0
@@ -228,6 +255,29 @@ class _Margins:
             after = self._gap()
         return after
 
+    def _unless_reached(
+        self, inner: np.ndarray, objective: np.ndarray, gap: np.ndarray, tol: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Take variables that no bound was rounded to, if the gap is then smaller.
+
+        Where C is large it matters how near a variable is to its bound.
+        """
+        if self._is_reached(objective, gap, tol):
+            return objective, gap
+        before, self.alpha = self.alpha, inner
+        objective, gap = self._kept_if_better(before, gap)
+        if not self._polishes(gap):
+            return objective, gap
+        # The equations may do with fewer variables than are a little off their bounds.
+        before, upper = self.ops.copy(self.alpha), self.upper[:, None]
+        where = self.ops.elementwise.where
+        near = _NEAR_BOUND * before.max()
+        self.alpha = where(before < near, 0.0, before)
+        self.alpha = where(before > upper - near, upper, self.alpha)
+        for t in range(len(gap)):
+            self.alpha[:, t] = self._solved(t)
+        return self._kept_if_better(before, gap)
+
     def _solved(self, t: int) -> np.ndarray:
         """Return dual variables that give the free rows of a problem margins of 1."""
         alpha, signs = self.alpha[:, t], self.signs[:, t]
@@ -246,12 +296,9 @@ class _Margins:
         """Return a warning, for a gap that only rounding errors explain."""
         return (
             f"the duality gap is {float(gap.max()):.2g} of the objective, above "
-            f"tol={tol:g}: rounding errors leave no more at so large a C; "
-            f"{self._advice()}."
+            f"tol={tol:g}: rounding errors leave no more at so large a C; lower C, or "
+            "raise tol."
         )
-
-    def _advice(self) -> str:
-        return "lower C" if self._is_precise() else "lower C, or pass float64 rows"
 
     @staticmethod
     def _warn(message: str) -> None:
@@ -267,15 +314,12 @@ class _Decomposition(_Margins):
         signs: np.ndarray,
         upper: np.ndarray,
         kept_bytes: int,
+        spare_bytes: int,
         stream: Stream,
     ):
-        n, k = signs.shape
+        super().__init__(features, signs, upper, kept_bytes)
         self.generator = stream.generator()
-        self.capacity = n
-        if features.kept is None:
-            row = features.width * features.dtype.itemsize + 24 * k
-            self.capacity = max(64, kept_bytes // row)
-        super().__init__(features, signs, upper, self.capacity)
+        self.spare_bytes = spare_bytes
         self.tolerance = _FIRST_TOLERANCE
 
     def run(self, tol: float, max_iter: int) -> MarginSolution:
@@ -286,6 +330,12 @@ class _Decomposition(_Margins):
             self._update()
             objective, gap = self._gap()
             reached = self._is_reached(objective, gap, tol)
+            stopped = reached or n_rounds >= _INTERIOR_ROUND
+            if stopped and not self._is_precise() and (gap > tol).any():
+                self._go_on_in_float64()
+                self._update()
+                objective, gap = self._gap()
+                reached = self._is_reached(objective, gap, tol)
             if not reached and n_rounds == _INTERIOR_ROUND:
                 objective, gap = self._solve_interior(objective, gap, tol)
             if reached or n_rounds % _EVERY == 0:
@@ -300,9 +350,9 @@ class _Decomposition(_Margins):
             self._warn(
                 f"the duality gap is {gap.max():.2g} of the objective after "
                 f"max_iter={max_iter} passes, above tol={tol:g}: raise max_iter or "
-                f"tol, {self._advice()}."
+                "tol, or lower C."
             )
-        if reached and gap.max() > _LARGE_GAP * tol:
+        if reached and gap.max() > tol:
             self._warn(self._rounded(gap, tol))
         return MarginSolution(self.weights, self.alpha, objective, gap, n_rounds)
 
@@ -312,15 +362,19 @@ class _Decomposition(_Margins):
         """Solve what descent has not solved in so many passes another way."""
         Z, usable = self.features.kept, np.flatnonzero(self.upper)
         slow = np.flatnonzero(gap > tol)
-        if Z is None or not affordable(len(usable), self.features.width, len(slow)):
+        size = len(usable), self.features.width
+        if Z is None or not affordable(*size, len(slow)):
+            return objective, gap
+        if n_bytes(*size) > self.spare_bytes:
             return objective, gap
         rows = KeptFeatures(Z if len(usable) == len(Z) else Z[usable])
-        before = self.alpha.copy()
+        before, inner = self.alpha.copy(), self.alpha.copy()
         for t in slow:
             signs, upper = self.signs[usable, t], self.upper[usable]
             found = solve_box(rows, signs, upper, _INTERIOR_TOLERANCE * tol)
-            self.alpha[usable, t] = found.value
-        return self._kept_if_better(before, gap)
+            self.alpha[usable, t], inner[usable, t] = found.value, found.inner
+        objective, gap = self._polish(*self._kept_if_better(before, gap))
+        return self._unless_reached(inner, objective, gap, tol)
 
     def _first(self) -> np.ndarray:
         usable = np.flatnonzero(self.upper)
@@ -375,9 +429,6 @@ class _InteriorPoint(_Margins):
     What tensors take, wherever they lie: coordinate descent goes from row to row.
     """
 
-    def __init__(self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray):
-        super().__init__(features, signs, upper, _ROWS_AT_ONCE)
-
     def run(self, tol: float) -> MarginSolution:
         usable = self.ops.flatnonzero(self.upper)
         features, upper = self.features, self.upper
@@ -398,17 +449,17 @@ class _InteriorPoint(_Margins):
             if not self._polishes(gap):
                 break
             self._release()
-        if not self._is_reached(objective, gap, tol):
-            # Where C is large it matters how near a variable is to its bound.
-            before, self.alpha = self.alpha, inner
-            objective, gap = self._kept_if_better(before, gap)
+        objective, gap = self._unless_reached(inner, objective, gap, tol)
+        if not self._is_precise() and (gap > tol).any():
+            self._go_on_in_float64()
+            return self.run(tol)
         if not self._is_reached(objective, gap, tol):
             self._warn(
                 f"the duality gap is {float(gap.max()):.2g} of the objective, above "
-                f"tol={tol:g}: the interior-point method came no nearer; raise tol, "
-                f"{self._advice()}."
+                f"tol={tol:g}: the interior-point method came no nearer; raise tol, or "
+                "lower C."
             )
-        elif gap.max() > _LARGE_GAP * tol:
+        elif gap.max() > tol:
             self._warn(self._rounded(gap, tol))
         return MarginSolution(self.weights, self.alpha, objective, gap, steps)
 

@@ -123,11 +123,22 @@ class KernelLogistic(MarginClassifier):
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
         their labels and weights.
+
+        Raises
+        ------
+        randkern.exceptions.MemoryLimitError
+            If `memory_limit` holds too little of what is needed, before any of it is
+            allocated.
         """
         self._validate_params()
         rows, _ = self._read(X, y, sample_weight)
         signs, weight = all_targets(rows)
-        features = self._features(rows, self._memory_for(rows) // 2)
+        # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
+        n_vectors = 2 * _lbfgs.PAIRS + 12
+        kept = self._bytes_for_features(
+            rows, 16 + 24 * signs.shape[1], 8 * n_vectors * signs.shape[1]
+        )
+        features = self._features(rows, kept)
         loss = _Loss(features, signs, self.C * weight)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
@@ -208,7 +219,7 @@ def _minimise_by_scipy(
             "maxfun": 2 * max_iter,
             "gtol": tolerance,
             "ftol": 64 * np.finfo(float).eps,
-            "maxcor": 20,
+            "maxcor": _lbfgs.PAIRS,
         },
     )
     return result.x, int(result.nit)

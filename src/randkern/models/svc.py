@@ -95,8 +95,9 @@ class KernelSVC(MarginClassifier):
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Float32 rows are solved as far as their rounding errors tell; a
-    warning says where these leave a gap of more than 100 times `tol`.
+    whatever `tol`. Features of float32 rows are made again in float64 where rounding
+    errors leave more of the gap than `tol`, and for the hard margin; a warning says
+    where a gap is larger in the end.
 
     References
     ----------
@@ -156,22 +157,30 @@ class KernelSVC(MarginClassifier):
         randkern.exceptions.NotSeparableError
             If C is inf and a class cannot be separated from the rest; it holds a
             certificate.
+        randkern.exceptions.NarrowMarginError
+            If C is inf and rounding errors hide whether there is a margin.
+        randkern.exceptions.MemoryLimitError
+            If `memory_limit` holds too little of what is needed, before any of it is
+            allocated.
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
         signs, weight = all_targets(rows)
-        limit = self._memory_for(rows)
-        kept = limit // 2
+        # Signs, dual variables and scores of every row, twice while they change.
+        kept = self._bytes_for_features(
+            rows, 16 + 40 * signs.shape[1], 16 * signs.shape[1]
+        )
+        spare = self._memory_for(rows) - kept
         if is_tensor(signs):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
                 n_bytes(n, width),
-                limit - kept,
+                spare,
                 f"an interior-point method of {width} features",
                 "Use fewer components",
             )
-        features = self._features(rows, kept)
+        features = self._features(rows, kept, precise=math.isinf(self.C))
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
@@ -184,6 +193,7 @@ class KernelSVC(MarginClassifier):
                 tol=self.tol,
                 max_iter=self.max_iter,
                 kept_bytes=kept,
+                spare_bytes=spare,
                 stream=order,
             )
             weights, alpha = solution.weights, solution.alpha
