@@ -169,6 +169,16 @@ class _Margins:
         row = self.features.width * self.features.dtype.itemsize
         return max(FEWEST_ROWS, self.kept_bytes // (row + 24 * self.signs.shape[1]))
 
+    def _may_be_precise(self) -> bool:
+        """Tell whether features of float32 are kept that could be of float64.
+
+        Features that are made again in every pass would take twice as many passes.
+        """
+        Z = self.features.kept
+        return (
+            not self._is_precise() and Z is not None and 2 * Z.nbytes <= self.kept_bytes
+        )
+
     def _go_on_in_float64(self) -> None:
         """Make the features again, where those of float32 do not tell enough."""
         assert isinstance(self.features, PlanFeatures)
@@ -331,7 +341,7 @@ class _Decomposition(_Margins):
             objective, gap = self._gap()
             reached = self._is_reached(objective, gap, tol)
             stopped = reached or n_rounds >= _INTERIOR_ROUND
-            if stopped and not self._is_precise() and (gap > tol).any():
+            if stopped and self._may_be_precise() and (gap > tol).any():
                 self._go_on_in_float64()
                 self._update()
                 objective, gap = self._gap()
@@ -450,7 +460,7 @@ class _InteriorPoint(_Margins):
                 break
             self._release()
         objective, gap = self._unless_reached(inner, objective, gap, tol)
-        if not self._is_precise() and (gap > tol).any():
+        if self._may_be_precise() and (gap > tol).any():
             self._go_on_in_float64()
             return self.run(tol)
         if not self._is_reached(objective, gap, tol):

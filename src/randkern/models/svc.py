@@ -95,9 +95,9 @@ class KernelSVC(MarginClassifier):
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Features of float32 rows are made again in float64 where rounding
-    errors leave more of the gap than `tol`, and for the hard margin; a warning says
-    where a gap is larger in the end.
+    whatever `tol`. Features of float32 rows are made again in float64 for the hard
+    margin, and where rounding errors leave a gap above `tol` and memory holds them; a
+    warning says where a gap is larger in the end.
 
     References
     ----------
