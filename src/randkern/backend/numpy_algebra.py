@@ -9,23 +9,24 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg.lapack import dpotri, dpstrf
 
-from randkern.backend.thin import add_transposed, padded
-from randkern.backend.thin import multiply as thin_product
+from randkern.backend.thin import padded
 
 __all__ = [
     "add_to_diagonal",
-    "add_transposed",
     "column_products",
-    "eigenpairs",
     "factor_solve",
     "identity",
     "inverse_by_factor",
+    "inverse_factor",
+    "leading_eigenpairs",
     "log_determinant",
     "lower_factor",
-    "padded",
+    "norm",
     "pivoted_factor",
+    "qr",
     "shortest_solution",
-    "thin_product",
+    "singular_values",
+    "symmetric_eigenpairs",
     "triangular_solve",
 ]
 
@@ -95,11 +96,6 @@ def inverse_by_factor(factor):
     return inverse
 
 
-def eigenpairs(matrix):
-    """Return the eigenvalues, rising, and the eigenvectors of a symmetric matrix."""
-    return scipy.linalg.eigh(matrix)
-
-
 def shortest_solution(matrix, right):
     """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
     return scipy.linalg.lstsq(matrix, right)[0]
@@ -119,3 +115,46 @@ def pivoted_factor(gram):
     out = np.zeros((len(gram), padded(rank)))
     out[pivots, :rank] = np.tril(factor[:, :rank])
     return out, pivots[:rank]
+
+
+def leading_eigenpairs(matrix, rank):
+    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
+    n = len(matrix)
+    values, vectors = scipy.linalg.eigh(
+        matrix.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
+        overwrite_a=True, check_finite=False,
+    )  # fmt: skip
+    return values[::-1], vectors[:, ::-1]
+
+
+def inverse_factor(gram):
+    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+    factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+    return scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
+
+
+def qr(matrix):
+    """Return an orthonormal basis of the columns, and the upper triangle."""
+    return scipy.linalg.qr(matrix, mode="economic", check_finite=False)
+
+
+def symmetric_eigenpairs(matrix):
+    """Return eigenvalues, rising, and eigenvectors of a C-contiguous float64 matrix.
+
+    Its upper triangle is read, and it is overwritten.
+    """
+    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
+    # on its lower triangle, our upper one.
+    return scipy.linalg.eigh(
+        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
+    )
+
+
+def norm(values):
+    """Return the root of the sum of squares as a float."""
+    return float(np.linalg.norm(values))
+
+
+def singular_values(matrix):
+    """Return singular values, falling."""
+    return np.linalg.svd(matrix, compute_uv=False)

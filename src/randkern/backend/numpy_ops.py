@@ -8,7 +8,6 @@ is always an array whose namespace, dtype and device the result takes.
 import math
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import binom, ellipe, gamma, hyp2f1
 
@@ -379,22 +378,6 @@ def largest_sizes(values):
     return np.abs(values).max(axis=0, initial=0.0)
 
 
-def leading_eigenpairs(matrix, rank):
-    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
-    n = len(matrix)
-    values, vectors = scipy.linalg.eigh(
-        matrix.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
-        overwrite_a=True, check_finite=False,
-    )  # fmt: skip
-    return values[::-1], vectors[:, ::-1]
-
-
-def inverse_factor(gram):
-    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
-    factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
-    return scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
-
-
 def numpy_dtype(array):
     """Return the dtype of an array as one of NumPy."""
     return array.dtype
@@ -418,39 +401,6 @@ def precision(dtype):
 def contiguous(array):
     """Return an array whose rows lie one after the other."""
     return np.ascontiguousarray(array)
-
-
-def pivoted_qr(matrix):
-    """Return an orthonormal basis of the columns, and the sizes of what each adds.
-
-    These, the diagonal of the triangular factor, are a NumPy array and fall.
-    """
-    basis, triangle, _ = scipy.linalg.qr(
-        matrix, mode="economic", pivoting=True, check_finite=False
-    )
-    return basis, np.abs(np.diagonal(triangle))
-
-
-def symmetric_eigenpairs(matrix):
-    """Return eigenvalues, rising, and eigenvectors of a C-contiguous float64 matrix.
-
-    Its upper triangle is read, and it is overwritten.
-    """
-    # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
-    # on its lower triangle, our upper one.
-    return scipy.linalg.eigh(
-        matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
-    )
-
-
-def norm(values):
-    """Return the root of the sum of squares as a float."""
-    return float(np.linalg.norm(values))
-
-
-def singular_values(matrix):
-    """Return singular values, falling."""
-    return np.linalg.svd(matrix, compute_uv=False)
 
 
 def concatenate(parts):

@@ -5,22 +5,25 @@ import torch
 
 __all__ = [
     "add_to_diagonal",
-    "add_transposed",
+    "cholesky",
     "column_products",
-    "eigenpairs",
     "factor_solve",
     "identity",
     "inverse_by_factor",
+    "inverse_factor",
+    "leading_eigenpairs",
     "log_determinant",
     "lower_factor",
-    "padded",
+    "norm",
     "pivoted_factor",
+    "qr",
     "shortest_solution",
-    "thin_product",
+    "singular_values",
+    "smallest_eigenvalue",
+    "symmetric_eigenpairs",
     "triangular_solve",
 ]
 
-_ROWS_F32 = 2048  # longer float32 sums lose digits
 _EPS = 2.0**-52
 
 
@@ -80,11 +83,6 @@ def inverse_by_factor(factor):
     return torch.cholesky_inverse(factor)
 
 
-def eigenpairs(matrix):
-    """Return the eigenvalues, rising, and the eigenvectors of a symmetric matrix."""
-    return torch.linalg.eigh(matrix)
-
-
 def shortest_solution(matrix, right):
     """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
     if not len(matrix):
@@ -125,18 +123,57 @@ def pivoted_factor(gram):
     return factor, pivots
 
 
-def padded(n_columns):
-    """Return the width of rows that hold so many features: no more."""
-    return n_columns
+def cholesky(matrix):
+    """Return the lower Cholesky factor, None where there is none."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor if int(info) == 0 else None
 
 
-def thin_product(Z, V):
-    """Return Z Vᵀ in float64."""
-    return (Z @ V.T).to(torch.float64)
+def inverse_factor(gram):
+    """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+    gram = torch.triu(gram) + torch.triu(gram, 1).T
+    factor = torch.linalg.cholesky(gram, upper=True)
+    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve_triangular(factor, identity, upper=True)
 
 
-def add_transposed(Z, inner, out):
-    """Add (Zᵀ·inner)ᵀ to `out`, float64, from sums over at most 2048 rows of Z."""
-    step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
-    for part, factors in zip(Z.split(step), inner.split(step), strict=True):
-        out += factors.T @ part
+def leading_eigenpairs(matrix, rank):
+    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
+    values, vectors = torch.linalg.eigh(matrix, UPLO="U")
+    return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
+
+
+def norm(values):
+    """Return the root of the sum of squares as a float."""
+    return float(torch.linalg.vector_norm(values))
+
+
+def singular_values(matrix):
+    """Return singular values, falling."""
+    return torch.linalg.svdvals(matrix)
+
+
+def smallest_eigenvalue(factor, steps=8):
+    """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
+    generator = torch.Generator(device=factor.device).manual_seed(0)
+    v = torch.randn(
+        len(factor), 1, dtype=factor.dtype, device=factor.device, generator=generator
+    )
+    size = 1.0
+    for _ in range(steps):
+        v = torch.cholesky_solve(v / torch.linalg.vector_norm(v), factor)
+        size = float(torch.linalg.vector_norm(v))
+    return 1.0 / size
+
+
+def symmetric_eigenpairs(matrix):
+    """Return eigenvalues, rising, and eigenvectors of a matrix.
+
+    Its upper triangle is read.
+    """
+    return torch.linalg.eigh(matrix, UPLO="U")
+
+
+def qr(matrix):
+    """Return an orthonormal basis of the columns, and the upper triangle."""
+    return torch.linalg.qr(matrix)

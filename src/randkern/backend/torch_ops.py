@@ -9,7 +9,6 @@ import math
 import weakref
 
 import numpy as np
-import scipy.linalg
 import torch
 
 from randkern.backend import (
@@ -21,16 +20,6 @@ from randkern.backend import (
     torch_thin,
 )
 from randkern.backend.distances import CANCELLED
-from randkern.backend.torch_linalg import (
-    cholesky,
-    cholesky_solve,
-    inverse_factor,
-    leading_eigenpairs,
-    norm,
-    singular_values,
-    smallest_eigenvalue,
-    symmetric_eigenpairs,
-)
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -46,8 +35,6 @@ __all__ = [
     "average",
     "bounded_amplitudes",
     "cauchy_kernel",
-    "cholesky",
-    "cholesky_solve",
     "codes",
     "constant",
     "cos_sin_pairs",
@@ -58,12 +45,10 @@ __all__ = [
     "flatnonzero",
     "float64_like",
     "hadamard",
-    "inverse_factor",
     "is_finite",
     "key",
     "largest",
     "largest_value",
-    "leading_eigenpairs",
     "log1p_of",
     "manhattan_distances",
     "map_rows",
@@ -71,17 +56,12 @@ __all__ = [
     "modulus_in_place",
     "modulus_power",
     "multiply",
-    "norm",
     "ones",
     "optical_angles",
-    "pivoted_qr",
     "random_matrix",
     "row_sums",
     "scaled_squared_distances",
-    "singular_values",
-    "smallest_eigenvalue",
     "squared_norms",
-    "symmetric_eigenpairs",
     "take",
     "thin",
     "to_host",
@@ -475,17 +455,3 @@ def contiguous(array):
 def concatenate(parts):
     """Return rows, or numbers, one after the other."""
     return torch.cat(parts)
-
-
-def pivoted_qr(matrix):
-    """Return an orthonormal basis of the columns, and the sizes of what each adds.
-
-    These, the diagonal of the triangular factor, are a NumPy array and fall. Columns
-    are pivoted in the factor of a decomposition without pivots, on the host: what they
-    add is the same.
-    """
-    basis, triangle = torch.linalg.qr(matrix)
-    triangle = to_host(triangle)
-    rotation, triangle, _ = scipy.linalg.qr(triangle, pivoting=True, check_finite=False)
-    rotation = torch.as_tensor(rotation, dtype=basis.dtype, device=basis.device)
-    return basis @ rotation, np.abs(np.diagonal(triangle))

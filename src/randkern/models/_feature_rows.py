@@ -86,7 +86,7 @@ class PlanFeatures:
         like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
         self.like = ops_of(like).as_float64(like[:0]) if precise else like
         self.dtype = self.like.dtype
-        self.width = ops_of(self.like).algebra.padded(plan.n_components)
+        self.width = ops_of(self.like).thin.padded(plan.n_components)
         self.kept: np.ndarray | None = None
         row_bytes = self.width * self.dtype.itemsize
         block = _TENSOR_BLOCK_BYTES if is_tensor(self.like) else _BLOCK_BYTES

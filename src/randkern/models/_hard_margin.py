@@ -221,7 +221,7 @@ def _scores(features: FeatureRows, weights: np.ndarray) -> np.ndarray:
     size = ops.largest(abs(weights)) or 1.0
     for part, Z in features.blocks():
         right = ops.asarray(weights[None] / size, Z)
-        out[part] = size * ops.algebra.thin_product(Z, right)[:, 0]
+        out[part] = size * ops.thin.multiply(Z, right)[:, 0]
     return out
 
 

@@ -54,7 +54,6 @@ _ROUNDING = 4.0
 # is small enough, but not that small.
 _MOST_FREE = 1000
 _EVERY = 4
-_NEAR_BOUND = 1e-7
 _EXACT = 1e-12
 _ATTEMPTS = 4
 _NEARLY_EXACT = 1e-10
@@ -197,12 +196,12 @@ class _Margins:
             Z = self.features.take(here)
             size = ops.largest(abs(factors[here])) or 1.0
             part = ops.zeros(shape, self.signs)
-            algebra.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
+            ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
             self.weights += size * part
         size = ops.largest(abs(self.weights)) or 1.0
         for where, Z in self.features.blocks():
             right = ops.asarray(self.weights / size, Z)
-            self.scores[where] = size * algebra.thin_product(Z, right)
+            self.scores[where] = size * ops.thin.multiply(Z, right)
             squares = algebra.column_products(Z.T, Z.T)
             self.longest = max(self.longest, ops.largest(squares) ** 0.5)
 
@@ -275,17 +274,6 @@ class _Margins:
         if self._is_reached(objective, gap, tol):
             return objective, gap
         before, self.alpha = self.alpha, inner
-        objective, gap = self._kept_if_better(before, gap)
-        if not self._polishes(gap):
-            return objective, gap
-        # The equations may do with fewer variables than are a little off their bounds.
-        before, upper = self.ops.copy(self.alpha), self.upper[:, None]
-        where = self.ops.elementwise.where
-        near = _NEAR_BOUND * before.max()
-        self.alpha = where(before < near, 0.0, before)
-        self.alpha = where(before > upper - near, upper, self.alpha)
-        for t in range(len(gap)):
-            self.alpha[:, t] = self._solved(t)
         return self._kept_if_better(before, gap)
 
     def _solved(self, t: int) -> np.ndarray:

@@ -232,7 +232,7 @@ class FeatureOperator:
 
 def leading(gram: Any, rank: int) -> tuple[Any, Any]:
     """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
-    values, vectors = ops_of(gram).leading_eigenpairs(gram, rank)
+    values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
     largest = max(float(values[0]), np.finfo(float).tiny)
     kept = values > _SMALLEST_SHARE * largest
     return values[kept], vectors[:, kept]
@@ -243,7 +243,7 @@ def _orthonormalised(basis: Any) -> Any:
     ops = ops_of(basis)
     gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)
-    inverse = ops.asarray(ops.inverse_factor(gram), basis)
+    inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
     for rows in row_blocks(len(basis), _COLUMNS):
         basis[rows] = basis[rows] @ inverse
     return basis

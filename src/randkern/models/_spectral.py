@@ -49,7 +49,7 @@ def eigenpairs(matrix: Any) -> tuple[Any, Any]:
             "the Gram matrix overflowed: it is not finite. Scale the input down "
             "(for instance with sklearn.preprocessing.MaxAbsScaler)."
         )
-    values, vectors = ops.symmetric_eigenpairs(matrix)
+    values, vectors = ops.algebra.symmetric_eigenpairs(matrix)
     return values.clip(min=0.0), vectors
 
 

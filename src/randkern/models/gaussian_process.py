@@ -427,7 +427,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             weights = ops.algebra.triangular_solve(factor, right, transposed=True)
             draws = predict_by_features(self._plan, weights, ops.as_float64(X))
         else:
-            values, vectors = ops.algebra.eigenpairs(self._covariance(X))
+            values, vectors = ops.algebra.symmetric_eigenpairs(
+                ops.contiguous(self._covariance(X))
+            )
             draws = (vectors * values.clip(0.0) ** 0.5) @ normal(X.shape[0])
         draws = draws.reshape(X.shape[0], k, n_samples)
         draws *= ops.float64_like(self._target_scale, X)[:, None]

@@ -243,20 +243,20 @@ class _Loss:
         self.size = self.shape[0] * self.shape[1]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        ops, algebra = ops_of(flat), ops_of(flat).algebra
+        ops = ops_of(flat)
         weights = flat.reshape(self.shape)
         size = ops.largest(abs(weights)) or 1.0
         total = 0.5 * float((weights**2).sum())
         gradient = ops.zeros(self.shape, flat)
         for part, Z in self.features.blocks():
-            values = size * algebra.thin_product(Z, ops.asarray(weights / size, Z))
+            values = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
             total += float(upper @ losses)
             slopes *= upper[:, None]
             largest = ops.largest(abs(slopes)) or 1.0
             added = ops.zeros(self.shape, flat)
-            algebra.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
+            ops.thin.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
             gradient += largest * added
         gradient += weights
         return total, gradient.ravel()

@@ -29,8 +29,14 @@ def orthonormal(S: Any) -> Any:
         S, scale = ops.take(S.T, kept).T, scale[kept]
     if len(kept) == 0:
         return S
-    basis, added = ops.pivoted_qr(S / ops.float64_like(scale, S))
-    return basis[:, : int(np.sum(added > 1e-10 * added[0]))]
+    basis, triangle = ops.algebra.qr(S / ops.float64_like(scale, S))
+    # What each column adds, falling: pivoting the factor pivots the columns.
+    rotation, triangle, _ = scipy.linalg.qr(
+        ops.to_host(triangle), pivoting=True, check_finite=False
+    )
+    added = np.abs(np.diagonal(triangle))
+    rotation = rotation[:, : int(np.sum(added > 1e-10 * added[0]))]
+    return basis @ ops.float64_like(rotation, basis)
 
 
 def normalised(

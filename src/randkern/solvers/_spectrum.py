@@ -33,11 +33,11 @@ def largest_eigenvalue(Z: Any) -> float:
     vector += ops.largest(abs(vector)) * 1e-3 * waves
     value = 0.0
     for _ in range(_POWER_STEPS):
-        size = ops.norm(vector)
+        size = ops.algebra.norm(vector)
         if size == 0:
             return 0.0
         vector = Z.T @ (Z @ (vector / size))
-        value = ops.norm(vector)
+        value = ops.algebra.norm(vector)
     return value
 
 
@@ -46,7 +46,7 @@ def smallest_eigenvalue(Z: Any) -> float:
     ops = ops_of(Z)
     if Z.shape[1] > min(len(Z), _MOST_EXACT) or not ops.is_finite(Z):
         return 0.0
-    values = ops.singular_values(Z)
+    values = ops.algebra.singular_values(Z)
     first, last = float(values[0]), float(values[-1])
     # Less is rounding.
     eps = float(np.finfo(ops.numpy_dtype(Z)).eps)

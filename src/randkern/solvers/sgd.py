@@ -346,7 +346,7 @@ class SGD(BaseEstimator):
         first = (0.0, 0.0)
         for batch in operator.batches(self.chosen_batch(state), state.epoch):
             loss = float(state.step(batch).sum())
-            size = ops_of(state.W).norm(state.W)
+            size = ops_of(state.W).algebra.norm(state.W)
             first = first if first[1] > 0 else (loss, size)
             grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
             if grown or not np.isfinite(size):

@@ -71,9 +71,9 @@ class TensorCholesky(Cholesky):
         first = self.first_jitter or n * np.finfo(float).eps
         jitter = 0.0
         while True:
-            factor = ops.cholesky(matrix)
+            factor = ops.algebra.cholesky(matrix)
             if factor is not None:
-                smallest = ops.smallest_eigenvalue(factor)
+                smallest = ops.algebra.smallest_eigenvalue(factor)
                 if jitter or not self.first_jitter or smallest > _LOST * scale:
                     break
             more = max(10 * jitter, first * scale) - jitter
@@ -108,7 +108,7 @@ class TensorCholesky(Cholesky):
         def relative(residual: Any) -> float:
             return float(((residual * residual).sum(axis=0) ** 0.5 / norms).max())
 
-        x = ops.cholesky_solve(state.factor, b)
+        x = ops.algebra.factor_solve(state.factor, b)
         if not ops.is_finite(x):
             raise np.linalg.LinAlgError(
                 "the solution is not finite: the right-hand side is not, or the "
@@ -116,7 +116,7 @@ class TensorCholesky(Cholesky):
             )
         residual, steps = b - state.matrix @ x, 0
         while steps < _REFINEMENTS and relative(residual) > np.finfo(float).eps:
-            better = x + ops.cholesky_solve(state.factor, residual)
+            better = x + ops.algebra.factor_solve(state.factor, residual)
             after = b - state.matrix @ better
             if not relative(after) < relative(residual):
                 break
