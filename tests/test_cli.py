@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import randkern
 from randkern import cli
-from randkern.cli.compare import parse_alpha, parse_sizes
+from randkern.cli.options import parse_alpha, parse_sizes
 
 QUICK = ("--kernels", "gaussian", "--n-components", "5,20", "--seeds", "2")
 

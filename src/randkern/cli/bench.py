@@ -18,10 +18,18 @@ from .bench_tables import (
     notes,
     sweep_tables,
 )
-from .compare import parse_alpha, parse_sizes
 from .console import NamingGroup, output, progress_bar, user_messages
+from .options import (
+    Data,
+    DataDir,
+    Target,
+    parse_lengthscale,
+    parse_names,
+    parse_penalty,
+    parse_sizes,
+)
 
-__all__ = ["application", "parse_lengthscale", "parse_names", "parse_penalty"]
+__all__ = ["application"]
 
 _PROJECTIONS = Annotated[
     str | None,
@@ -93,7 +101,10 @@ def features_command(
         from ..bench import features
 
         names = parse_names(projections)
-        dimensions, sizes = parse_sizes(sweep_d), parse_sizes(sweep_n_components)
+        dimensions, sizes = (
+            parse_sizes(sweep_d, "--sweep-d"),
+            parse_sizes(sweep_n_components, "--sweep-n-components"),
+        )
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
             results = features.run(
@@ -124,19 +135,9 @@ def features_command(
 
 @application.command("accuracy")
 def accuracy_command(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, mnist, fashion-mnist, cifar10, or another name that "
-            "randkern.datasets knows, or a .csv or .parquet file."
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data set's files.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict, for a file.")
-    ] = None,
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    target: Target = None,
     n: Annotated[int, typer.Option("--n", help="Training rows at most.")] = 2000,
     n_test: Annotated[int, typer.Option(help="Test rows at most.")] = 5000,
     lengthscale: Annotated[
@@ -195,19 +196,9 @@ def accuracy_command(
 
 @application.command("ridge")
 def ridge_command(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, mnist, fashion-mnist, cifar10, or another name that "
-            "randkern.datasets knows, or a .csv or .parquet file."
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data set's files.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict, for a file.")
-    ] = None,
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    target: Target = None,
     n: Annotated[
         int | None, typer.Option("--n", help="Training rows at most; default: all.")
     ] = None,
@@ -285,7 +276,10 @@ def ridge_command(
 
         sizes, penalty = parse_sizes(n_components), parse_penalty(alpha)
         scale, names = parse_lengthscale(lengthscale), parse_names(solvers)
-        axes = parse_sizes(scaling_n_components), parse_sizes(scaling_n)
+        axes = (
+            parse_sizes(scaling_n_components, "--scaling-n-components"),
+            parse_sizes(scaling_n, "--scaling-n"),
+        )
         if not (comparison or scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
         results = ridge.environment() | {"records": [], "skipped": []}
@@ -378,57 +372,6 @@ def gp_command(
 
 application.command("gpu")(gpu_command)
 application.command("svm")(svm_command)
-
-
-def parse_names(text: str | None) -> list[str] | None:
-    """Read comma-separated names; None stays None.
-
-    Examples
-    --------
-    >>> from randkern.cli.bench import parse_names
-    >>> parse_names("dense, qmc")
-    ['dense', 'qmc']
-    """
-    if text is None:
-        return None
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parse_lengthscale(text: str) -> float | str:
-    """Read a positive number, ``scale`` or ``median``.
-
-    Examples
-    --------
-    >>> from randkern.cli.bench import parse_lengthscale
-    >>> parse_lengthscale("5"), parse_lengthscale("median")
-    (5.0, 'median')
-    """
-    if text in ("scale", "median"):
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"--lengthscale takes a positive number, scale or median, got {text!r}"
-        )
-    return value
-
-
-def parse_penalty(text: str) -> float:
-    """Read a positive number.
-
-    Examples
-    --------
-    >>> from randkern.cli.bench import parse_penalty
-    >>> parse_penalty("1e-3")
-    0.001
-    """
-    penalty = parse_alpha(text)
-    if penalty is None:
-        raise ValueError("--alpha takes positive numbers here, got 'auto'")
-    return penalty
 
 
 def _feature_figures(results: Mapping[str, Any]) -> dict[str, Any]:

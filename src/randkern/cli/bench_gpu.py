@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from .bench_tables import _seconds, _table
-from .compare import parse_sizes
 from .console import output, progress_bar, user_messages
+from .options import parse_sizes
 
 __all__ = ["gpu_command", "gpu_tables"]
 
@@ -67,8 +67,8 @@ def gpu_command(
                 side=side,
                 ridge_rows=ridge_rows,
                 ridge_components=ridge_components,
-                batches=parse_sizes(batches),
-                sizes=parse_sizes(sizes),
+                batches=parse_sizes(batches, "--batches"),
+                sizes=parse_sizes(sizes, "--sizes"),
                 repeats=repeats,
                 cpu=cpu,
                 seed=seed,

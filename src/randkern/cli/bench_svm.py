@@ -8,26 +8,16 @@ import typer
 from rich.table import Table
 
 from .bench_tables import _megabytes, _seconds, _table
-from .compare import parse_sizes
 from .console import output, progress_bar, user_messages
+from .options import Data, DataDir, Target, parse_lengthscale, parse_names, parse_sizes
 
 __all__ = ["svm_command", "svm_table"]
 
 
 def svm_command(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, mnist, fashion-mnist, cifar10, or another name that "
-            "randkern.datasets knows, or a .csv or .parquet file."
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data set's files.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict, for a file.")
-    ] = None,
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    target: Target = None,
     n: Annotated[
         int | None, typer.Option("--n", help="Training rows at most; default: all.")
     ] = None,
@@ -72,7 +62,6 @@ def svm_command(
         from ..datasets import load_dataset
         from ..experiments.records import write_results
         from ..plots import save_figure
-        from .bench import parse_lengthscale, parse_names
 
         sizes, scale = parse_sizes(n_components), parse_lengthscale(lengthscale)
         if not 0 < penalty < float("inf"):

@@ -11,38 +11,17 @@ from rich.console import Console
 from rich.table import Table
 
 from .console import output, progress_bar, user_messages
+from .options import Data, DataDir, Kernels, Target, Task, parse_alpha, parse_sizes
 
-__all__ = ["command", "parse_alpha", "parse_sizes", "results_table"]
+__all__ = ["command", "results_table"]
 
 
 def command(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another "
-            "name that randkern.datasets knows, or a .csv or .parquet file."
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data set's files.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict, for a file.")
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="classification or regression, for a file; by default guessed from "
-            "the target's values."
-        ),
-    ] = None,
-    kernels: Annotated[
-        str,
-        typer.Option(
-            help="Of gaussian, laplacian, cauchy, matern[:NU], "
-            "rational-quadratic[:ALPHA], linear, optical[:DEGREE]."
-        ),
-    ] = "gaussian,laplacian,optical",
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    target: Target = None,
+    task: Task = None,
+    kernels: Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(help="Numbers of random features.")
     ] = "30,100,300,1000,3000",
@@ -98,45 +77,6 @@ def command(
         written = [write_results(results, out / "results.json")]
         figure = _figure(results, out / "compare.png")
     _print(results, [*written, *figure])
-
-
-def parse_sizes(text: str) -> list[int]:
-    """Read comma-separated numbers of features.
-
-    Examples
-    --------
-    >>> from randkern.cli.compare import parse_sizes
-    >>> parse_sizes("100, 1000")
-    [100, 1000]
-    """
-    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
-    for part in parts:
-        if not part.isdecimal() or int(part) < 1:
-            raise ValueError(
-                f"--n-components takes positive whole numbers separated by commas, "
-                f"got {part!r}; for instance 100,1000"
-            )
-    return [int(part) for part in parts]
-
-
-def parse_alpha(text: str) -> float | None:
-    """Read ``auto`` (None) or a positive number.
-
-    Examples
-    --------
-    >>> from randkern.cli.compare import parse_alpha
-    >>> parse_alpha("1e-3")
-    0.001
-    """
-    if text.strip().lower() == "auto":
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise ValueError(f"--alpha takes auto or a positive number, got {text!r}")
-    return value
 
 
 def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:

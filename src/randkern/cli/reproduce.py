@@ -22,8 +22,8 @@ from ..experiments.reproductions import (
     ExperimentModule,
     TextTable,
 )
-from .compare import parse_sizes
 from .console import NamingGroup, output, progress_bar, user_messages
+from .options import parse_sizes
 
 __all__ = ["application", "text_table"]
 
@@ -82,8 +82,9 @@ def _command(name: str, experiment: Experiment) -> Callable[..., None]:
     def command(out: Path, **given: Any) -> None:
         with user_messages():
             for key in tuples:
-                text = given[key]
-                given[key] = None if text is None else tuple(parse_sizes(text))
+                if given[key] is not None:
+                    option = "--" + key.replace("_", "-")
+                    given[key] = tuple(parse_sizes(given[key], option))
             _run(name, module, module.Options(**given), out)
 
     parameters = [

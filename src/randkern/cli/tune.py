@@ -10,38 +10,17 @@ from rich.table import Table
 
 from .compare import _bytes
 from .console import output, progress_bar, user_messages
+from .options import Data, DataDir, Kernels, Target, Task
 
 __all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
 
 
 def command(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another "
-            "name that randkern.datasets knows, or a .csv or .parquet file."
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the data set's files.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict, for a file.")
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="classification or regression, for a file; by default guessed from "
-            "the target's values."
-        ),
-    ] = None,
-    kernels: Annotated[
-        str,
-        typer.Option(
-            help="Of gaussian, laplacian, cauchy, matern[:NU], "
-            "rational-quadratic[:ALPHA], linear, optical[:DEGREE]."
-        ),
-    ] = "gaussian,optical",
+    data: Data = "digits",
+    data_dir: DataDir = None,
+    target: Target = None,
+    task: Task = None,
+    kernels: Kernels = "gaussian,optical",
     n_components: Annotated[
         str, typer.Option(help="Number of random features, or exact.")
     ] = "1000",

@@ -1,0 +1,135 @@
+"""Options that several commands have, and how their texts are read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Data",
+    "DataDir",
+    "Kernels",
+    "Target",
+    "Task",
+    "parse_alpha",
+    "parse_lengthscale",
+    "parse_names",
+    "parse_penalty",
+    "parse_sizes",
+]
+
+Data = Annotated[
+    str,
+    typer.Option(
+        help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another name "
+        "that randkern.datasets knows, or a .csv or .parquet file."
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Directory of the data set's files.")
+]
+Target = Annotated[str | None, typer.Option(help="Column to predict, for a file.")]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        help="classification or regression, for a file; by default guessed from the "
+        "target's values."
+    ),
+]
+Kernels = Annotated[
+    str,
+    typer.Option(
+        help="Of gaussian, laplacian, cauchy, matern[:NU], "
+        "rational-quadratic[:ALPHA], linear, optical[:DEGREE], compositional[:DEPTH]."
+    ),
+]
+
+
+def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
+    """Read comma-separated numbers, for instance of features.
+
+    Examples
+    --------
+    >>> from randkern.cli.options import parse_sizes
+    >>> parse_sizes("100, 1000")
+    [100, 1000]
+    """
+    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not part.isdecimal() or int(part) < 1:
+            raise ValueError(
+                f"{option} takes positive whole numbers separated by commas, "
+                f"got {part!r}; for instance 100,1000"
+            )
+    return [int(part) for part in parts]
+
+
+def parse_alpha(text: str) -> float | None:
+    """Read ``auto`` (None) or a positive number.
+
+    Examples
+    --------
+    >>> from randkern.cli.options import parse_alpha
+    >>> parse_alpha("1e-3")
+    0.001
+    """
+    if text.strip().lower() == "auto":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"--alpha takes auto or a positive number, got {text!r}")
+    return value
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Read comma-separated names; None stays None.
+
+    Examples
+    --------
+    >>> from randkern.cli.options import parse_names
+    >>> parse_names("dense, qmc")
+    ['dense', 'qmc']
+    """
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_lengthscale(text: str) -> float | str:
+    """Read a positive number, ``scale`` or ``median``.
+
+    Examples
+    --------
+    >>> from randkern.cli.options import parse_lengthscale
+    >>> parse_lengthscale("5"), parse_lengthscale("median")
+    (5.0, 'median')
+    """
+    if text in ("scale", "median"):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(
+            f"--lengthscale takes a positive number, scale or median, got {text!r}"
+        )
+    return value
+
+
+def parse_penalty(text: str) -> float:
+    """Read a positive number.
+
+    Examples
+    --------
+    >>> from randkern.cli.options import parse_penalty
+    >>> parse_penalty("1e-3")
+    0.001
+    """
+    penalty = parse_alpha(text)
+    if penalty is None:
+        raise ValueError("--alpha takes positive numbers here, got 'auto'")
+    return penalty
