@@ -1,7 +1,6 @@
 """Gaussian processes of tensors equal those of arrays, and stay where they are."""
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -259,30 +258,6 @@ MODELS = [
     rk.GaussianProcessClassifier(n_components=20, random_state=0),
 ]
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
-
-
-@each_model
-def test_predictions_are_made_where_the_model_is(model, data):
-    X, Y, _, _ = data
-    y = (Y[:, 0] > 0).astype(float)
-    model = copy.deepcopy(model).fit(X, y)
-    with dispatch():
-        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
-            model.predict(tensor(X))
-        model.fit(tensor(X), tensor(y))
-        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
-            model.predict(X)
-        again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
-
-
-@each_model
-def test_scikit_learn_finds_the_array_api_respected(model):
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    for dtype in ("float32", "float64"):
-        checks.check_array_api_input(
-            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
-        )
 
 
 @each_model

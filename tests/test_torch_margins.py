@@ -1,7 +1,6 @@
 """Margin classifiers of tensors equal those of arrays, and stay where they are."""
 
 import copy
-import pickle
 import warnings
 
 import numpy as np
@@ -291,20 +290,6 @@ each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__na
 
 
 @each_model
-def test_predictions_are_made_where_the_model_is(model, data):
-    X, y, _, _ = data
-    model = copy.deepcopy(model).fit(X, y)
-    with dispatch():
-        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
-            model.predict(tensor(X))
-        model.fit(tensor(X), tensor(y))
-        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
-            model.predict(X)
-        again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
-
-
-@each_model
 def test_labels_that_are_text(model, data):
     X, y, _, _ = data
     labels = np.array(["a", "b", "c"])[y]
@@ -312,15 +297,6 @@ def test_labels_that_are_text(model, data):
     with dispatch():
         got = model.fit(tensor(X), labels).predict(tensor(X))
     assert np.mean(got == labels) > 0.6
-
-
-@each_model
-def test_scikit_learn_finds_the_array_api_respected(model):
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    for dtype in ("float32", "float64"):
-        checks.check_array_api_input(
-            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
-        )
 
 
 def test_memory_is_checked_first(data):

@@ -1,7 +1,6 @@
 """Ridge regression and classification of tensors, where they lie."""
 
 import copy
-import pickle
 import warnings
 
 import numpy as np
@@ -301,19 +300,6 @@ def test_a_checkpoint_is_continued(name, tmp_path, rng):
 # -- the boundary -----------------------------------------------------------------
 
 
-def test_predictions_are_made_where_the_model_is(rng):
-    X, y, _ = rows(rng)
-    model = rk.KernelRidgeRegressor(random_state=0).fit(X, y)
-    with dispatch():
-        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
-            model.predict(tensor(X))
-        model.fit(tensor(X), tensor(y))
-        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
-            model.predict(X)
-        again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
-
-
 def test_targets_may_be_arrays(rng):
     X, y, _ = rows(rng)
     with dispatch():
@@ -339,29 +325,6 @@ def test_blocks_of_tensors(rng):
     blocks = rk.RowBlocks(lambda: iter([(tensor(X), y)]))
     with dispatch(), pytest.raises(TypeError, match="blocks of rows are NumPy arrays"):
         rk.KernelRidgeRegressor().fit(blocks)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        rk.RandomFeatures(n_components=20, random_state=0),
-        *(
-            estimator(**options, random_state=0)
-            for estimator in (rk.KernelRidgeRegressor, rk.KernelRidgeClassifier)
-            for options in SOLVERS.values()
-        ),
-        rk.KernelRidgeRegressorCV(n_components=20, random_state=0),
-        rk.KernelRidgeClassifierCV(n_components=None, random_state=0),
-        rk.KernelRidgeClassifierCV(n_components=20, cv=2, random_state=0),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-def test_scikit_learn_finds_the_array_api_respected(model):
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    for dtype in ("float32", "float64"):
-        checks.check_array_api_input(
-            type(model).__name__, copy.deepcopy(model), "torch", "cpu", dtype
-        )
 
 
 def test_bad_targets(rng):
