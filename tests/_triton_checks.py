@@ -1,12 +1,17 @@
 """What test_torch_triton.py runs where Triton interprets its kernels."""
 
+import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 # Collected with the docstring examples, also where there is no PyTorch.
 torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
 
 import randkern as rk  # noqa: E402
 from randkern._random import Stream  # noqa: E402
@@ -23,14 +28,19 @@ def close(got, expected, tolerance):
 
 
 def generated_product():
-    X = torch.as_tensor(
-        np.random.default_rng(0).normal(size=(5, 70)), dtype=torch.float32
-    )
-    for key, start, stop in ((2**64 - 5, 3, 40), (1, 63, 64)):
-        matrix = random_matrix(key, "normal", start, stop, 0, 70)
-        got = torch_triton.generated_product(X, key, start, stop, 0.5)
-        close(got, 0.5 * X.numpy() @ matrix.T, 1e-4)
-    assert torch_triton.generated_product(X, 1, 4, 4).shape == (5, 0)
+    rng = np.random.default_rng(0)
+    # Columns that are no multiple of 64 and ones that are; more rows than a tile.
+    for n, d, key, start, stop, precision in (
+        (5, 70, 2**64 - 5, 3, 40, None),
+        (5, 70, 1, 63, 64, "tf32"),
+        (130, 64, 2**33, 64, 150, "ieee"),
+        (258, 65, 7, 0, 65, "tf32x3"),
+    ):
+        X = torch.as_tensor(rng.normal(size=(n, d)), dtype=torch.float32)
+        matrix = random_matrix(key, "normal", start, stop, 0, d)
+        got = torch_triton.generated_product(X, key, start, stop, 0.5, precision)
+        close(got, 0.5 * X.numpy().astype(float) @ matrix.T, 1e-5)
+    assert torch_triton.generated_product(X, 1, 4, 4).shape == (258, 0)
 
 
 def hadamard_features():
@@ -69,6 +79,24 @@ def hadamard_features():
             close(out, expected, 2e-6)
 
 
+def huge_phases():
+    """Cosines and sines of phases that the reduction in float32 would lose."""
+    p = 256
+    X = torch.zeros((4, p))
+    X[0, 3], X[1, 3], X[2, 3], X[3, 3] = 2.0**20, 1e12, float("inf"), 1.0
+    norms = torch.as_tensor(np.random.default_rng(0).uniform(1, 6, p)).float()
+    signs = torch_random.signs(5, 0, 1, 6, p, "cpu")
+    phases, out = torch.empty(4, p), torch.empty(4, 2 * p)
+    given = (X, signs, norms * p**-1.5, 0, p)
+    torch_triton.hadamard_features(*given, torch_triton.PROJECT, 1.0, phases)
+    torch_triton.hadamard_features(*given, torch_triton.PAIRS, 1.0, out)
+    exact = phases[[0, 1, 3]].double()
+    assert float(exact.abs().max()) > 1e11
+    close(out[[0, 1, 3], ::2], torch.cos(exact), 1e-6)
+    close(out[[0, 1, 3], 1::2], torch.sin(exact), 1e-6)
+    assert out[2].isnan().all()
+
+
 def features():
     """The evaluator takes the kernels, and gives the features of NumPy."""
     rng = np.random.default_rng(0)
@@ -99,7 +127,53 @@ def features():
         assert not called
 
 
+def bytes_on_stack(kernel, types, constants, **options):
+    """Compile for an H100, which need not be there; return what registers spill."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature = dict.fromkeys(kernel.arg_names, "i32") | types
+    signature |= dict.fromkeys(constants, "constexpr")
+    divisible = ("X", "out", "signs", "norms", "offsets", "x_stride", "out_stride", "d")
+    places = [i for i, name in enumerate(kernel.arg_names) if name in divisible]
+    source = ASTSource(
+        kernel,
+        signature,
+        constexprs=constants,
+        attrs={(place,): [["tt.divisibility", 16]] for place in places},
+    )
+    target = GPUTarget("cuda", 90, 32)
+    binary = triton.compile(source, target=target, options=options).asm["cubin"]
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        used = subprocess.check_output(
+            [str(tools / "cuobjdump"), "-res-usage", file.name], text=True
+        )
+    return int(re.search(r"STACK:(\d+)", used)[1])
+
+
+def compiled():
+    """The kernels compile for GPUs, and hold everything in registers."""
+    pointers = dict.fromkeys(("X", "norms", "offsets", "out"), "*fp32")
+    for kind, p in ((1, 1024), (1, 8192), (3, 1024)):
+        types = {**pointers, "signs": "*i8", "weight": "fp32"}
+        rows = max(1, torch_triton._TILE_ENTRIES // p)
+        constants = {"KIND": kind, "HALF": 1.0, "R": rows, "P": p}
+        constants["BITS"] = p.bit_length() - 1
+        kernel, warps = torch_triton._hadamard_kernel, torch_triton._warps(p)
+        assert bytes_on_stack(kernel, types, constants, num_warps=warps) == 0
+    types = {"X": "*fp32", "out": "*fp32", "scale": "fp32"}
+    types |= {"key_low": "i64", "key_high": "i64"}
+    for precision, (rows, draws, warps, stages) in torch_triton._TILES.items():
+        constants = {"ROWS": rows, "DRAWS": draws, "PRECISION": precision}
+        constants["MASKED"] = True
+        options = {"num_warps": warps, "num_stages": stages}
+        kernel = torch_triton._generated_kernel
+        assert bytes_on_stack(kernel, types, constants, **options) == 0
+
+
 if __name__ == "__main__":
-    {each.__name__: each for each in (generated_product, hadamard_features, features)}[
-        sys.argv[1]
-    ]()
+    checks = (generated_product, hadamard_features, huge_phases, features, compiled)
+    {each.__name__: each for each in checks}[sys.argv[1]]()

@@ -17,15 +17,23 @@ pytest.importorskip("triton")
 CHECKS = Path(__file__).with_name("_triton_checks.py")
 
 
-@pytest.mark.parametrize(
-    "check", ["generated_product", "hadamard_features", "features"]
-)
-def test_interpreted(check):
+def run(check, **variables):
     done = subprocess.run(
         [sys.executable, str(CHECKS), check],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "check", ["generated_product", "hadamard_features", "huge_phases", "features"]
+)
+def test_interpreted(check):
+    run(check, TRITON_INTERPRET="1")
+
+
+def test_compiled():
+    run("compiled", TRITON_INTERPRET="0")

@@ -97,6 +97,9 @@ _P5 = np.float32(-0.131601821616)
 _P6 = np.float32(0.127615775364)
 _P7 = np.float32(-0.07634497759)
 _SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
+# For other compilers, lowest powers first.
+LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)
+SQRT_HALF_BITS = _SQRT_HALF_BITS
 
 # Python's division checks for zero, which keeps a loop scalar; NumPy's does not.
 _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")

@@ -7,25 +7,48 @@ Both give what :mod:`randkern.backend.torch_hadamard` and
 :mod:`randkern.backend.torch_random` give, to rounding; these take over where Triton is
 not installed, for sizes that do not fit, and where a gradient is wanted.
 
+Both are bound by instructions rather than memory on current GPUs. So transforms are
+additions, log2 p of them an entry, and logarithms, cosines and sines are the
+polynomials of :mod:`randkern.backend.trig`, which have no slow branch: with those of
+the CUDA library each of thousands of entries brings the code of a reduction for huge
+arguments with it.
+
 With ``TRITON_INTERPRET=1`` in the environment Triton interprets the kernels on the
 processor: slowly, for tests.
 """
 
+import math
 import os
 
 import torch
 import triton
 import triton.language as tl
 
-__all__ = ["generated_product", "hadamard_features", "runs_on", "takes_block"]
+from randkern.backend import counter, trig
+
+__all__ = [
+    "generated_product",
+    "hadamard_features",
+    "product_precision",
+    "runs_on",
+    "takes_block",
+]
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Least and largest blocks of a transform that is done in registers.
 _LEAST_BLOCK, _LARGEST_BLOCK = 256, 8192
 _TILE_ENTRIES = 4096
-_ROWS, _DRAWS = (16, 64) if _INTERPRETED else (128, 64)
-# What torch.set_float32_matmul_precision chooses, in Triton's words.
-_PRECISIONS = {"highest": "ieee", "high": "tf32", "medium": "tf32"}
+# A GPU whose tensor cores multiply in TF32 at eight times the speed of its float32
+# units; on the others three products in TF32 take longer than one in float32.
+_FAST_TF32 = {(8, 0), (9, 0), (10, 0), (10, 3)}
+# Rows, draws, warps and stages of tiles of the product, by what it multiplies in: the
+# most rows that registers hold, since every tile makes its entries itself.
+_TILES = {
+    "ieee": (128, 64, 4, 3),
+    "tf32x3": (256, 64, 8, 2),
+    "tf32": (256, 64, 8, 2),
+}
+_LEAST_ROWS = 16
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 
 
@@ -41,44 +64,100 @@ def takes_block(p):
     return _LEAST_BLOCK <= p <= _LARGEST_BLOCK
 
 
-def _precision():
-    return _PRECISIONS[torch.get_float32_matmul_precision()]
+# -- elementary functions ---------------------------------------------------------
+
+_S0, _S1, _S2, _S3 = (tl.constexpr(float(each)) for each in trig.SINE_F32)
+_C0, _C1, _C2, _C3, _C4 = (tl.constexpr(float(each)) for each in trig.COSINE_F32)
+_PI1, _PI2, _PI3 = (tl.constexpr(float(each)) for each in trig.PI_PARTS_F32)
+_INVERSE_PI = tl.constexpr(float(trig.INVERSE_PI_F32))
+_INVERSE_PI_F64 = tl.constexpr(1.0 / math.pi)
+_PI_F64, _PI_REST_F64 = tl.constexpr(math.pi), tl.constexpr(1.2246467991473532e-16)
+_LARGEST = tl.constexpr(2.0**53)
+_FAST_LIMIT = tl.constexpr(float(trig.FAST_LIMIT_F32))
+_ROUND = tl.constexpr(float(trig.ROUND_F32))
+_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7 = (
+    tl.constexpr(float(each)) for each in counter.LOG_F32
+)
+_SQRT_HALF_BITS = tl.constexpr(int(counter.SQRT_HALF_BITS))
+_LN2 = tl.constexpr(math.log(2.0))
+_TWO_TO_MINUS_32 = tl.constexpr(2.0**-32)
+_PI_OF_WORD = tl.constexpr(math.pi * 2.0**-32)
+
+
+@triton.jit
+def _cos_sin_reduced(r):
+    """Return cos r and sin r for |r| ≤ π/2."""
+    z = r * r
+    sine = (((_S3 * z + _S2) * z + _S1) * z + _S0) * z
+    sine = sine * r + r
+    cosine = ((_C4 * z + _C3) * z + _C2) * z + _C1
+    cosine = (cosine * z + _C0) * z + 1.0
+    return cosine, sine
+
+
+@triton.jit
+def _reduced(x):
+    """Return x − kπ within ±π/2, and k's parity as a sign bit, for x up to a limit."""
+    shifted = x * _INVERSE_PI + _ROUND
+    k = shifted - _ROUND
+    r = ((x - k * _PI1) - k * _PI2) - k * _PI3
+    return r, shifted.to(tl.uint32, bitcast=True) << 31
+
+
+@triton.jit
+def _reduced_wide(x):
+    """Return what :func:`_reduced` does, for all numbers, in float64.
+
+    Not by tl.cos: for each entry that brings the code of a reduction in integers, and
+    registers for it, which the fast path goes without.
+    """
+    wide = x.to(tl.float64)
+    k = tl.floor(wide * _INVERSE_PI_F64 + 0.5)
+    r = tl.fma(-k, _PI_REST_F64, tl.fma(-k, _PI_F64, wide)).to(tl.float32)
+    # Larger numbers are multiples of 2^30: one phase is as good as another. inf is nan.
+    r = tl.where(tl.abs(x) < _LARGEST, r, 0.0 * x)
+    return r, k.to(tl.int64).to(tl.uint32) << 31
+
+
+@triton.jit
+def _cos_sin(x):
+    """Return the cosines and sines of a tile."""
+    if tl.max(tl.abs(x)) <= _FAST_LIMIT:
+        r, flip = _reduced(x)
+    else:
+        r, flip = _reduced_wide(x)
+    cosine, sine = _cos_sin_reduced(r)
+    cosine = (cosine.to(tl.uint32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
+    sine = (sine.to(tl.uint32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
+    return cosine, sine
+
+
+@triton.jit
+def _log(u):
+    """Return log u of normal 0 < u < inf."""
+    bits = u.to(tl.int32, bitcast=True)
+    exponent = (bits - _SQRT_HALF_BITS) >> 23
+    f = (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
+    p = (((_P7 * f + _P6) * f + _P5) * f + _P4) * f + _P3
+    p = ((p * f + _P2) * f + _P1) * f + _P0
+    square = f * f
+    return exponent.to(tl.float32) * _LN2 + (f + ((p * f) * square - 0.5 * square))
 
 
 # -- Walsh-Hadamard transforms ----------------------------------------------------
 
 
 @triton.jit
-def _sylvester(N: tl.constexpr):
-    """Return the Hadamard matrix of order N: entry (i, j) is the parity of i & j."""
-    i = tl.arange(0, N)
-    bits = i[:, None] & i[None, :]
-    bits = bits ^ (bits >> 4)
-    bits = bits ^ (bits >> 2)
-    bits = bits ^ (bits >> 1)
-    return (1 - 2 * (bits & 1)).to(tl.float32)
+def _transform(Y, R: tl.constexpr, P: tl.constexpr, BITS: tl.constexpr):
+    """Transform rows of (R, P).
 
-
-@triton.jit
-def _transform(
-    Y, Hb, Ha, R: tl.constexpr, A: tl.constexpr, B: tl.constexpr, P: tl.constexpr
-):
-    """Transform rows of (R, A, B); the result is (R, B, A)."""
-    Y = tl.dot(tl.reshape(Y, (R * A, B)), Hb, input_precision=P)
-    Y = tl.permute(tl.reshape(Y, (R, A, B)), (0, 2, 1))
-    Y = tl.dot(tl.reshape(Y, (R * B, A)), Ha, input_precision=P)
-    return tl.reshape(Y, (R, B, A))
-
-
-@triton.jit
-def _turned(
-    Y, Hb, Ha, R: tl.constexpr, A: tl.constexpr, B: tl.constexpr, P: tl.constexpr
-):
-    """Transform rows of (R, B, A); the result is (R, A, B)."""
-    Y = tl.dot(tl.reshape(Y, (R * B, A)), Ha, input_precision=P)
-    Y = tl.permute(tl.reshape(Y, (R, B, A)), (0, 2, 1))
-    Y = tl.dot(tl.reshape(Y, (R * A, B)), Hb, input_precision=P)
-    return tl.reshape(Y, (R, A, B))
+    Each step adds and subtracts neighbours and turns the lowest bit of the index into
+    the highest: after all of them the order is that of the beginning.
+    """
+    for _ in tl.static_range(BITS):
+        a, b = tl.split(tl.reshape(Y, (R, P // 2, 2)))
+        Y = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (R, P))
+    return Y
 
 
 @triton.jit
@@ -97,26 +176,21 @@ def _power(real, imag, HALF: tl.constexpr):
 
 
 @triton.jit
-def _unitary(
-    Y,
-    a2,
-    b2,
-    a3,
-    b3,
-    Hb,
-    Ha,
-    R: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
-    P: tl.constexpr,
+def _signs(stage):
+    """Return signs of a stage as a row of float32."""
+    return tl.load(stage).to(tl.float32)[None, :]
+
+
+@triton.jit
+def _store(
+    to, value, inside, first, low, high, EACH: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Return the parts of H S3 H S2 Y, the entries of S being (a + ib)/√2."""
-    half = 0.5  # of both stages together
-    real = _turned(Y * a2, Hb, Ha, R, A, B, P)
-    imag = _turned(Y * b2, Hb, Ha, R, A, B, P)
-    turned_real = _transform(half * (a3 * real - b3 * imag), Hb, Ha, R, A, B, P)
-    turned_imag = _transform(half * (a3 * imag + b3 * real), Hb, Ha, R, A, B, P)
-    return turned_real, turned_imag
+    """Write features, EACH a draw from draw `first` on, of the draws low to high."""
+    entry = tl.arange(0, WIDTH)
+    draw = first + entry // EACH
+    wanted = (draw >= low) & (draw < high)
+    column = EACH * (first - low) + entry
+    tl.store(to + column[None, :], value, mask=inside & wanted[None, :])
 
 
 @triton.jit
@@ -127,6 +201,7 @@ def _hadamard_kernel(
     offsets,
     out,
     n,
+    n_blocks,
     x_stride,
     out_stride,
     row_start,
@@ -136,48 +211,48 @@ def _hadamard_kernel(
     KIND: tl.constexpr,
     HALF: tl.constexpr,
     R: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
-    PRECISION: tl.constexpr,
+    P: tl.constexpr,
+    BITS: tl.constexpr,
 ):
-    p: tl.constexpr = A * B
-    rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    block = tl.program_id(1)
-    Ha, Hb = _sylvester(A), _sylvester(B)
-    # Entry i·B + j of a row is at (i, j) of (A, B), and at (j, i) of (B, A).
-    index = tl.arange(0, A)[:, None] * B + tl.arange(0, B)[None, :]
-    turned = tl.arange(0, A)[None, :] * B + tl.arange(0, B)[:, None]
-    inside = (rows < n)[:, None, None]
-    Y = tl.load(X + rows[:, None, None] * x_stride + index[None], mask=inside, other=0)
-    stage = signs + block.to(tl.int64) * 6 * p
-    Y = Y * tl.load(stage + index).to(tl.float32)[None]
-    Y = _transform(Y, Hb, Ha, R, A, B, PRECISION)
-    second = tl.load(stage + p + turned).to(tl.float32)[None]
-    third = tl.load(stage + 2 * p + index).to(tl.float32)[None]
-    draw = (block + first_block) * p + turned
-    wanted = (draw >= row_start) & (draw < row_stop)
-    column = draw - row_start
-    norm = tl.load(norms + column, mask=wanted, other=0.0)[None]
+    # Programs that share their rows run one after the other: those stay in the cache.
+    block = tl.program_id(0) % n_blocks
+    rows = (tl.program_id(0) // n_blocks).to(tl.int64) * R + tl.arange(0, R)
+    entry = tl.arange(0, P)
+    Y = tl.load(X + tl.minimum(rows, n - 1)[:, None] * x_stride + entry[None, :])
+    stage = signs + block.to(tl.int64) * 6 * P + entry
+    Y = _transform(Y * _signs(stage), R, P, BITS)
+    first = (block + first_block) * P
+    column = first - row_start + entry
+    wanted = (column >= 0) & (column < row_stop - row_start)
+    norm = tl.load(norms + column, mask=wanted, other=0.0)[None, :]
+    to, inside = out + rows[:, None] * out_stride, (rows < n)[:, None]
     if KIND == 3:
-        b2 = tl.load(stage + 4 * p + turned).to(tl.float32)[None]
-        b3 = tl.load(stage + 5 * p + index).to(tl.float32)[None]
-        real, imag = _unitary(Y, second, b2, third, b3, Hb, Ha, R, A, B, PRECISION)
-        value = weight * _power(real * norm, imag * norm, HALF)
-        at = out + rows[:, None, None] * out_stride + column[None]
-        tl.store(at, value, mask=inside & wanted[None])
+        # The signs of two stages are (a + ib)/√2.
+        real = _transform(Y * _signs(stage + P), R, P, BITS)
+        imag = _transform(Y * _signs(stage + 4 * P), R, P, BITS)
+        a, b = _signs(stage + 2 * P), _signs(stage + 5 * P)
+        norm = 0.5 * norm
+        turned = _transform(a * real - b * imag, R, P, BITS) * norm
+        imag = _transform(a * imag + b * real, R, P, BITS) * norm
+        value = weight * _power(turned, imag, HALF)
+        _store(to, value, inside, first, row_start, row_stop, 1, P)
     else:
-        Y = _turned(Y * second, Hb, Ha, R, A, B, PRECISION) * third
-        phase = _transform(Y, Hb, Ha, R, A, B, PRECISION) * norm
+        Y = _transform(Y * _signs(stage + P), R, P, BITS)
+        value = _transform(Y * _signs(stage + 2 * P), R, P, BITS) * norm
         if KIND == 1:
-            at = out + rows[:, None, None] * out_stride + 2 * column[None]
-            tl.store(at, weight * tl.cos(phase), mask=inside & wanted[None])
-            tl.store(at + 1, weight * tl.sin(phase), mask=inside & wanted[None])
+            cosine, sine = _cos_sin(value)
+            value = tl.reshape(tl.join(weight * cosine, weight * sine), (R, 2 * P))
+            _store(to, value, inside, first, row_start, row_stop, 2, 2 * P)
         else:
-            at = out + rows[:, None, None] * out_stride + column[None]
             if KIND == 2:
-                phase += tl.load(offsets + column, mask=wanted, other=0.0)[None]
-                phase = weight * tl.cos(phase)
-            tl.store(at, phase, mask=inside & wanted[None])
+                value += tl.load(offsets + column, mask=wanted, other=0.0)[None, :]
+                cosine, _ = _cos_sin(value)
+                value = weight * cosine
+            _store(to, value, inside, first, row_start, row_stop, 1, P)
+
+
+def _warps(p):
+    return max(4, p // 1024)
 
 
 def hadamard_features(
@@ -200,22 +275,21 @@ def hadamard_features(
     out : float32 tensor, contiguous along its columns
     """
     n, p = X.shape
-    bits = p.bit_length() - 1
-    B = 2 ** (bits // 2)
-    A = p // B
+    if n == 0:
+        return
     R = max(1, _TILE_ENTRIES // p)
-    grid = (triton.cdiv(n, R), len(signs))
+    grid = (triton.cdiv(n, R) * len(signs),)
     with torch.cuda.device_of(X):  # where Triton launches
         _hadamard_kernel[grid](
             *(X, signs, norms, norms if offsets is None else offsets, out),
-            *(n, X.stride(0), out.stride(0)),
+            *(n, len(signs), X.stride(0), out.stride(0)),
             *(row_start, row_stop, row_start // p, float(weight)),
             KIND=kind,
             HALF=power / 2,
             R=R,
-            A=A,
-            B=B,
-            PRECISION="ieee",
+            P=p,
+            BITS=p.bit_length() - 1,
+            num_warps=_warps(p),
         )
 
 
@@ -224,15 +298,15 @@ def hadamard_features(
 
 @triton.jit
 def _philox(c0, c1, c2, c3, k0, k1):
+    M0: tl.constexpr = 0xD2511F53
+    M1: tl.constexpr = 0xCD9E8D57
     for _ in tl.static_range(10):
-        high0 = tl.umulhi(c0, 0xD2511F53 + tl.zeros_like(c0))
-        low0 = c0 * (0xD2511F53 + tl.zeros_like(c0))
-        high1 = tl.umulhi(c2, 0xCD9E8D57 + tl.zeros_like(c2))
-        low1 = c2 * (0xCD9E8D57 + tl.zeros_like(c2))
-        c0 = high1 ^ c1 ^ k0
-        c1 = low1
-        c2 = high0 ^ c3 ^ k1
-        c3 = low0
+        p0 = c0.to(tl.uint64) * M0
+        p1 = c2.to(tl.uint64) * M1
+        c0 = (p1 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = p1.to(tl.uint32)
+        c2 = (p0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = p0.to(tl.uint32)
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
     return c0, c1, c2, c3
@@ -241,13 +315,40 @@ def _philox(c0, c1, c2, c3, k0, k1):
 @triton.jit
 def _normals(radius_word, angle_word):
     """Return the two normals of the words of columns j and j + 32."""
-    u = (radius_word.to(tl.float32) + 1.0) * 2.3283064365386963e-10
-    radius = tl.sqrt(-2.0 * tl.log(u))
+    u = (radius_word.to(tl.float32) + 1.0) * _TWO_TO_MINUS_32
+    radius = tl.sqrt(-2.0 * _log(u))
     # The low 31 bits are a signed fraction of a half turn, the top bit says which half.
     fraction = (angle_word << 1).to(tl.int32, bitcast=True).to(tl.float32)
-    angle = fraction * (3.141592653589793 * 2.3283064365386963e-10)
-    radius = tl.where((angle_word >> 31) == 1, -radius, radius)
-    return radius * tl.cos(angle), radius * tl.sin(angle)
+    cosine, sine = _cos_sin_reduced(fraction * _PI_OF_WORD)
+    radius = radius.to(tl.uint32, bitcast=True) | (angle_word & 0x80000000)
+    radius = radius.to(tl.float32, bitcast=True)
+    return radius * cosine, radius * sine
+
+
+@triton.jit
+def _leading(x):
+    """Return the 11 leading bits of float32 numbers: what TF32 holds."""
+    bits = x.to(tl.uint32, bitcast=True) & 0xFFFFE000
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _add_product(
+    total, at, column, d, w, PRECISION: tl.constexpr, MASKED: tl.constexpr
+):
+    """Return total + x w, x being what lies at `at`: columns below d."""
+    if MASKED:
+        x = tl.load(at, mask=column < d, other=0.0)
+    else:
+        x = tl.load(at)
+    if PRECISION == "tf32x3":
+        x_high, w_high = _leading(x), _leading(w)
+        total = tl.dot(x - x_high, w_high, total, input_precision="tf32")
+        total = tl.dot(x_high, w - w_high, total, input_precision="tf32")
+        total = tl.dot(x_high, w_high, total, input_precision="tf32")
+    else:
+        total = tl.dot(x, w, total, input_precision=PRECISION)
+    return total
 
 
 @triton.jit(do_not_specialize=["key_low", "key_high"])
@@ -266,44 +367,59 @@ def _generated_kernel(
     ROWS: tl.constexpr,
     DRAWS: tl.constexpr,
     PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
     # Programs that share their draws run one after the other: their rows of X stay in
     # the cache, and every program makes its entries itself.
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    draws = start + tl.program_id(1) * DRAWS + tl.arange(0, DRAWS)
+    n_tiles = tl.cdiv(n, ROWS)
+    rows = (tl.program_id(0) % n_tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    draws = start + (tl.program_id(0) // n_tiles) * DRAWS + tl.arange(0, DRAWS)
     lane = tl.arange(0, 16)
+    at = X + tl.minimum(rows, n - 1)[:, None] * x_stride + lane[None, :]
+    k0, k1 = key_low.to(tl.uint32), key_high.to(tl.uint32)
+    c1 = tl.broadcast_to(draws.to(tl.uint32)[None, :], (16, DRAWS))
+    zero = tl.zeros((16, DRAWS), dtype=tl.uint32)
     total = tl.zeros((ROWS, DRAWS), dtype=tl.float32)
-    k0 = key_low.to(tl.uint32)
-    k1 = key_high.to(tl.uint32)
     for first in range(0, d, 64):
-        low = (first // 4 + lane).to(tl.uint32)
-        c0 = tl.broadcast_to(low[:, None], (16, DRAWS))
-        c1 = tl.broadcast_to(draws.to(tl.uint32)[None, :], (16, DRAWS))
-        zero = tl.zeros((16, DRAWS), dtype=tl.uint32)
-        w0, w1, w2, w3 = _philox(c0, c1, zero, zero, k0 + zero, k1 + zero)
-        cos0, sin0 = _normals(w0, w2)
-        cos1, sin1 = _normals(w1, w3)
-        at = X + rows[:, None] * x_stride + first + lane[None, :]
-        inside = (rows < n)[:, None]
-        column = first + lane[None, :]
-        x = tl.load(at, mask=inside & (column < d), other=0.0)
-        total = tl.dot(x, cos0, total, input_precision=PRECISION)
-        x = tl.load(at + 16, mask=inside & (column + 16 < d), other=0.0)
-        total = tl.dot(x, cos1, total, input_precision=PRECISION)
-        x = tl.load(at + 32, mask=inside & (column + 32 < d), other=0.0)
-        total = tl.dot(x, sin0, total, input_precision=PRECISION)
-        x = tl.load(at + 48, mask=inside & (column + 48 < d), other=0.0)
-        total = tl.dot(x, sin1, total, input_precision=PRECISION)
+        c0 = tl.broadcast_to((first // 4 + lane).to(tl.uint32)[:, None], (16, DRAWS))
+        w0, w1, w2, w3 = _philox(c0, c1, zero, zero, k0, k1)
+        first_cosine, first_sine = _normals(w0, w2)
+        cosine, sine = _normals(w1, w3)
+        here, column = at + first, (first + lane)[None, :]
+        total = _add_product(total, here, column, d, first_cosine, PRECISION, MASKED)
+        total = _add_product(
+            *(total, here + 16, column + 16, d, cosine, PRECISION, MASKED)
+        )
+        total = _add_product(
+            *(total, here + 32, column + 32, d, first_sine, PRECISION, MASKED)
+        )
+        total = _add_product(
+            *(total, here + 48, column + 48, d, sine, PRECISION, MASKED)
+        )
     to = out + rows[:, None] * out_stride + (draws - start)[None, :]
     tl.store(to, total * scale, mask=(rows < n)[:, None] & (draws < stop)[None, :])
 
 
-def generated_product(X, key, start, stop, scale=1.0):
+def product_precision(device):
+    """Return what products are computed in on a device: a key of Triton's tiles.
+
+    ``torch.set_float32_matmul_precision`` decides: "highest" is float32, ``"ieee"``,
+    or the sum of three products of leading and trailing parts in TF32, ``"tf32x3"``,
+    whose rounding is no larger, where tensor cores are faster; others are ``"tf32"``.
+    """
+    if torch.get_float32_matmul_precision() != "highest":
+        return "tf32"
+    if device.type != "cuda":
+        return "ieee"
+    fast = torch.cuda.get_device_capability(device) in _FAST_TF32
+    return "tf32x3" if fast else "ieee"
+
+
+def generated_product(X, key, start, stop, scale=1.0, precision=None):
     """Return scale·XΩᵀ for rows `start` to `stop` of a matrix of standard normals.
 
     The entries are those of :func:`randkern.backend.counter.random_matrix` for this
-    key, to float32 rounding; they are made in registers. Products are in float32, or in
-    TF32 if ``torch.set_float32_matmul_precision`` allows it.
+    key, to float32 rounding; they are made in registers.
 
     Parameters
     ----------
@@ -311,19 +427,28 @@ def generated_product(X, key, start, stop, scale=1.0):
     key : int
     start, stop : int
         Below 2³¹.
+    precision : {"ieee", "tf32x3", "tf32"}, optional
+        None is :func:`product_precision`.
     """
     X = X if X.stride(1) == 1 else X.contiguous()
     n, d = X.shape
     out = torch.empty((n, stop - start), dtype=X.dtype, device=X.device)
     if out.numel() == 0:
         return out
-    grid = (triton.cdiv(n, _ROWS), triton.cdiv(stop - start, _DRAWS))
+    precision = precision or product_precision(X.device)
+    rows, draws, warps, stages = _TILES[precision]
+    if n <= rows // 2:
+        rows, warps = max(_LEAST_ROWS, triton.next_power_of_2(n)), 4
+    grid = (triton.cdiv(n, rows) * triton.cdiv(stop - start, draws),)
     with torch.cuda.device_of(X):  # where Triton launches
         _generated_kernel[grid](
             *(X, out, n, d, start, stop, X.stride(0), out.stride(0)),
             *(key & 0xFFFFFFFF, key >> 32, float(scale)),
-            ROWS=_ROWS,
-            DRAWS=_DRAWS,
-            PRECISION=_precision(),
+            ROWS=rows,
+            DRAWS=draws,
+            PRECISION=precision,
+            MASKED=d % 64 != 0,
+            num_warps=warps,
+            num_stages=stages,
         )
     return out

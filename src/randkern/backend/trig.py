@@ -30,8 +30,13 @@ from numba import njit, types
 from numba.extending import intrinsic, overload
 
 __all__ = [
+    "COSINE_F32",
     "FAST_LIMIT_F32",
     "FAST_LIMIT_F64",
+    "INVERSE_PI_F32",
+    "PI_PARTS_F32",
+    "ROUND_F32",
+    "SINE_F32",
     "bits_to_float",
     "cos_sin",
     "cos_sin_f32",
@@ -72,6 +77,12 @@ _C2_F32 = np.float32(-1.38884021e-03)
 _C3_F32 = np.float32(2.47618081e-05)
 _C4_F32 = np.float32(-2.60756625e-07)
 _ONE_F32 = np.float32(1.0)
+
+# For other compilers, lowest powers first.
+ROUND_F32, INVERSE_PI_F32 = _ROUND_F32, _INVERSE_PI_F32
+PI_PARTS_F32 = (_PI1_F32, _PI2_F32, _PI3_F32)
+SINE_F32 = (_S0_F32, _S1_F32, _S2_F32, _S3_F32)
+COSINE_F32 = (_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32)
 
 # pi/2 = 33 bits + 33 bits + the rest: |k| < 2^20 keeps the products exact.
 _INVERSE_HALF_PI = np.float64(2.0 / math.pi)
