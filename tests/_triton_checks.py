@@ -52,7 +52,7 @@ def hadamard_features():
             torch.as_tensor(rng.uniform(1, 6, size=D), dtype=torch.float32)
             for _ in range(2)
         )
-        padded = torch.nn.functional.pad(X, (0, p - width))
+        inputs = {"scale": 1.5, "bias": 0.2}
         blocks = slice(start // p, -(-(start + D) // p))
         count = blocks.stop - blocks.start
         signs = torch_random.signs(99, blocks.start, count, 6, p, "cpu")
@@ -69,14 +69,16 @@ def hadamard_features():
             out = torch.zeros(5, D * (2 if name == "pairs" else 1))
             expected = out.clone()
             torch_triton.hadamard_features(
-                *(padded, signs, norms * p**-1.5, start, start + D),
+                *(X, signs, norms * p**-1.5, start, start + D),
                 *(kind, weight.get("weight", 1.0), out),
+                **inputs,
                 **options,
             )
             torch_hadamard._fused = lambda *args, **kwargs: False
-            getattr(torch_hadamard, name)(X, out=expected, **rows, **weight, **options)
+            options = {"inverse_scale": 1.5, "bias": 0.2, **weight, **options}
+            getattr(torch_hadamard, name)(X, out=expected, **rows, **options)
             torch_hadamard._fused = fused
-            close(out, expected, 2e-6)
+            close(out, expected, 3e-6)
 
 
 def huge_phases():
@@ -158,7 +160,8 @@ def compiled():
     """The kernels compile for GPUs, and hold everything in registers."""
     pointers = dict.fromkeys(("X", "norms", "offsets", "out"), "*fp32")
     for kind, p in ((1, 1024), (1, 8192), (3, 1024)):
-        types = {**pointers, "signs": "*i8", "weight": "fp32"}
+        types = {**pointers, "signs": "*i8"}
+        types |= dict.fromkeys(("scale", "bias", "weight"), "fp32")
         rows = max(1, torch_triton._TILE_ENTRIES // p)
         constants = {"KIND": kind, "HALF": 1.0, "R": rows, "P": p}
         constants["BITS"] = p.bit_length() - 1

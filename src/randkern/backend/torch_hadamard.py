@@ -94,6 +94,12 @@ def kernels_for(*tensors):
     return kernels if kernels is not None and kernels.runs_on(*tensors) else None
 
 
+@lru_cache(maxsize=8)
+def _kept_signs(key, first, count, p, device):
+    """Return signs of blocks, 6 MB of them at most, which the next rows need too."""
+    return torch_random.signs(key, first, count, 6, p, device)
+
+
 def _fused(kind, X, rows, inputs, weight, out, offsets=None, power=2.0):
     """Write features by the fused kernel; return whether there is one."""
     key, norms, row_start, row_stop = rows
@@ -103,19 +109,23 @@ def _fused(kind, X, rows, inputs, weight, out, offsets=None, power=2.0):
     if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
         return False
     scale, bias = inputs
-    padded = _prepared(X, scale, bias, out.dtype).contiguous()
+    if torch.is_tensor(scale):
+        X, scale = X * scale, 1.0
+    X = X if X.stride(1) == 1 else X.contiguous()
     width = 2 if kind == kernels.PAIRS else 1
     n_blocks = max(1, _SIGNS // p)
     for first in range(row_start // p, -(-row_stop // p), n_blocks):
         low, high = max(first * p, row_start), min((first + n_blocks) * p, row_stop)
         count = -(-high // p) - first
-        signs = torch_random.signs(key, first, count, 6, p, X.device)
+        signs = _kept_signs(key, first, count, p, X.device)
         columns = slice(low - row_start, high - row_start)
         kernels.hadamard_features(
-            *(padded, signs, norms[columns] * p**-1.5, low, high, kind, weight),
+            *(X, signs, norms[columns] * p**-1.5, low, high, kind, weight),
             out[:, width * columns.start : width * columns.stop],
-            None if offsets is None else offsets[columns].contiguous(),
-            power,
+            scale=scale,
+            bias=bias or 0.0,
+            offsets=None if offsets is None else offsets[columns].contiguous(),
+            power=power,
         )
     return True
 

@@ -201,12 +201,15 @@ def _hadamard_kernel(
     offsets,
     out,
     n,
+    d,
     n_blocks,
     x_stride,
     out_stride,
     row_start,
     row_stop,
     first_block,
+    scale,
+    bias,
     weight,
     KIND: tl.constexpr,
     HALF: tl.constexpr,
@@ -218,7 +221,9 @@ def _hadamard_kernel(
     block = tl.program_id(0) % n_blocks
     rows = (tl.program_id(0) // n_blocks).to(tl.int64) * R + tl.arange(0, R)
     entry = tl.arange(0, P)
-    Y = tl.load(X + tl.minimum(rows, n - 1)[:, None] * x_stride + entry[None, :])
+    at = X + tl.minimum(rows, n - 1)[:, None] * x_stride + entry[None, :]
+    Y = scale * tl.load(at, mask=(entry < d)[None, :], other=0.0)
+    Y += tl.where(entry == d, bias, 0.0)[None, :]
     stage = signs + block.to(tl.int64) * 6 * P + entry
     Y = _transform(Y * _signs(stage), R, P, BITS)
     first = (block + first_block) * P
@@ -256,13 +261,26 @@ def _warps(p):
 
 
 def hadamard_features(
-    X, signs, norms, row_start, row_stop, kind, weight, out, offsets=None, power=2.0
+    X,
+    signs,
+    norms,
+    row_start,
+    row_stop,
+    kind,
+    weight,
+    out,
+    *,
+    scale=1.0,
+    bias=0.0,
+    offsets=None,
+    power=2.0,
 ):
-    """Write the features of rows that are padded to p columns.
+    """Write the features of rows.
 
     Parameters
     ----------
-    X : float32 tensor of shape (n, p), contiguous
+    X : float32 tensor of shape (n, d), contiguous along its columns
+        Column d is `bias`, and further ones up to p are 0.
     signs : int8 tensor of shape (blocks, 6, p)
         From :func:`randkern.backend.torch_random.signs`, of the blocks that hold rows
         `row_start` to `row_stop` of the projection.
@@ -273,8 +291,10 @@ def hadamard_features(
     weight : float
         Of the features; those of PROJECT have none.
     out : float32 tensor, contiguous along its columns
+    scale : float
+        Multiplies X.
     """
-    n, p = X.shape
+    (n, d), p = X.shape, signs.shape[2]
     if n == 0:
         return
     R = max(1, _TILE_ENTRIES // p)
@@ -282,8 +302,9 @@ def hadamard_features(
     with torch.cuda.device_of(X):  # where Triton launches
         _hadamard_kernel[grid](
             *(X, signs, norms, norms if offsets is None else offsets, out),
-            *(n, len(signs), X.stride(0), out.stride(0)),
-            *(row_start, row_stop, row_start // p, float(weight)),
+            *(n, d, len(signs), X.stride(0), out.stride(0)),
+            *(row_start, row_stop, row_start // p),
+            *(float(scale), float(bias), float(weight)),
             KIND=kind,
             HALF=power / 2,
             R=R,
