@@ -30,6 +30,7 @@ collect_ignore_glob = (
     if importlib.util.find_spec("torch")
     else [
         "src/randkern/backend/torch_*.py",
+        "src/randkern/backend/triton_*.py",
         "src/randkern/blocks/devices.py",
         "src/randkern/torch.py",
     ]

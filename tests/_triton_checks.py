@@ -15,7 +15,14 @@ triton = pytest.importorskip("triton")
 
 import randkern as rk  # noqa: E402
 from randkern._random import Stream  # noqa: E402
-from randkern.backend import torch_hadamard, torch_random, torch_triton  # noqa: E402
+from randkern.backend import (  # noqa: E402
+    torch_hadamard,
+    torch_random,
+    torch_triton,
+    triton_elementary,
+    triton_hadamard,
+    triton_product,
+)
 from randkern.backend.counter import random_matrix  # noqa: E402
 from randkern.features import fit_plan  # noqa: E402
 from randkern.plan import evaluate  # noqa: E402
@@ -81,6 +88,22 @@ def hadamard_features():
             close(out, expected, 3e-6)
 
 
+def cos_sin_features():
+    rng = np.random.default_rng(0)
+    for n, m in ((3, 1030), (2, 5), (1, 1)):
+        phase = torch.as_tensor(30 * rng.normal(size=(n, m)), dtype=torch.float32)
+        offsets = torch.as_tensor(rng.uniform(0, 6, m), dtype=torch.float32)
+        out = torch.zeros(n, 2 * m + 3)
+        torch_triton.cos_sin_features(phase, 1.5, out[:, 1 : 2 * m + 1])
+        close(out[:, 1 : 2 * m + 1 : 2], 1.5 * torch.cos(phase), 1e-6)
+        close(out[:, 2 : 2 * m + 2 : 2], 1.5 * torch.sin(phase), 1e-6)
+        assert not out[:, [0, 2 * m + 1, 2 * m + 2]].any()
+        out = torch.zeros(n, m)
+        torch_triton.cos_sin_features(phase, 1.5, out, offsets)
+        close(out, 1.5 * torch.cos(phase + offsets), 3e-6)
+    torch_triton.cos_sin_features(torch.zeros(0, 3), 1.0, torch.zeros(0, 6))
+
+
 def huge_phases():
     """Cosines and sines of phases that the reduction in float32 would lose."""
     p = 256
@@ -103,7 +126,7 @@ def features():
     """The evaluator takes the kernels, and gives the features of NumPy."""
     rng = np.random.default_rng(0)
     called = []
-    for name in ("generated_product", "hadamard_features"):
+    for name in ("cos_sin_features", "generated_product", "hadamard_features"):
         function = getattr(torch_triton, name)
 
         def counted(*args, _function=function, _name=name, **kwargs):
@@ -111,18 +134,24 @@ def features():
             return _function(*args, **kwargs)
 
         setattr(torch_triton, name, counted)
-    for kernel, projection, d in (
-        (rk.Gaussian(16.0), "structured", 200),
-        (rk.Optical(2, 0.5), "structured", 200),
-        (rk.Matern(1.5, 8.0), "streamed", 70),
-        (rk.Optical(1), "streamed", 40),
+    product, hadamard, trig = (
+        {"generated_product"},
+        {"hadamard_features"},
+        {"cos_sin_features"},
+    )
+    for kernel, projection, d, kernels in (
+        (rk.Gaussian(16.0), "structured", 200, hadamard),
+        (rk.Optical(2, 0.5), "structured", 200, hadamard),
+        (rk.Matern(1.5, 8.0), "streamed", 70, product | trig),
+        (rk.Optical(1), "streamed", 40, product),
+        (rk.Gaussian(16.0), "dense", 40, trig),
     ):
         X = rng.normal(size=(3, d)).astype(np.float32)
         plan = fit_plan(kernel, X, None, 45, Stream(3), projection=projection)
         expected = evaluate(plan, X)
         got = evaluate(plan, torch.as_tensor(X))
         close(got, expected, 2e-5 * np.abs(expected).max())
-        assert called, f"{kernel} took no kernel"
+        assert set(called) == kernels, (kernel, projection)
         called.clear()
         tracked = torch.as_tensor(X).requires_grad_()
         assert evaluate(plan, tracked).requires_grad
@@ -134,8 +163,8 @@ def bytes_on_stack(kernel, types, constants, **options):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = dict.fromkeys(kernel.arg_names, "i32") | types
-    signature |= dict.fromkeys(constants, "constexpr")
+    types = types | dict.fromkeys(constants, "constexpr")
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
     divisible = ("X", "out", "signs", "norms", "offsets", "x_stride", "out_stride", "d")
     places = [i for i, name in enumerate(kernel.arg_names) if name in divisible]
     source = ASTSource(
@@ -162,21 +191,27 @@ def compiled():
     for kind, p in ((1, 1024), (1, 8192), (3, 1024)):
         types = {**pointers, "signs": "*i8"}
         types |= dict.fromkeys(("scale", "bias", "weight"), "fp32")
-        rows = max(1, torch_triton._TILE_ENTRIES // p)
+        rows = max(1, triton_hadamard.TILE_ENTRIES // p)
         constants = {"KIND": kind, "HALF": 1.0, "R": rows, "P": p}
         constants["BITS"] = p.bit_length() - 1
-        kernel, warps = torch_triton._hadamard_kernel, torch_triton._warps(p)
+        kernel, warps = triton_hadamard._hadamard_kernel, triton_hadamard.warps(p)
         assert bytes_on_stack(kernel, types, constants, num_warps=warps) == 0
+    types = {**pointers, "phase": "*fp32", "weight": "fp32"}
+    constants = {"SHIFTED": False, "WIDTH": 1024}
+    assert bytes_on_stack(triton_elementary._cos_sin_kernel, types, constants) == 0
     types = {"X": "*fp32", "out": "*fp32", "scale": "fp32"}
     types |= {"key_low": "i64", "key_high": "i64"}
-    for precision, (rows, draws, warps, stages) in torch_triton._TILES.items():
+    for precision, (rows, draws, warps, stages) in triton_product.TILES.items():
         constants = {"ROWS": rows, "DRAWS": draws, "PRECISION": precision}
         constants["MASKED"] = True
         options = {"num_warps": warps, "num_stages": stages}
-        kernel = torch_triton._generated_kernel
+        kernel = triton_product._generated_kernel
         assert bytes_on_stack(kernel, types, constants, **options) == 0
 
 
 if __name__ == "__main__":
-    checks = (generated_product, hadamard_features, huge_phases, features, compiled)
+    checks = (
+        *(cos_sin_features, generated_product, hadamard_features, huge_phases),
+        *(features, compiled),
+    )
     {each.__name__: each for each in checks}[sys.argv[1]]()

@@ -141,7 +141,7 @@ def test_extras_are_imported_on_use(path):
         )
     }
     allowed = EXTRAS_OF_ROOM.get(room_of(path), set())
-    if path.parent.name == "backend" and path.stem.startswith("torch_"):
+    if path.parent.name == "backend" and path.stem.startswith(("torch_", "triton_")):
         allowed = {"torch", "triton"}
     assert not at_top & EXTRAS - allowed, "an extra may be absent: import it on use"
 

@@ -29,7 +29,11 @@ def run(check, **variables):
 
 
 @pytest.mark.parametrize(
-    "check", ["generated_product", "hadamard_features", "huge_phases", "features"]
+    "check",
+    [
+        *("cos_sin_features", "generated_product", "hadamard_features", "huge_phases"),
+        "features",
+    ],
 )
 def test_interpreted(check):
     run(check, TRITON_INTERPRET="1")

@@ -8,13 +8,13 @@ device; nothing is copied to it. Where Triton is installed and no gradient is wa
 """
 
 import math
-import os
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import torch
 
 from randkern.backend import torch_random
 from randkern.backend.hadamard import block_size
+from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, modulus_power
 from randkern.backend.torch_trig import cosines as write_cosines
 
@@ -74,24 +74,6 @@ def _prepared(X, inverse_scale, bias, dtype):
     if bias:
         X = torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1)
     return torch.nn.functional.pad(X, (0, p - width))
-
-
-@cache
-def fused_kernels():
-    """Return the module of fused kernels, None where Triton is not installed."""
-    try:
-        from randkern.backend import torch_triton
-    except ImportError:
-        return None
-    return torch_triton
-
-
-def kernels_for(*tensors):
-    """Return the fused kernels if they run on these tensors, else None."""
-    if not tensors[0].is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
-        return None
-    kernels = fused_kernels()
-    return kernels if kernels is not None and kernels.runs_on(*tensors) else None
 
 
 @lru_cache(maxsize=8)

@@ -16,6 +16,7 @@ from randkern.backend import (
     torch_algebra,
     torch_elementwise,
     torch_hadamard,
+    torch_kernels,
     torch_random,
     torch_thin,
 )
@@ -430,7 +431,7 @@ def generated_products(X, keys, start, stop, scale):
 
     None where there is no such kernel for X.
     """
-    kernels = torch_hadamard.kernels_for(X)
+    kernels = torch_kernels.kernels_for(X)
     if kernels is None:
         return None
     product = kernels.generated_product

@@ -6,6 +6,8 @@ output, which PyTorch can differentiate.
 
 import torch
 
+from randkern.backend.torch_kernels import kernels_for
+
 __all__ = ["cos_sin_pairs", "cosines", "modulus_in_place", "modulus_power"]
 
 
@@ -13,6 +15,20 @@ def _is_tracked(*tensors):
     return torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
+
+
+def _fused(phase, out, weight, amplitude, offsets=None):
+    """Write features by the fused kernel; return whether there is one."""
+    if amplitude is not None or isinstance(weight, torch.Tensor):
+        return False
+    given = [phase, out] if offsets is None else [phase, out, offsets]
+    if phase.ndim != 2 or phase.stride(1) != 1 or out.stride(1) != 1:
+        return False
+    kernels = kernels_for(*given)
+    if kernels is None:
+        return False
+    kernels.cos_sin_features(phase, weight, out, offsets)
+    return True
 
 
 def _write(function, phase, factor, out):
@@ -36,6 +52,8 @@ def cos_sin_pairs(phase, weight, out, amplitude=None):
     >>> out
     tensor([[2., 0.]])
     """
+    if _fused(phase, out, weight, amplitude):
+        return
     factor = weight if amplitude is None else weight * amplitude
     _write(torch.cos, phase, factor, out[:, ::2])
     _write(torch.sin, phase, factor, out[:, 1::2])
@@ -53,6 +71,8 @@ def cosines(phase, offsets, weight, out, amplitude=None):
     >>> out
     tensor([[3., 3.]])
     """
+    if _fused(phase, out, weight, amplitude, offsets):
+        return
     factor = weight if amplitude is None else weight * amplitude
     _write(torch.cos, phase + offsets, factor, out)
 

@@ -1,0 +1,24 @@
+"""Whether the fused kernels of :mod:`randkern.backend.torch_triton` run on tensors."""
+
+import os
+from functools import cache
+
+__all__ = ["fused_kernels", "kernels_for"]
+
+
+@cache
+def fused_kernels():
+    """Return the module of fused kernels, None where Triton is not installed."""
+    try:
+        from randkern.backend import torch_triton
+    except ImportError:
+        return None
+    return torch_triton
+
+
+def kernels_for(*tensors):
+    """Return the fused kernels if they run on these tensors, else None."""
+    if not tensors[0].is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return None
+    kernels = fused_kernels()
+    return kernels if kernels is not None and kernels.runs_on(*tensors) else None
