@@ -22,7 +22,7 @@ from randkern.backend.triton_hadamard import (
     hadamard_features,
     takes_block,
 )
-from randkern.backend.triton_product import generated_product
+from randkern.backend.triton_product import generated_product, product_precision
 
 __all__ = [
     "COSINES",
@@ -32,6 +32,7 @@ __all__ = [
     "cos_sin_features",
     "generated_product",
     "hadamard_features",
+    "product_precision",
     "runs_on",
     "takes_block",
 ]

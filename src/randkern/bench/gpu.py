@@ -157,6 +157,10 @@ class _Bench:
         """Return what is to be known of the device."""
         if not self.on_gpu:
             return {"name": "cpu"}
+        from ..backend.torch_kernels import fused_kernels
+
+        kernels = fused_kernels()
+        streamed = None if kernels is None else kernels.product_precision(self.device)
         properties = self.torch.cuda.get_device_properties(self.device)
         return {
             "name": properties.name,
@@ -165,6 +169,7 @@ class _Bench:
             "capability": f"{properties.major}.{properties.minor}",
             "cuda": self.torch.version.cuda,
             "matmul_precision": self.torch.get_float32_matmul_precision(),
+            "streamed_precision": streamed,
         }
 
     def _wait(self) -> None:
