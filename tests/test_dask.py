@@ -4,8 +4,6 @@ import os
 import signal
 import threading
 import time
-import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import randkern as rk
+from _clusters import WorkerKiller, two_workers
 from randkern.exceptions import MemoryLimitError
 from randkern.solvers import PCG, Outcome
 
 da = pytest.importorskip("dask.array")
-distributed = pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")
 delayed = pytest.importorskip("dask").delayed
 pd = pytest.importorskip("pandas")
@@ -25,17 +23,6 @@ pd = pytest.importorskip("pandas")
 N, WIDTH = 240, 5
 KERNEL = rk.Gaussian(2.0)
 SOLVERS = {"cholesky": "cholesky", "pcg": PCG(tol=1e-9)}
-
-
-@contextmanager
-def two_workers():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cluster = distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        )
-    with cluster, distributed.Client(cluster) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -316,26 +303,11 @@ def test_lists_beside_dask_collections(client, table):
 # A worker that dies.
 
 
-class Slow:
-    """Kills a worker once, in the middle of a fit."""
-
-    def __init__(self, client):
-        self.client = client
-        self.killed = None
-
-    def __call__(self, progress):
-        if progress.iteration == 3 and self.killed is None:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
-            self.killed = self.client.run(os.getpid)[next(iter(workers))]
-            threading.Timer(0.02, os.kill, (self.killed, signal.SIGKILL)).start()
-        return False
-
-
 @pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
 def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
     monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", kept)
     X, y = table
-    killer = Slow(mortal)
+    killer = WorkerKiller(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
     model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
     model.fit(da.from_array(X, chunks=(60, -1)), y)

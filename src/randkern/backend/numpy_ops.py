@@ -363,6 +363,16 @@ def positions(sorted_values, values):
     return position, known
 
 
+def to_integers(values, like):
+    """Return integers where `like` lies."""
+    return np.asarray(values, dtype=np.int64)
+
+
+def totals(position, weights, n):
+    """Return the sums of weights (None: 1) at n positions, in float64."""
+    return np.bincount(position, weights=weights, minlength=n).astype(np.float64)
+
+
 def entries_at(values, position):
     """Return the entries of a vector at positions."""
     return values[position]
