@@ -1,9 +1,12 @@
 """Ridge on Dask collections gives what it gives on arrays, whatever happens."""
 
+import importlib.util
 import os
 import signal
 import threading
 import time
+import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,11 +14,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import randkern as rk
-from _clusters import WorkerKiller, two_workers
 from randkern.exceptions import MemoryLimitError
 from randkern.solvers import PCG, Outcome
 
 da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")
 delayed = pytest.importorskip("dask").delayed
 pd = pytest.importorskip("pandas")
@@ -23,6 +26,22 @@ pd = pytest.importorskip("pandas")
 N, WIDTH = 240, 5
 KERNEL = rk.Gaussian(2.0)
 SOLVERS = {"cholesky": "cholesky", "pcg": PCG(tol=1e-9)}
+
+
+@contextmanager
+def two_workers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            # Workers need no dispatch of scikit-learn, also where they have devices.
+            env={"SCIPY_ARRAY_API": "0"},
+        )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +103,18 @@ def test_arrays(client, solver, weighted, table, weight):
     )
     assert_alike(model, local)
     assert model.n_features_in_ == WIDTH
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
+    pytest.importorskip("torch")
+    X, y = table
+    model = regressor(SOLVERS[solver], fit_intercept=True)
+    local = clone(model).fit(X, y, sample_weight=weight)
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(60, -1)), "cpu")
+    model.fit(rows, da.from_array(y, chunks=(60, -1)), weight)
+    assert_alike(model, local)
+    np.testing.assert_allclose(model.predict(rows).compute(), model.predict(X))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -303,14 +334,32 @@ def test_lists_beside_dask_collections(client, table):
 # A worker that dies.
 
 
+class Slow:
+    """Kills a worker once, in the middle of a fit."""
+
+    def __init__(self, client):
+        self.client = client
+        self.killed = None
+
+    def __call__(self, progress):
+        if progress.iteration == 3 and self.killed is None:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            self.killed = self.client.run(os.getpid)[next(iter(workers))]
+            threading.Timer(0.02, os.kill, (self.killed, signal.SIGKILL)).start()
+        return False
+
+
 @pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
 def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
     monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", kept)
     X, y = table
-    killer = WorkerKiller(mortal)
+    killer = Slow(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
     model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
-    model.fit(da.from_array(X, chunks=(60, -1)), y)
+    rows = da.from_array(X, chunks=(60, -1))
+    if kept and importlib.util.find_spec("torch"):
+        rows = rk.DeviceBlocks(rows, "cpu")  # where its copies are lost, too
+    model.fit(rows, y)
     assert killer.killed is not None
     with pytest.raises(ProcessLookupError):
         os.kill(killer.killed, 0)

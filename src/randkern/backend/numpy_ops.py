@@ -373,11 +373,6 @@ def totals(position, weights, n):
     return np.bincount(position, weights=weights, minlength=n).astype(np.float64)
 
 
-def entries_at(values, position):
-    """Return the entries of a vector at positions."""
-    return values[position]
-
-
 def memory_limit(like):
     """Return what a fit may take on the device of `like`; None: what the host has."""
     return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._tensors import is_tensor
 from randkern.blocks.arrays import ArraySource
 from randkern.blocks.parquet import ParquetSource
 from randkern.blocks.zarr import open_zarr
@@ -435,13 +436,12 @@ def as_block(item: Any, number: int) -> RowBlock:
 
 
 def _is_batch(item: Any) -> bool:
-    """Tell whether an item holds X, y and weights, and is no table of numbers itself.
+    """Tell whether an item holds X, y and weights.
 
-    What PyTorch collates is a list of them.
+    What PyTorch collates is a list of them; others may be rows of numbers.
     """
-    if isinstance(item, list):
-        return bool(item) and all(hasattr(part, "shape") for part in item)
-    return isinstance(item, tuple)
+    listed = isinstance(item, list) and bool(item) and is_tensor(item[0])
+    return listed or isinstance(item, tuple)
 
 
 def checked_length(block: RowBlock, number: int) -> int:

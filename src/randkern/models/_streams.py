@@ -70,6 +70,7 @@ class _CheckedBlocks:
     def __init__(self, estimator: Any, X: RowBlocks | DeviceBlocks, blocks: RowBlocks):
         self.estimator, self.blocks = estimator, blocks
         self.device = X.device if isinstance(X, DeviceBlocks) else None
+        self.like: Any = None
         self._places: tuple[str, str] | None = None
 
     def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
@@ -91,19 +92,60 @@ class _CheckedBlocks:
             encoder.check_known(X)
         return X, check_block_weights(block.sample_weight, X)
 
-    def like(self, X: Rows) -> Any:
-        """Return an empty array of the dtype of X where rows are handed out."""
-        return X if self.device is None else _empty_on(self.device, X)
+    def settle(self, X: Rows) -> None:
+        """Hand rows out in the dtype of X from now on."""
+        self.like = X if self.device is None else _empty_on(self.device, X)
 
-    def placed(self, X: Rows, Y: Any, weight: Any, like: Any) -> tuple[Any, Any, Any]:
-        """Return rows in the dtype of `like`, targets and weights, where that lies."""
-        ops = ops_of(like)
+    def read(
+        self, generator: np.random.Generator | None
+    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
+        """Yield rows, targets and weights, in their order or in a random one."""
+        start = 0
+        in_order = generator is None
+        for number, block in enumerate(
+            self.blocks if generator is None else self.blocks.shuffled(generator)
+        ):
+            with _located(number, start) if in_order else contextlib.nullcontext():
+                X, weight = self.of(block)
+                Y, weight = self.estimator._targets_of(X, block.y, weight)
+            yield self._placed(X, Y, weight)
+            start += X.shape[0]
+
+    def _placed(self, X: Rows, Y: Any, weight: Any) -> tuple[Any, Any, Any]:
+        like, ops = self.like, ops_of(self.like)
         if self.device is not None:
             X, Y = ops.asarray(X, like), ops.float64_like(Y, like)
             weight = None if weight is None else ops.float64_like(weight, like)
         elif X.dtype != like.dtype:
             X = ops.as_float64(X)
         return X, Y, weight
+
+
+class _KeptTargets:
+    """Targets and weights of a first pass, if they take little memory."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, Any]] = []
+        self._n_bytes = 0
+
+    def add(self, y: Any, weight: Any) -> None:
+        if self._n_bytes > _TARGET_BYTES:
+            return
+        # Copies: the stream may fill the same memory with its next block.
+        y = _copied(y)
+        self._kept.append((y, None if weight is None else ops_of(weight).copy(weight)))
+        self._n_bytes += y.nbytes + 8 * len(y)
+        if self._n_bytes > _TARGET_BYTES:
+            self._kept.clear()
+
+    def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
+        """Let rows learn from the targets; `like` lies where they were checked."""
+        if self._n_bytes <= _TARGET_BYTES:
+            rows.learn_targets(
+                # Stands for the rows that targets are checked beside.
+                estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
+                for y, weight in self._kept
+            )
 
 
 def check_dense(X: Rows) -> None:
@@ -154,10 +196,9 @@ def read_stream(
     checked = _CheckedBlocks(estimator, X, blocks)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
+    targets = _KeptTargets()
     n_rows, n_bytes = 0, 0
     like: Any = None
-    here: Any = None
-    targets, kept_bytes = [], 0
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(
@@ -167,46 +208,19 @@ def read_stream(
         with _located(number, n_rows):
             rows, weight = checked.of(block, first=number == 0)
             seen.append(estimator._seen_in(rows, block.y, weight))
-        if kept_bytes <= _TARGET_BYTES:
-            # Copies: the stream may fill the same memory with its next block.
-            label = _copied(block.y)
-            targets.append(
-                (label, None if weight is None else ops_of(rows).copy(weight))
-            )
-            kept_bytes += label.nbytes + 8 * len(label)
-            if kept_bytes > _TARGET_BYTES:
-                targets.clear()
+        targets.add(block.y, weight)
         sample.add(rows, weight, generator)
         n_rows += rows.shape[0]
         n_bytes += stored_bytes(rows)
-        if here is None or here.dtype.itemsize < rows.dtype.itemsize:
-            here = ops_of(rows).empty((0, 0), rows)
+        if like is None or like.dtype.itemsize < rows.dtype.itemsize:
+            like = ops_of(rows).empty((0, 0), rows)
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
-    n_targets, like = estimator._learn_from(seen), checked.like(here)
-
-    def read(
-        generator: np.random.Generator | None,
-    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
-        start = 0
-        in_order = generator is None
-        for number, block in enumerate(
-            blocks if generator is None else blocks.shuffled(generator)
-        ):
-            with _located(number, start) if in_order else contextlib.nullcontext():
-                X, weight = checked.of(block)
-                Y, weight = estimator._targets_of(X, block.y, weight)
-            yield checked.placed(X, Y, weight, like)
-            start += X.shape[0]
-
-    rows = StreamedRows(read, n_rows, n_targets, like, n_bytes)
-    if kept_bytes <= _TARGET_BYTES:
-        rows.learn_targets(
-            # Stands for rows where targets and weights are checked beside them.
-            estimator._targets_of(ops_of(here).zeros((len(y), 0), here), y, weight)
-            for y, weight in targets
-        )
-    return rows, sample
+    n_targets = estimator._learn_from(seen)
+    checked.settle(like)
+    streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
+    targets.tell(streamed, estimator, like)
+    return streamed, sample
 
 
 def _copied(part: Any) -> Any:

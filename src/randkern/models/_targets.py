@@ -182,7 +182,13 @@ class ClassLabels:
             position = ops_of(values).as_integers(values > 0)
         else:
             position = values.argmax(axis=1)
-        return ops_of(values).entries_at(self.classes_, position)
+        return self._labels_at(position)
+
+    def _labels_at(self, position: Any) -> Any:
+        """Return labels by their positions, where these lie."""
+        if is_tensor(position):
+            return ops_of(position).entries_at(self.classes_, position)
+        return ops_of(self.classes_).to_host(self.classes_)[position]
 
     def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
         weights = check_weights(sample_weight, X)

@@ -188,8 +188,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
         probabilities = self.predict_proba(X)
-        places = probabilities.argmax(axis=1)
-        return ops_of(probabilities).entries_at(self.classes_, places)
+        return self._labels_at(probabilities.argmax(axis=1))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
