@@ -110,7 +110,7 @@ def test_regression_on_blocks(device, solver, fit_intercept, weighted, table):
         model.fit(rows)
         predictions = model.predict(rows)
         score = model.score(rows)
-    assert predictions.device == model.coef_.device == torch.device(device)
+    assert predictions.device == model.coef_.device == tensor(X, device).device
     assert_close(model.coef_, expected.coef_, tolerance_of(solver))
     assert_close(predictions, expected.predict(X), tolerance_of(solver))
     assert score == pytest.approx(expected.score(blocks(*given)), rel=1e-4)
@@ -148,6 +148,17 @@ MODELS = {
 }
 
 
+def model_and_targets(name, y):
+    """Return a model by its name, and targets that it takes."""
+    if name in SOLVERS:
+        return regressor(name), y
+    if name == "labels":
+        return rk.KernelRidgeClassifier(random_state=0), labels_of(y, "integers")
+    kind, options, targets = MODELS[name]
+    y = y if targets == "values" else labels_of(y, targets)
+    return kind(n_components=40, random_state=0, **options), y
+
+
 def values_of(model, X):
     """Return what a model says of rows, as NumPy arrays."""
     for method in ("predict_proba", "decision_function"):
@@ -161,11 +172,9 @@ def values_of(model, X):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("where", ["tensors", "moved"])
-def test_other_models(name, where, table):
+def test_other_models(name, where, table, request):
     X, y, weight = table
-    kind, options, targets = MODELS[name]
-    y = y if targets == "values" else labels_of(y, targets)
-    model = kind(n_components=40, random_state=0, **options)
+    model, y = model_and_targets(name, y)
     expected = copy.deepcopy(model).fit(blocks(X, y, weight))
     if where == "tensors":
         rows = blocks(*moved(X, y, weight))
@@ -173,6 +182,7 @@ def test_other_models(name, where, table):
             found = values_of(model.fit(rows), rows)
             assert torch.is_tensor(model.predict(rows))
     else:
+        request.getfixturevalue("unconfigured")
         rows = rk.DeviceBlocks(blocks(X, y, weight), "cpu")
         found = values_of(model.fit(rows), rows)
         assert isinstance(model.predict(rows), np.ndarray)
@@ -180,17 +190,16 @@ def test_other_models(name, where, table):
         np.testing.assert_allclose(got, right, atol=2e-4)
 
 
+each_model = pytest.mark.parametrize(
+    "name", ["cholesky", "pcg", "sgd", "labels", *MODELS]
+)
+
+
 @each_device
-@pytest.mark.parametrize("name", ["cholesky", "pcg", "sgd", "labels", *MODELS])
+@each_model
 def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
     X, y, weight = table
-    model = regressor(name) if name in SOLVERS else None
-    if name == "labels":
-        y, model = labels_of(y, "integers"), rk.KernelRidgeClassifier(random_state=0)
-    elif name in MODELS:
-        kind, options, targets = MODELS[name]
-        y = y if targets == "values" else labels_of(y, targets)
-        model = kind(n_components=40, random_state=0, **options)
+    model, y = model_and_targets(name, y)
     rows = blocks(*moved(X, y, weight, device=device))
     with dispatch(), no_host_copies(monkeypatch, most=15):
         model.fit(rows)
@@ -356,7 +365,7 @@ def test_arrays_that_are_moved(device, solver, weighted, table, unconfigured):
     X.flags.writeable = y.flags.writeable = False  # as those of a file
     rows = rk.DeviceBlocks(X, device)
     model = regressor(solver, fit_intercept=True).fit(rows, y, weight)
-    assert model.coef_.device == torch.device(device)
+    assert model.coef_.device == tensor(y, device).device
     assert_close(model.coef_, expected.coef_, tolerance_of(solver))
     predictions = model.predict(rows)
     assert isinstance(predictions, np.ndarray)
@@ -409,11 +418,13 @@ def test_dataframes_that_are_moved(table, rng):
 
 
 @each_device
-def test_only_sums_come_back(device, table, monkeypatch):
+@each_model
+def test_only_sums_come_back(device, name, table, monkeypatch):
     X, y, weight = table
+    model, y = model_and_targets(name, y)
     rows = rk.DeviceBlocks(blocks(X, y, weight), device)
     with no_host_copies(monkeypatch, most=15):
-        regressor("pcg").fit(rows)
+        model.fit(rows)
 
 
 def test_what_is_not_moved(table):
@@ -493,6 +504,18 @@ def test_partitions_that_are_moved(device, solver, weighted, table, da, unconfig
     assert_close(predictions.compute(), expected.predict(X))
     score = model.score(rows, y, sample_weight=weight)
     assert score == pytest.approx(expected.score(X, y, weight), rel=1e-4)
+
+
+@each_device
+def test_only_sums_cross_the_network(device, table, da, monkeypatch):
+    import dask
+
+    X, y, weight = table
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(90, -1)), device)
+    with dask.config.set(scheduler="synchronous"):
+        with no_host_copies(monkeypatch, most=3 * 60) as copied:
+            regressor("pcg").fit(rows, y, weight)
+    assert set(copied) == {"_cross", "_product"}
 
 
 @pytest.mark.parametrize("kind", ["text", "integers"])

@@ -30,7 +30,7 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     meta = np.empty((0,) if width is None else (0, width), dtype)
     worker = for_workers(method.__self__)
     if isinstance(X, DeviceBlocks):
-        method = OnDevice(on_host(worker), method.__name__, X.device)
+        method = OnDevice(worker, method.__name__, X.device)
         X = X.rows
     else:
         method = getattr(worker, method.__name__)
@@ -65,18 +65,15 @@ class OnDevice:
         return getattr(self.estimator, self.name)(DeviceBlocks(X, self.device))
 
 
-def on_host(estimator: Any) -> Any:
-    """Return an estimator whose tensors are where every process can read them."""
-    host = copy.copy(estimator)
+def for_workers(estimator: Any) -> Any:
+    """Return the estimator without what cannot or need not leave this process.
+
+    Its tensors are where every process can read them.
+    """
+    worker = copy.copy(estimator)
     for name, value in vars(estimator).items():
         if is_tensor(value):
-            setattr(host, name, value.cpu())
-    return host
-
-
-def for_workers(estimator: Any) -> Any:
-    """Return the estimator without what cannot or need not leave this process."""
-    worker = copy.copy(estimator)
+            setattr(worker, name, value.cpu())
     if hasattr(worker, "solver"):
         worker.solver = "auto"  # not a solver's callback
     for name in list(vars(worker)):
