@@ -1,5 +1,6 @@
 """Ridge on Dask collections gives what it gives on arrays, whatever happens."""
 
+import importlib.util
 import os
 import signal
 import threading
@@ -32,7 +33,12 @@ def two_workers():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cluster = distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            # Workers need no dispatch of scikit-learn, also where they have devices.
+            env={"SCIPY_ARRAY_API": "0"},
         )
     with cluster, distributed.Client(cluster) as client:
         yield client
@@ -97,6 +103,18 @@ def test_arrays(client, solver, weighted, table, weight):
     )
     assert_alike(model, local)
     assert model.n_features_in_ == WIDTH
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
+    pytest.importorskip("torch")
+    X, y = table
+    model = regressor(SOLVERS[solver], fit_intercept=True)
+    local = clone(model).fit(X, y, sample_weight=weight)
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(60, -1)), "cpu")
+    model.fit(rows, da.from_array(y, chunks=(60, -1)), weight)
+    assert_alike(model, local)
+    np.testing.assert_allclose(model.predict(rows).compute(), model.predict(X))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -338,7 +356,10 @@ def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeyp
     killer = Slow(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
     model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
-    model.fit(da.from_array(X, chunks=(60, -1)), y)
+    rows = da.from_array(X, chunks=(60, -1))
+    if kept and importlib.util.find_spec("torch"):
+        rows = rk.DeviceBlocks(rows, "cpu")  # where its copies are lost, too
+    model.fit(rows, y)
     assert killer.killed is not None
     with pytest.raises(ProcessLookupError):
         os.kill(killer.killed, 0)

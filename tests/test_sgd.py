@@ -271,7 +271,7 @@ def test_every_row_comes_once_an_epoch(n, n_batch, pooled, weighted):
         for block in used:
             yield block.X, block.y[:, None], block.sample_weight
 
-    rows = StreamedRows(read, n, 1, X.dtype, X.nbytes)
+    rows = StreamedRows(read, n, 1, X[:0], X.nbytes)
     generator = np.random.default_rng(0)
     batches = list(rows.batches(n_batch, generator, pooled * 3 * 24))
     assert all(len(batch.Y) <= n_batch for batch in batches)

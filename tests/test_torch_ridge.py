@@ -320,13 +320,6 @@ def test_what_takes_no_tensors(rng):
         OfArrays().fit(tensor(X), tensor(y))
 
 
-def test_blocks_of_tensors(rng):
-    X, y, _ = rows(rng)
-    blocks = rk.RowBlocks(lambda: iter([(tensor(X), y)]))
-    with dispatch(), pytest.raises(TypeError, match="blocks of rows are NumPy arrays"):
-        rk.KernelRidgeRegressor().fit(blocks)
-
-
 def test_bad_targets(rng):
     X, y, _ = rows(rng)
     with dispatch():

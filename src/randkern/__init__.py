@@ -30,7 +30,7 @@ _PUBLIC: dict[str, str] = {
     ),
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
-    **dict.fromkeys(("DeviceRows", "RowBlocks"), ".blocks"),
+    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (

@@ -33,6 +33,7 @@ __all__ = [
     "check_weights",
     "column_names",
     "is_device_array",
+    "place_of",
     "validate_rows",
 ]
 
@@ -89,11 +90,19 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     """Return weights of a block of rows, which may all be 0 if others are not."""
     if sample_weight is None:
         return None
-    if np.shape(sample_weight) == (X.shape[0],) and not np.any(sample_weight):
-        return np.zeros(X.shape[0])  # scikit-learn refuses zeros only
-    return _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
-    )
+    dtype = _floats_of(X)[0]
+    weights = sample_weight if is_tensor(sample_weight) else np.asarray(sample_weight)
+    if tuple(weights.shape) == (X.shape[0],) and not weights.any():
+        # scikit-learn refuses zeros only.
+        if is_tensor(X):
+            return X.new_zeros(len(X), dtype=dtype)
+        return np.zeros(X.shape[0])
+    return _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+
+
+def place_of(array: Any) -> str:
+    """Return where an array lies, in words."""
+    return f"a tensor on {array.device}" if is_tensor(array) else "a NumPy array"
 
 
 def is_device_array(X: Any) -> bool:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
+from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
@@ -180,7 +181,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         ``sklearn.config_context(array_api_dispatch=True)``.
         """
         check_is_fitted(self)
-        if is_dask(X):
+        if is_dask(X) and not isinstance(X, DeviceBlocks):
             single = getattr(X, "dtype", None) == np.float32
             dtype = np.float32 if single else np.float64
             return lazily(self.transform, X, self._n_features_out, dtype)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from randkern._extras import import_extra
 from randkern._tensors import is_tensor
 
-__all__ = ["ops_of"]
+__all__ = ["empty_on", "ops_of"]
 
 
 def ops_of(array: Any) -> Any:
@@ -29,3 +30,21 @@ def ops_of(array: Any) -> Any:
     from randkern.backend import numpy_ops
 
     return numpy_ops
+
+
+def empty_on(device: str, dtype: Any) -> Any:
+    """Return an empty tensor of a dtype of NumPy on a device, by its name.
+
+    What lies there is made with it: ``ops_of(like).asarray(X, like)``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+    ImportError
+        Without PyTorch; the extra ``gpu`` brings it.
+    """
+    import_extra("torch", "computing on a device", "gpu")
+    from randkern.backend import torch_ops
+
+    return torch_ops.empty_on(device, dtype)

@@ -363,9 +363,14 @@ def positions(sorted_values, values):
     return position, known
 
 
-def entries_at(values, position):
-    """Return the entries of a vector at positions."""
-    return values[position]
+def to_integers(values, like):
+    """Return integers where `like` lies."""
+    return np.asarray(values, dtype=np.int64)
+
+
+def totals(position, weights, n):
+    """Return the sums of weights (None: 1) at n positions, in float64."""
+    return np.bincount(position, weights=weights, minlength=n).astype(np.float64)
 
 
 def memory_limit(like):

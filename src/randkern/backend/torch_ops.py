@@ -41,6 +41,7 @@ __all__ = [
     "cos_sin_pairs",
     "cosines",
     "empty",
+    "empty_on",
     "exp_of",
     "fill_diagonal",
     "flatnonzero",
@@ -92,14 +93,34 @@ def key(like):
     return like.dtype, like.device
 
 
+def _readable(values):
+    """Return values that PyTorch may share: it has no arrays that are only read."""
+    frozen = isinstance(values, np.ndarray) and not values.flags.writeable
+    return values.copy() if frozen else values
+
+
 def asarray(values, like):
     """Return `values` with the dtype and on the device of `like`."""
-    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+    return torch.as_tensor(_readable(values), dtype=like.dtype, device=like.device)
 
 
 def float64_like(values, like):
     """Return `values` in float64 on the device of `like`."""
-    return torch.as_tensor(values, dtype=torch.float64, device=like.device)
+    return torch.as_tensor(_readable(values), dtype=torch.float64, device=like.device)
+
+
+def empty_on(device, dtype):
+    """Return an empty tensor of a dtype of NumPy on a device, by its name."""
+    dtype = getattr(torch, np.dtype(dtype).name)
+    try:
+        # One number, since none would be made on a device that is not there.
+        return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device={device!r} cannot be used ({reason}); there are {found}."
+        ) from error
 
 
 def constant(owner, name, like, make):
@@ -382,8 +403,10 @@ def to_integers(values, like):
 def positions(sorted_values, values):
     """Return the positions of values among sorted ones, and whether they are there."""
     sorted_values = torch.as_tensor(sorted_values, device=values.device)
-    if values.dtype == torch.bool:  # which searchsorted does not take
-        sorted_values, values = sorted_values.to(torch.uint8), values.to(torch.uint8)
+    dtype = torch.promote_types(sorted_values.dtype, values.dtype)
+    if dtype == torch.bool:  # which searchsorted does not take
+        dtype = torch.uint8
+    sorted_values, values = sorted_values.to(dtype), values.to(dtype)
     position = torch.searchsorted(sorted_values, values.contiguous())
     position = position.clip(max=len(sorted_values) - 1)
     return position, sorted_values[position] == values

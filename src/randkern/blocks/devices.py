@@ -1,4 +1,4 @@
-"""Rows in parts that lie on several devices."""
+"""Rows that lie on several devices, or that are moved to one as they are read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from randkern._tensors import is_tensor
+from randkern.blocks.rows import RowBlocks
 
-__all__ = ["DeviceRows"]
+__all__ = ["DeviceBlocks", "DeviceRows"]
 
 
 class DeviceRows:
@@ -124,3 +125,85 @@ class DeviceRows:
     def __repr__(self) -> str:
         parts = ", ".join(f"{len(part)} on {part.device}" for part in self.parts)
         return f"DeviceRows({len(self)} rows: {parts})"
+
+
+class DeviceBlocks:
+    """Rows on the host that are moved to a device block by block, and summed up there.
+
+    What is read is checked on the host, so that neither ``SCIPY_ARRAY_API`` nor
+    ``array_api_dispatch`` is needed. Features, Gram matrices and products are made on
+    the device. Predictions are NumPy arrays, as the rows are.
+
+    Parameters
+    ----------
+    X : RowBlocks, array, memory map, dataframe, tensor, or Dask array or dataframe
+        Dense rows of shape (n, d). :class:`RowBlocks` bring targets and weights with
+        them; for the others they are passed to `fit` and `score` beside these.
+    device : str or torch.device, default="cuda"
+        A device of PyTorch with float64. Of rows in this process the model is fitted
+        there. For a Dask collection every worker takes what bears that name where it
+        runs: with one GPU visible to each worker, as dask-cuda arranges it, "cuda" is
+        the worker's own. Sums, of n_components × k or n_components² numbers, come
+        back as NumPy arrays, and the weights are fitted on the host.
+
+    Attributes
+    ----------
+    rows : as given
+    device : str
+
+    Raises
+    ------
+    TypeError
+        If X is none of these.
+
+    See Also
+    --------
+    DeviceRows : rows that lie on devices already.
+    RowBlocks : blocks of tensors are computed on where they lie.
+
+    Notes
+    -----
+    A fit reads :class:`RowBlocks` and arrays once for each pass over the rows, as it
+    does without a device. Features are kept on the device between iterations if they
+    fit `memory_limit` (None: half of what it has free). On workers of Dask it is rows
+    that are kept, if they take half of it at most; the others are moved again in each
+    pass.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> rows = rk.DeviceBlocks(X, device="cpu")
+    >>> model = rk.KernelRidgeRegressor(n_components=100, random_state=0)
+    >>> model.fit(rows, X[:, 0]).coef_.device
+    device(type='cpu')
+    >>> type(model.predict(rows))
+    <class 'numpy.ndarray'>
+    """
+
+    def __init__(self, X: Any, device: Any = "cuda"):
+        if isinstance(X, (DeviceRows, DeviceBlocks)):
+            raise TypeError(
+                f"the rows are {type(X).__name__}, which have their devices already; "
+                "pass them as they are."
+            )
+        if not isinstance(X, RowBlocks) and not hasattr(X, "shape"):
+            raise TypeError(
+                "expected RowBlocks, an array, or a Dask array or dataframe, got "
+                f"{type(X).__name__}; what yields blocks is passed as "
+                "DeviceBlocks(RowBlocks(blocks), device)."
+            )
+        self.rows = X
+        self.device = str(device)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "DeviceBlocks are no array: models that take RowBlocks take them in fit "
+            "and predict; elsewhere pass arrays or tensors."
+        )
+
+    def __repr__(self) -> str:
+        rows = (
+            self.rows if isinstance(self.rows, RowBlocks) else type(self.rows).__name__
+        )
+        return f"DeviceBlocks({rows}, device={self.device!r})"

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from randkern._tensors import is_tensor
 from randkern.blocks.arrays import ArraySource
 from randkern.blocks.parquet import ParquetSource
 from randkern.blocks.zarr import open_zarr
 
-__all__ = ["RowBlock", "RowBlocks"]
+__all__ = ["RowBlock", "RowBlocks", "as_blocks"]
 
 _SHAPES = "X, (X, y) or (X, y, sample_weight)"
 
@@ -24,9 +25,9 @@ class RowBlock:
 
     Attributes
     ----------
-    X : array, sparse matrix or dataframe of shape (n, d)
-    y : array of shape (n,) or (n, n_targets), or None
-    sample_weight : array of shape (n,) or None
+    X : array, sparse matrix, dataframe or tensor of shape (n, d)
+    y : array or tensor of shape (n,) or (n, n_targets), or None
+    sample_weight : array or tensor of shape (n,) or None
     """
 
     X: Any
@@ -53,7 +54,8 @@ class RowBlocks:
         whose ``__iter__`` starts anew), or a function without arguments that
         returns a fresh iterator. Each item is X, or a tuple (X, y) or (X, y,
         sample_weight), the same for all blocks; X is whatever the estimators
-        take: an array, a CSR matrix, a dataframe.
+        take: an array, a CSR matrix, a dataframe, a tensor. PyTorch's
+        ``DataLoader`` is such an iterable, unless it shuffles.
     n_rows : int, optional
         How many rows there are; counted by the first full pass if not given.
 
@@ -373,6 +375,17 @@ class RowBlocks:
         )
 
 
+def as_blocks(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
+    """Return rows as a stream that holds their targets and weights."""
+    if not isinstance(X, RowBlocks):
+        return RowBlocks.from_arrays(X, y, sample_weight)
+    if y is not None or sample_weight is not None:
+        raise ValueError(
+            "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
+        )
+    return X
+
+
 def check_reiterable(blocks: Any) -> None:
     """Raise unless `blocks` can be iterated over more than once."""
     kind = type(blocks).__name__
@@ -392,6 +405,11 @@ def check_reiterable(blocks: Any) -> None:
             "the rows several times; pass a function that makes a new one, as in "
             "RowBlocks(make_blocks) instead of RowBlocks(make_blocks())."
         )
+    if "Random" in type(getattr(blocks, "sampler", None)).__name__:
+        raise ValueError(
+            f"blocks is a {kind} that shuffles, but every pass must give the same rows "
+            "in the same order; make it with shuffle=False."
+        )
     if not callable(blocks) and not hasattr(blocks, "__iter__"):
         raise TypeError(
             "blocks must be an iterable of blocks, or a function that returns an "
@@ -403,7 +421,7 @@ def as_block(item: Any, number: int) -> RowBlock:
     """Return one item of a stream as a block."""
     if isinstance(item, RowBlock):
         return item
-    if isinstance(item, tuple):
+    if _is_batch(item):
         if not 1 <= len(item) <= 3:
             raise ValueError(
                 f"block {number} is a tuple of {len(item)}; expected {_SHAPES}."
@@ -415,6 +433,15 @@ def as_block(item: Any, number: int) -> RowBlock:
             "an array, a sparse matrix or a dataframe."
         )
     return RowBlock(item)
+
+
+def _is_batch(item: Any) -> bool:
+    """Tell whether an item holds X, y and weights.
+
+    What PyTorch collates is a list of them; others may be rows of numbers.
+    """
+    listed = isinstance(item, list) and bool(item) and is_tensor(item[0])
+    return listed or isinstance(item, tuple)
 
 
 def checked_length(block: RowBlock, number: int) -> int:

@@ -5,6 +5,9 @@ projection is made again from its seed on each worker. Checked partitions stay w
 workers if they take a quarter of the cluster's memory at most; otherwise every pass
 reads them again. A partition that is lost with its worker is read again in any case, as
 Dask does with all lost results.
+
+Workers sum up in arrays of the processor, or on a device, by its name: they check
+arrays, and only what has passed is moved. Sums come back as arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from randkern._extras import import_extra
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern._validation import FLOATS, Rows, check_block_weights
+from randkern.backend.namespace import empty_on, ops_of
 from randkern.backend.threads import on_one_thread
+from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import for_workers, is_dask, with_whole_rows
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
@@ -32,7 +37,7 @@ from randkern.models._rows import (
     joined,
     stored_bytes,
 )
-from randkern.models._streams import RowSample, Seen
+from randkern.models._streams import RowSample, Seen, check_dense
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 
@@ -42,6 +47,8 @@ __all__ = ["DaskParts", "DaskRows", "read_dask"]
 _FAN_IN = 4
 # Share of the cluster's memory that checked partitions may take.
 _KEPT_SHARE = 0.25
+# Share of the memory limit of the devices that rows which stay there may take.
+_DEVICE_SHARE = 0.5
 _PURPOSE = "reading Dask collections"
 
 
@@ -56,6 +63,9 @@ class DaskRows:
     lengths: tuple[int, ...]
     n_targets: int
     dtype: np.dtype
+    # Where workers sum up, and whether rows may stay there.
+    device: str | None = None
+    keep: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -110,20 +120,20 @@ class DaskParts:
     def __init__(self, plan: Plan, rows: DaskRows, weight_unit: float):
         self.rows = rows
         self.n_rows, self.like = rows.n_rows, rows.like
-        self._shared = (pickle.dumps(plan), weight_unit)
+        self._shared = _Shared(pickle.dumps(plan), weight_unit, rows.device, rows.keep)
 
     def cross(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return what :meth:`FeatureBlocks.cross` does, over all partitions."""
-        return self.rows.summed(_cross, *self._shared, means, sizes)
+        return self.rows.summed(_cross, self._shared, means, sizes)
 
     def product(self, V: np.ndarray) -> np.ndarray:
         """Return what :meth:`FeatureBlocks.product` does, over all partitions."""
         # Products are taken in the dtype of the rows: no more need be sent.
-        return self.rows.summed(_product, *self._shared, V.astype(self.like.dtype))
+        return self.rows.summed(_product, self._shared, V.astype(self.like.dtype))
 
     def normal_equations(self, n_targets: int) -> NormalEquations:
         """Return the normal equations of all partitions."""
-        return self.rows.summed(_normal_equations, *self._shared, n_targets)
+        return self.rows.summed(_normal_equations, self._shared, n_targets)
 
     def sample(
         self, rows: np.ndarray
@@ -140,9 +150,8 @@ class DaskParts:
             if len(here):
                 tasks.append(call(ArrayRows.take, part, here))
         found = joined(dask.compute(*tasks))
-        plan, unit = self._shared
-        features = FeatureBlocks(_plan_of(plan), found, weight_unit=unit)
-        return features.sample(np.arange(found.n_rows))
+        here = replace(self._shared, device=None)
+        return here.features(found).sample(np.arange(found.n_rows))
 
 
 def read_dask(
@@ -159,13 +168,16 @@ def read_dask(
             "None."
         )
     dask = import_extra("dask", _PURPOSE, "dask")
+    device = None
+    if isinstance(X, DeviceBlocks):
+        X, device = X.rows, X.device
     blocks = _partitions(X, y, sample_weight)
     _set_columns(estimator, X)
     worker = for_workers(estimator)
     call = dask.delayed(on_one_thread, pure=False)
     sampler = stream.child("first pass")
     tasks = [
-        call(_first_look, block, worker, sampler.child(i), i)
+        call(_first_look, block, worker, sampler.child(i), i, device)
         for i, block in enumerate(blocks)
     ]
     looks = dask.compute(*tasks)
@@ -184,7 +196,10 @@ def read_dask(
     if n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
         partitions = dask.persist(*partitions)
     lengths = tuple(look.n_rows for look in found)
-    return DaskRows(partitions, lengths, n_targets, dtype), sample
+    keep = estimator.memory_limit is None or n_bytes <= _DEVICE_SHARE * (
+        resolve_memory_limit(estimator.memory_limit) * max(1, len(_workers()))
+    )
+    return DaskRows(partitions, lengths, n_targets, dtype, device, keep), sample
 
 
 @dataclass(frozen=True)
@@ -198,13 +213,20 @@ class _Look:
     sample: RowSample
 
 
-def _cluster_memory(estimator: Any) -> float:
-    """Return the memory of all workers, or what this process may use without them."""
+def _workers() -> list[dict[str, Any]]:
+    """Return what is known of all workers; there are none without a cluster."""
     base = import_extra("dask.base", _PURPOSE, "dask")
     client: Any = getattr(base.get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
+        return []
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _cluster_memory(estimator: Any) -> float:
+    """Return the memory of all workers, or what this process may use without them."""
+    workers = _workers()
+    if not workers:
         return resolve_memory_limit(estimator.memory_limit)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return sum(worker["memory_limit"] or 0 for worker in workers)
 
 
@@ -279,12 +301,17 @@ def _checked(X: Any, width: int) -> Rows:
     return X
 
 
-def _first_look(block: Any, estimator: Any, stream: Stream, number: int) -> Any:
+def _first_look(
+    block: Any, estimator: Any, stream: Stream, number: int, device: str | None
+) -> Any:
     X, y, weight = block
     if len(y) == 0 and X.shape[0] == 0:
         return None
     try:
         X = _checked(X, estimator.n_features_in_)
+        if device is not None:
+            check_dense(X)
+            empty_on(device, X.dtype)  # or say which there are on this worker
         y = np.asarray(y)
         if len(y) != X.shape[0]:
             raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
@@ -316,23 +343,52 @@ def _plan_of(pickled: bytes) -> Plan:
     return pickle.loads(pickled)
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """What all sums over features share.
+
+    The plan is pickled; weights are divided by their unit; rows are moved to the
+    device, if there is one.
+    """
+
+    plan: bytes
+    weight_unit: float
+    device: str | None
+    keep: bool
+
+    def placed(self, rows: ArrayRows) -> ArrayRows:
+        """Return the rows where they are summed up."""
+        return rows if self.device is None else rows.on(self.device, self.keep)
+
+    def features(self, rows: ArrayRows) -> FeatureBlocks:
+        """Return the features of rows, made where they are summed up."""
+        plan = _plan_of(self.plan)
+        return FeatureBlocks(plan, self.placed(rows), weight_unit=self.weight_unit)
+
+
 def _cross(
-    rows: ArrayRows, plan: bytes, unit: float, means: np.ndarray, sizes: np.ndarray
+    rows: ArrayRows, shared: _Shared, means: np.ndarray, sizes: np.ndarray
 ) -> np.ndarray:
-    return FeatureBlocks(_plan_of(plan), rows, weight_unit=unit).cross(means, sizes)
+    made = shared.features(rows).cross(means, sizes)
+    return ops_of(made).to_host(made)
 
 
-def _product(rows: ArrayRows, plan: bytes, unit: float, V: np.ndarray) -> np.ndarray:
-    return FeatureBlocks(_plan_of(plan), rows, weight_unit=unit).product(V)
+def _product(rows: ArrayRows, shared: _Shared, V: np.ndarray) -> np.ndarray:
+    features = shared.features(rows)
+    like = features.rows.like
+    made = features.product(ops_of(like).asarray(V, like))
+    return ops_of(made).to_host(made)
 
 
 def _normal_equations(
-    rows: ArrayRows, plan: bytes, unit: float, n_targets: int
+    rows: ArrayRows, shared: _Shared, n_targets: int
 ) -> NormalEquations:
-    drawn = _plan_of(plan)
-    statistics = NormalEquations.empty(drawn.n_components, n_targets, unit)
-    statistics.add(drawn, rows.X, rows.Y, rows.weight)
-    return statistics
+    plan, rows = _plan_of(shared.plan), shared.placed(rows)
+    statistics = NormalEquations.empty(
+        plan.n_components, n_targets, shared.weight_unit, rows.like
+    )
+    statistics.add(plan, rows.X, rows.Y, rows.weight)
+    return statistics.on_host()
 
 
 def _total(values: Sequence[Any]) -> Any:

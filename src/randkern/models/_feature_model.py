@@ -12,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
-from randkern._validation import Rows, validate_rows
+from randkern._validation import Rows, place_of, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import RowBlocks
+from randkern.blocks import DeviceBlocks, RowBlocks
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._streams import block_rows, read_stream
+from randkern.models._streams import mapped_blocks, read_stream
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
@@ -62,8 +61,8 @@ class FeatureModel(BaseEstimator):
     def _memory_for(self, rows: ArrayRows | StreamedRows) -> int:
         """Return the bytes that a fit to these rows may take where they lie."""
         limit = self.memory_limit
-        if limit is None and isinstance(rows, ArrayRows):
-            limit = ops_of(rows.X).memory_limit(rows.X)
+        if limit is None:
+            limit = ops_of(rows.like).memory_limit(rows.like)
         return resolve_memory_limit(limit)
 
     def _read(
@@ -71,21 +70,17 @@ class FeatureModel(BaseEstimator):
     ) -> tuple[ArrayRows | StreamedRows, Stream]:
         """Return checked rows, the kernel resolved on them and its features drawn."""
         stream = root_stream(self.random_state)
-        if not isinstance(X, RowBlocks):
+        if not isinstance(X, (RowBlocks, DeviceBlocks)):
             X = validate_rows(self, X, reset=True)
             Y, weight = self._read_targets(X, y, sample_weight)
             self._draw(X, weight, stream)
             return ArrayRows(X, Y, weight), stream
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
-            )
         if self.n_components is None:
             raise ValueError(
                 "the exact kernel (n_components=None) needs all rows in memory; set "
                 "n_components."
             )
-        rows, sample = read_stream(self, X, stream)
+        rows, sample = read_stream(self, X, y, sample_weight, stream)
         self._draw(*sample.rows(), stream)
         return rows, stream
 
@@ -128,16 +123,20 @@ class FeatureModel(BaseEstimator):
     def _values(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
         check_is_fitted(self)
+        if isinstance(X, DeviceBlocks):
+            return mapped_blocks(self, X, lambda rows: self._values_of(rows, True))
         if isinstance(X, RowBlocks):
-            parts = [self._values(block_rows(X, block)) for block in X]
-            if not parts:
-                raise ValueError("the stream has no rows to predict.")
-            return np.concatenate(parts)
+            return mapped_blocks(self, X, self._values_of)
         return self._values_of(validate_rows(self, X, reset=False))
 
-    def _values_of(self, X: Rows) -> np.ndarray:
-        """Return fitted values of checked rows."""
+    def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
+        """Return fitted values of checked rows.
+
+        Weights of features follow rows that were moved to a device.
+        """
         weights = self.dual_coef_ if self.plan_ is None else self.coef_
+        if moved and self.plan_ is not None:
+            weights = ops_of(X).float64_like(weights, X)
         check_same_device(X, weights)
         return self._values_by(X, weights)
 
@@ -165,13 +164,9 @@ class FeatureModel(BaseEstimator):
 
 def check_same_device(X: Rows, weights: Any) -> None:
     """Raise unless rows lie where the weights of the model do."""
-    here, there = (_place(array) for array in (X, weights))
+    here, there = place_of(X), place_of(weights)
     if here != there:
         raise ValueError(
             f"the model was fitted on {there}, but got X on {here}; pass X as it was "
             "passed to fit."
         )
-
-
-def _place(array: Any) -> str:
-    return f"a tensor on {array.device}" if is_tensor(array) else "a NumPy array"

@@ -83,8 +83,7 @@ class PlanFeatures:
         self.rows = rows
         self.n_rows = rows.n_rows
         self.precise = precise
-        like = rows.X if isinstance(rows, ArrayRows) else np.empty(0, rows.dtype)
-        self.like = ops_of(like).as_float64(like[:0]) if precise else like
+        self.like = ops_of(rows.like).as_float64(rows.like) if precise else rows.like
         self.dtype = self.like.dtype
         self.width = ops_of(self.like).thin.padded(plan.n_components)
         self.kept: np.ndarray | None = None

@@ -14,7 +14,7 @@ from randkern.models._feature_rows import (
     FactorFeatures,
     PlanFeatures,
 )
-from randkern.models._rows import ArrayRows, StreamedRows
+from randkern.models._rows import ArrayRows, StreamedRows, stacked
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 
@@ -93,7 +93,7 @@ def all_targets(
         return rows.Y, rows.weight
     targets, weights = [], []
     for block in rows.blocks(rows.n_rows):
-        n = len(block.Y)
+        ones = ops_of(block.Y).ones(len(block.Y), block.Y)
         targets.append(block.Y)
-        weights.append(np.ones(n) if block.weight is None else block.weight)
-    return np.vstack(targets), np.concatenate(weights)
+        weights.append(ones if block.weight is None else block.weight)
+    return stacked(targets), stacked(weights)

@@ -16,7 +16,8 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, RowBlocks, row_blocks
+from randkern.blocks import DeviceRows, row_blocks
+from randkern.blocks.dask import is_dask
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._device_rows import (
     DeviceParts,
@@ -85,11 +86,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self._draw(X, sample_weight, stream)
         return stream
 
-    def _begin(self, X: Rows = None) -> tuple[int, Stream]:
-        """Return the memory limit in bytes, and the stream of `random_state`.
+    def _begin(self) -> tuple[int | None, Stream]:
+        """Return the memory limit in bytes, if there is one, and the random stream.
 
-        Or, where they are not given, those of the fit to be continued: how many rows
-        are kept in 16 bits, and so the weights to some 1e-5, follow from the limit.
+        Those given, or those of the fit to be continued: how many rows are kept in 16
+        bits, and so the weights to some 1e-5, follow from the limit.
         """
         self._forget()
         limit, stream = self.memory_limit, None
@@ -101,9 +102,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 stream = Stream(int(continued["key"]))
         if stream is None:
             stream = root_stream(self.random_state)
-        if limit is None:
-            limit = ops_of(X).memory_limit(X)
-        return resolve_memory_limit(limit), stream
+        return None if limit is None else resolve_memory_limit(limit), stream
 
     def _fit_targets(
         self,
@@ -113,9 +112,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         report: FitReport,
     ) -> None:
         """Fit weights to targets of shape (n, k)."""
-        limit, stream = self._begin(X)
+        given, stream = self._begin()
         self._prepare(X, sample_weight, stream)
         rows = ArrayRows(X, Y, sample_weight)
+        limit = given or self._memory_for(rows)
         if self.plan_ is None:
             self._fit_exact(rows, limit, stream, report)
         elif self._iterates(rows, limit):
@@ -129,26 +129,19 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self, X: Any, y: Any, sample_weight: Any, report: FitReport
     ) -> None:
         """Fit to rows that come in blocks, or in parts on a cluster or on devices."""
-        streamed = isinstance(X, RowBlocks)
-        if streamed and (y is not None or sample_weight is not None):
-            raise ValueError(
-                "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
-            )
         if self.n_components is None:
             raise ValueError(
                 "the exact kernel (n_components=None) needs all rows in memory; set "
                 "n_components."
             )
-        parted = isinstance(X, DeviceRows)
-        limit, stream = self._begin(X.parts[0] if parted else None)
-        rows: Any
-        sample: Any
-        if parted:
-            rows, sample = read_devices(self, X, y, sample_weight, stream)
-        elif streamed:
-            rows, sample = read_stream(self, X, stream)
-        else:
-            rows, sample = read_dask(self, X, y, sample_weight, stream)
+        given, stream = self._begin()
+        read: Any = read_stream
+        if isinstance(X, DeviceRows):
+            read = read_devices
+        elif is_dask(X):
+            read = read_dask
+        rows, sample = read(self, X, y, sample_weight, stream)
+        limit = given or self._memory_for(rows)
         seen, weight = sample.rows()
         self._prepare(seen, weight, stream)
         if self._iterates(rows, limit):
@@ -167,12 +160,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             parts = of_rows(self._plan, rows, rows.survey().weight_unit)
             self._solve_primal(parts.normal_equations(k), overwrite=True)
             return
-        unit = like = None
-        if isinstance(rows, ArrayRows):
-            like = rows.X
-        else:
-            unit = rows.survey().weight_unit
-        statistics = NormalEquations.empty(D, k, unit, like)
+        unit = None if isinstance(rows, ArrayRows) else rows.survey().weight_unit
+        statistics = NormalEquations.empty(D, k, unit, rows.like)
         for part in rows.blocks(_ROWS_AT_ONCE):
             statistics.add(self._plan, part.X, part.Y, part.weight)
         self._solve_primal(statistics, overwrite=True)
@@ -382,9 +371,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return
         if not hasattr(self, "_statistics"):
             self._forget()
-            given = self.memory_limit
-            here = ops_of(X).memory_limit(X) if given is None else given
-            limit = resolve_memory_limit(here)
+            limit = self._memory_for(ArrayRows(X, Y, sample_weight))
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
             self._check_primal_memory(X.shape[0], X.dtype.itemsize, Y.shape[1], within)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from randkern._validation import Rows
-from randkern.backend.namespace import ops_of
+from randkern.backend.namespace import empty_on, ops_of
 from randkern.blocks import row_blocks
 
 __all__ = [
@@ -49,6 +49,12 @@ class TrainingBlock:
         weight = None if self.weight is None else self.weight[start:stop]
         rows = slice(first + start, first + stop)
         return TrainingBlock(rows, self.X[start:stop], self.Y[start:stop], weight)
+
+    def copied(self) -> TrainingBlock:
+        """Return the block in memory of its own."""
+        copy, weight = ops_of(self.X).copy, self.weight
+        weight = None if weight is None else copy(weight)
+        return TrainingBlock(self.rows, copy(self.X), copy(self.Y), weight)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,32 @@ class ArrayRows:
         self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
         self.dtype, self.like = X.dtype, X[:0]
         self._survey: Survey | None = None
+        self._copy: ArrayRows | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What lies on the device of one process is made again in others.
+        return self.__dict__ | {"_copy": None}
+
+    def on(self, device: str, keep: bool) -> ArrayRows:
+        """Return the rows on a device, by its name.
+
+        The copy lives as long as the rows if it may be kept, and takes no more than
+        half of what a fit may take there (see `memory_limit` of :func:`ops_of`).
+        """
+        if self._copy is not None:
+            return self._copy
+        like = empty_on(device, self.dtype)
+        ops, weight = ops_of(like), self.weight
+        limit = ops.memory_limit(like)
+        copy = ArrayRows(
+            ops.asarray(self.X, like),
+            ops.float64_like(self.Y, like),
+            None if weight is None else ops.float64_like(weight, like),
+        )
+        n_bytes = stored_bytes(self.X) + self.Y.nbytes
+        if keep and (limit is None or n_bytes <= limit // 2):
+            self._copy = copy
+        return copy
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
         for part in row_blocks(self.n_rows - start, most_rows):
@@ -224,8 +256,8 @@ class StreamedRows:
         Returns an iterator over checked (X, Y, weight), always the same rows: in
         their own order given None, in a random one given a generator.
     n_rows, n_targets : int
-    dtype : dtype
-        Of the rows: float32 or float64.
+    like : array
+        Of the dtype of the rows, float32 or float64, where they are handed out.
     n_bytes : int
         Of all X.
     """
@@ -238,13 +270,12 @@ class StreamedRows:
         ],
         n_rows: int,
         n_targets: int,
-        dtype: Any,
+        like: Any,
         n_bytes: int,
     ):
         self._read = read
         self.n_rows, self.n_targets = n_rows, n_targets
-        self.dtype = np.dtype(dtype)
-        self.like = np.empty((0, 0), dtype)
+        self.dtype, self.like = like.dtype, like
         self._survey: Survey | None = None
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
@@ -277,7 +308,7 @@ class StreamedRows:
             block = TrainingBlock(slice(0, len(Y)), X, Y, weight)
             for part in row_blocks(len(Y), max(1, capacity // 4)):
                 # Copies: the stream may fill the same memory with its next block.
-                pool.append(copy.deepcopy(block.part(part.start, part.stop)))
+                pool.append(block.part(part.start, part.stop).copied())
                 n_pooled += part.stop - part.start
                 if n_pooled >= capacity and not whole:
                     rows = joined(pool)
@@ -315,7 +346,7 @@ class StreamedRows:
     def divided(self, scale: np.ndarray) -> StreamedRows:
         def read(generator: np.random.Generator | None) -> Iterator[Any]:
             for X, Y, weight in self._read(generator):
-                yield X, Y / scale, weight
+                yield X, Y / ops_of(Y).float64_like(scale, Y), weight
 
         made = copy.copy(self)
         made._read, made._survey = read, None
@@ -327,16 +358,16 @@ def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:
     weights = [block.weight for block in blocks if block.weight is not None]
     return ArrayRows(
         stacked([block.X for block in blocks]),
-        np.vstack([block.Y for block in blocks]),
-        np.concatenate(weights) if weights else None,
+        stacked([block.Y for block in blocks]),
+        stacked(weights) if weights else None,
     )
 
 
-def stacked(blocks: Sequence[Rows]) -> Rows:
-    """Return rows one after the other."""
+def stacked(blocks: Sequence[Any]) -> Any:
+    """Return rows, or numbers, one after the other."""
     if sp.issparse(blocks[0]):
         return sp.csr_array(sp.vstack(blocks))
-    return np.vstack(blocks)
+    return ops_of(blocks[0]).concatenate(blocks)
 
 
 def stored_bytes(X: Rows) -> int:

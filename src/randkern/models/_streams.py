@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._tensors import is_tensor
-from randkern._validation import Rows, check_block_weights, validate_rows
-from randkern.blocks import RowBlock, RowBlocks
+from randkern._validation import (
+    Rows,
+    check_block_weights,
+    is_device_array,
+    place_of,
+    validate_rows,
+)
+from randkern.backend.namespace import empty_on, ops_of
+from randkern.blocks import DeviceBlocks, RowBlock, RowBlocks, as_blocks
 from randkern.blocks.dask import is_dask
 from randkern.models._rows import StreamedRows, stacked, stored_bytes
 
@@ -21,7 +28,8 @@ __all__ = [
     "RowSample",
     "Seen",
     "StreamReader",
-    "block_rows",
+    "check_dense",
+    "mapped_blocks",
     "predicted_in_blocks",
     "read_stream",
 ]
@@ -52,18 +60,145 @@ class StreamReader(Protocol):
         """Return targets (n, k) and weights of a block of a later pass."""
 
 
+class _CheckedBlocks:
+    """The rows of a stream as an estimator takes them, checked in every pass.
+
+    All blocks are of one namespace and device. Their rows are handed out where they
+    lie, or on a device that they are moved to.
+    """
+
+    def __init__(self, estimator: Any, X: RowBlocks | DeviceBlocks, blocks: RowBlocks):
+        self.estimator, self.blocks = estimator, blocks
+        self.device = X.device if isinstance(X, DeviceBlocks) else None
+        self.like: Any = None
+        self._places: tuple[str, str] | None = None
+
+    def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
+        """Return the rows of a block and their weights, where they lie."""
+        X = block_rows(self.blocks, block)
+        places = (_place_given(X), _place_given(block.y))
+        self._places = self._places or places
+        for name, here, before in zip("Xy", places, self._places, strict=True):
+            if here != before:
+                raise ValueError(
+                    f"{name} is {here}, but that of the first block is {before}; make "
+                    "all blocks alike."
+                )
+        X = validate_rows(self.estimator, X, reset=first)
+        if self.device is not None:
+            check_dense(X)
+        encoder = getattr(self.estimator, "table_encoder_", None)
+        if not first and encoder is not None:
+            encoder.check_known(X)
+        return X, check_block_weights(block.sample_weight, X)
+
+    def settle(self, X: Rows) -> None:
+        """Hand rows out in the dtype of X from now on."""
+        self.like = X if self.device is None else _empty_on(self.device, X)
+
+    def read(
+        self, generator: np.random.Generator | None
+    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
+        """Yield rows, targets and weights, in their order or in a random one."""
+        start = 0
+        in_order = generator is None
+        for number, block in enumerate(
+            self.blocks if generator is None else self.blocks.shuffled(generator)
+        ):
+            with _located(number, start) if in_order else contextlib.nullcontext():
+                X, weight = self.of(block)
+                Y, weight = self.estimator._targets_of(X, block.y, weight)
+            yield self._placed(X, Y, weight)
+            start += X.shape[0]
+
+    def _placed(self, X: Rows, Y: Any, weight: Any) -> tuple[Any, Any, Any]:
+        like, ops = self.like, ops_of(self.like)
+        if self.device is not None:
+            X, Y = ops.asarray(X, like), ops.float64_like(Y, like)
+            weight = None if weight is None else ops.float64_like(weight, like)
+        elif X.dtype != like.dtype:
+            X = ops.as_float64(X)
+        return X, Y, weight
+
+
+class _KeptTargets:
+    """Targets and weights of a first pass, if they take little memory."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, Any]] = []
+        self._n_bytes = 0
+
+    def add(self, y: Any, weight: Any) -> None:
+        if self._n_bytes > _TARGET_BYTES:
+            return
+        # Copies: the stream may fill the same memory with its next block.
+        y = _copied(y)
+        self._kept.append((y, None if weight is None else ops_of(weight).copy(weight)))
+        self._n_bytes += y.nbytes + 8 * len(y)
+        if self._n_bytes > _TARGET_BYTES:
+            self._kept.clear()
+
+    def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
+        """Let rows learn from the targets; `like` lies where they were checked."""
+        if self._n_bytes <= _TARGET_BYTES:
+            rows.learn_targets(
+                # Stands for the rows that targets are checked beside.
+                estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
+                for y, weight in self._kept
+            )
+
+
+def check_dense(X: Rows) -> None:
+    """Raise unless rows can be moved to a device."""
+    if sp.issparse(X):
+        raise ValueError(
+            "sparse rows are not moved to a device: pass dense ones, such as "
+            "X.toarray(), or leave DeviceBlocks out."
+        )
+
+
+def _empty_on(device: str, X: Rows) -> Any:
+    """Return an empty tensor of the dtype of X on a device."""
+    return empty_on(device, ops_of(X).numpy_dtype(X))
+
+
+def _place_given(array: Any) -> str:
+    """Return where an array is computed on, in words."""
+    return place_of(array if is_device_array(array) else None)
+
+
+def _stream_of(
+    X: RowBlocks | DeviceBlocks, y: Any = None, sample_weight: Any = None
+) -> RowBlocks:
+    """Return the blocks of rows, which hold their targets and weights."""
+    if is_dask(X):
+        raise TypeError(
+            "Dask collections are read by KernelRidgeRegressor and "
+            "KernelRidgeClassifier; here pass DeviceBlocks of RowBlocks or of arrays."
+        )
+    rows = X.rows if isinstance(X, DeviceBlocks) else X
+    return as_blocks(rows, y, sample_weight)
+
+
 def read_stream(
-    estimator: Any, blocks: RowBlocks, stream: Stream
+    estimator: Any,
+    X: RowBlocks | DeviceBlocks,
+    y: Any,
+    sample_weight: Any,
+    stream: Stream,
 ) -> tuple[StreamedRows, RowSample]:
     """Read all rows once, check them, and return what later passes need.
 
     Sets what validation sets on the estimator. Returns the rows, and a sample of them
     that a kernel may be resolved on.
     """
+    blocks = _stream_of(X, y, sample_weight)
+    checked = _CheckedBlocks(estimator, X, blocks)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
-    n_rows, n_bytes, dtypes = 0, 0, set()
-    targets, kept_bytes = [], 0
+    targets = _KeptTargets()
+    n_rows, n_bytes = 0, 0
+    like: Any = None
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(
@@ -71,43 +206,57 @@ def read_stream(
                 "(X, y, sample_weight)."
             )
         with _located(number, n_rows):
-            X, weight = _checked(estimator, blocks, block, first=number == 0)
-            seen.append(estimator._seen_in(X, block.y, weight))
-        if kept_bytes <= _TARGET_BYTES:
-            # Copies: the stream may fill the same memory with its next block.
-            y = np.array(block.y)
-            targets.append((y, None if weight is None else weight.copy()))
-            kept_bytes += y.nbytes + 8 * len(y)
-            if kept_bytes > _TARGET_BYTES:
-                targets.clear()
-        sample.add(X, weight, generator)
-        n_rows += X.shape[0]
-        n_bytes += stored_bytes(X)
-        dtypes.add(X.dtype)
+            rows, weight = checked.of(block, first=number == 0)
+            seen.append(estimator._seen_in(rows, block.y, weight))
+        targets.add(block.y, weight)
+        sample.add(rows, weight, generator)
+        n_rows += rows.shape[0]
+        n_bytes += stored_bytes(rows)
+        if like is None or like.dtype.itemsize < rows.dtype.itemsize:
+            like = ops_of(rows).empty((0, 0), rows)
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
-    dtype = np.result_type(*dtypes)
     n_targets = estimator._learn_from(seen)
+    checked.settle(like)
+    streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
+    targets.tell(streamed, estimator, like)
+    return streamed, sample
 
-    def read(
-        generator: np.random.Generator | None,
-    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
-        start = 0
-        in_order = generator is None
-        for number, block in enumerate(
-            blocks if generator is None else blocks.shuffled(generator)
-        ):
-            with _located(number, start) if in_order else contextlib.nullcontext():
-                X, weight = _checked(estimator, blocks, block, first=False)
-                Y, weight = estimator._targets_of(X, block.y, weight)
-            yield X.astype(dtype, copy=False), Y, weight
-            start += X.shape[0]
 
-    rows = StreamedRows(read, n_rows, n_targets, dtype, n_bytes)
-    if kept_bytes <= _TARGET_BYTES:
-        coded = (estimator._targets_of(y, y, weight) for y, weight in targets)
-        rows.learn_targets(coded)
-    return rows, sample
+def _copied(part: Any) -> Any:
+    """Return an array in memory of its own, a tensor where it lies."""
+    if part is None:
+        return None
+    array = part if is_device_array(part) else np.asarray(part)
+    return ops_of(array).copy(array)
+
+
+def mapped_blocks(
+    model: Any, X: RowBlocks | DeviceBlocks, function: Callable[[Rows], Any]
+) -> Any:
+    """Return what `function` makes of the checked rows of all blocks, joined.
+
+    Of rows that were moved to a device it is a NumPy array. A tuple is joined part by
+    part.
+    """
+    blocks = _stream_of(X)
+    moved = isinstance(X, DeviceBlocks)
+    made: list[Any] = []
+    for block in blocks:
+        rows = validate_rows(model, block_rows(blocks, block), reset=False)
+        if isinstance(X, DeviceBlocks):
+            check_dense(rows)
+            like = _empty_on(X.device, rows)
+            rows = ops_of(like).asarray(rows, like)
+        parts = function(rows)
+        parts = parts if isinstance(parts, tuple) else (parts,)
+        made.append(
+            tuple(ops_of(part).to_host(part) for part in parts) if moved else parts
+        )
+    if not made:
+        raise ValueError("the stream has no rows to predict.")
+    joined = tuple(stacked(part) for part in zip(*made, strict=True))
+    return joined if len(joined) > 1 else joined[0]
 
 
 def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
@@ -128,22 +277,21 @@ def predicted_in_blocks(
             None if each is None else np.asarray(each) for each in (y, sample_weight)
         ]
         return given[0], np.asarray(model.predict(X)), given[1]
-    if not isinstance(X, RowBlocks):
+    if not isinstance(X, (RowBlocks, DeviceBlocks)):
         return y, model.predict(X), sample_weight
-    if y is not None or sample_weight is not None:
-        raise ValueError(
-            "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
-        )
     targets, weights = [], []
-    for number, block in enumerate(X):
+    for number, block in enumerate(_stream_of(X, y, sample_weight)):
         if block.y is None:
             raise ValueError(f"block {number} has no y to compare predictions with.")
         # Copies: the stream may fill the same memory with its next block.
-        targets.append(np.array(block.y))
-        weights.append(copy.copy(block.sample_weight))
+        targets.append(_copied(block.y))
+        weights.append(_copied(block.sample_weight))
+    given = [stacked(targets), None if weights[0] is None else stacked(weights)]
     predictions = model.predict(X)
-    weight = None if weights[0] is None else np.concatenate(weights)
-    return np.concatenate(targets), predictions, weight
+    if isinstance(X, DeviceBlocks) or not is_tensor(predictions):
+        given = [None if each is None else ops_of(each).to_host(each) for each in given]
+        predictions = ops_of(predictions).to_host(predictions)
+    return given[0], predictions, given[1]
 
 
 @contextlib.contextmanager
@@ -155,46 +303,31 @@ def _located(number: int, start: int) -> Iterator[None]:
         raise ValueError(f"block {number}, from row {start:,} on: {error}") from error
 
 
-def _checked(
-    estimator: Any, blocks: RowBlocks, block: RowBlock, first: bool
-) -> tuple[Rows, np.ndarray | None]:
-    """Return the rows of a block and their weights."""
-    X = validate_rows(estimator, block_rows(blocks, block), reset=first)
-    if is_tensor(X):
-        raise TypeError("blocks of rows are NumPy arrays, got tensors.")
-    encoder = getattr(estimator, "table_encoder_", None)
-    if not first and encoder is not None:
-        encoder.check_known(X)
-    return X, check_block_weights(block.sample_weight, X)
-
-
 class RowSample:
     """A uniform sample of a stream: the rows of the smallest random keys.
 
-    Rows without weight say nothing about the data: they are left out.
+    Rows without weight say nothing about the data: they are left out. All of it is
+    where the rows are.
     """
 
     def __init__(self) -> None:
-        self._keys = np.empty(0)
+        self._keys: Any = None
         self._X: list[Rows] = []
-        self._weights: list[np.ndarray | None] = []
+        self._weights: list[Any] = []
         self._size = 0
 
-    def add(
-        self, X: Rows, weight: np.ndarray | None, generator: np.random.Generator
-    ) -> None:
+    def add(self, X: Rows, weight: Any, generator: np.random.Generator) -> None:
         """Take a block into account."""
-        keys = generator.random(X.shape[0])
+        ops = ops_of(X)
+        keys = ops.float64_like(generator.random(X.shape[0]), X)
         if not self._size:
             row = X.shape[1] * X.dtype.itemsize
             self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
-        kept = np.ones(len(keys), bool) if weight is None else weight > 0
-        if len(self._keys) >= self._size:
+        kept = keys >= 0 if weight is None else weight > 0
+        if self._keys is not None and len(self._keys) >= self._size:
             kept &= keys < self._keys.max()
-        numbers = np.flatnonzero(kept)
-        if len(numbers) > self._size:
-            order = np.argsort(keys[numbers], kind="stable")[: self._size]
-            numbers = np.sort(numbers[order])
+        numbers = ops.flatnonzero(kept)
+        numbers = numbers[_smallest(keys[numbers], self._size)]
         # A copy: the stream may fill the same memory with its next block.
         weight = None if weight is None else weight[numbers]
         self._append([X[numbers]], [weight], keys[numbers])
@@ -204,27 +337,24 @@ class RowSample:
         self._size = max(self._size, other._size)
         self._append(other._X, other._weights, other._keys)
 
-    def _append(
-        self, X: list[Rows], weights: list[np.ndarray | None], keys: np.ndarray
-    ) -> None:
+    def _append(self, X: list[Rows], weights: list[Any], keys: Any) -> None:
         self._X += X
         self._weights += weights
-        self._keys = np.concatenate([self._keys, keys])
+        self._keys = keys if self._keys is None else stacked([self._keys, keys])
         if len(self._keys) > 2 * self._size:
             self._trim()
 
     def _trim(self) -> None:
-        order = np.sort(np.argsort(self._keys, kind="stable")[: self._size])
+        kept = _smallest(self._keys, self._size)
+        parts, start = [], 0
+        for X in self._X:
+            parts.append(X[kept[start : start + X.shape[0]]])
+            start += X.shape[0]
         weight = None
         if self._weights[0] is not None:
-            weight = np.concatenate([w for w in self._weights if w is not None])[order]
-        ends = np.cumsum([X.shape[0] for X in self._X])
-        cuts = np.searchsorted(order, ends)
-        numbers = np.split(order, cuts[:-1])
-        starts = ends - [X.shape[0] for X in self._X]
-        parts = zip(self._X, numbers, starts, strict=True)
-        self._X = [stacked([X[here - start] for X, here, start in parts])]
-        self._weights, self._keys = [weight], self._keys[order]
+            weight = stacked(self._weights)[kept]
+        self._X = [stacked(parts)]
+        self._weights, self._keys = [weight], self._keys[kept]
 
     def rows(self) -> tuple[Rows, np.ndarray | None]:
         """Return the sampled rows and their weights."""
@@ -232,3 +362,10 @@ class RowSample:
         if len(self._keys) == 0:
             raise ValueError("every sample_weight is zero: no row is left to fit.")
         return self._X[0], self._weights[0]
+
+
+def _smallest(keys: Any, size: int) -> Any:
+    """Return which of some keys are among so many that are smallest."""
+    if len(keys) <= size:
+        return keys >= 0
+    return keys <= keys[keys.argsort()[size - 1]]

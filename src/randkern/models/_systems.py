@@ -154,6 +154,18 @@ class NormalEquations:
             self.weight_unit,
         )
 
+    def on_host(self) -> NormalEquations:
+        """Return them as NumPy arrays."""
+        to_host = ops_of(self.gram).to_host
+        return NormalEquations(
+            to_host(self.gram),
+            to_host(self.cross),
+            to_host(self.feature_sum),
+            to_host(self.target_sum),
+            self.weight_sum,
+            self.weight_unit,
+        )
+
     def solve(
         self, alpha: float, fit_intercept: bool, *, overwrite: bool
     ) -> tuple[Solution, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,14 @@ class RealTargets:
         return Y.reshape(len(Y), -1)
 
 
+@dataclass(frozen=True)
+class SeenLabels:
+    """The sums of the weights of labels in a block; labels that are tensors, none."""
+
+    totals: dict[Any, float]
+    like: Any
+
+
 class ClassLabels:
     """What classifiers share: how labels are read, and the weights of classes."""
 
@@ -92,32 +101,36 @@ class ClassLabels:
         self._set_classes(unique_labels(y))
         return self._signs_like(X, y), self._weights(X, y, sample_weight)
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> dict[Any, float]:
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
         y = self._check_labels(X, y)
-        values, inverse = np.unique(y, return_inverse=True)
-        totals = np.bincount(inverse, weights=weight)
-        return dict(zip(values.tolist(), totals.tolist(), strict=True))
+        values = ops_of(y).unique(y)
+        totals = dict(
+            zip(values.tolist(), _totals(values, X, y, weight).tolist(), strict=True)
+        )
+        return SeenLabels(totals, y[:0] if is_tensor(y) else None)
 
-    def _learn_from(self, seen: list[dict[Any, float]]) -> int:
+    def _learn_from(self, seen: list[SeenLabels]) -> int:
         totals: dict[Any, float] = {}
         for block in seen:
-            for label, total in block.items():
+            for label, total in block.totals.items():
                 totals[label] = totals.get(label, 0.0) + total
         classes = unique_labels(np.array(list(totals)))
-        self._set_classes(classes)
+        like = seen[0].like
+        placed = classes if like is None else ops_of(like).asarray(classes, like)
+        self._set_classes(placed)
         self._class_weights = None
         if self.class_weight is not None:
             by_label = np.array([totals[label] for label in classes.tolist()])
-            self._class_weights = self._weights_by_class(classes, by_label)
+            self._class_weights = self._weights_by_class(by_label)
         return self._n_outputs or 1
 
     def _targets_of(
         self, X: Rows, y: Any, weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         y = self._check_labels(X, y)
-        Y = self._signs(y)
+        Y = self._signs_like(X, y)
         if self._class_weights is not None:
-            by_row = self._class_weights[np.searchsorted(self.classes_, y)]
+            by_row = self._by_row(self._class_weights, X, y)
             weight = by_row if weight is None else weight * by_row
         return Y, weight
 
@@ -169,35 +182,33 @@ class ClassLabels:
             position = ops_of(values).as_integers(values > 0)
         else:
             position = values.argmax(axis=1)
-        return ops_of(values).entries_at(self.classes_, position)
+        return self._labels_at(position)
+
+    def _labels_at(self, position: Any) -> Any:
+        """Return labels by their positions, where these lie."""
+        if is_tensor(position):
+            return ops_of(position).entries_at(self.classes_, position)
+        return ops_of(self.classes_).to_host(self.classes_)[position]
 
     def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
         weights = check_weights(sample_weight, X)
         if self.class_weight is None:
             return weights
-        if is_tensor(X):
-            by_row = self._tensor_weights(X, y, weights)
-        else:
-            by_class = self._weights_by_class(y, weights)
-            by_row = by_class[np.searchsorted(self.classes_, y)]
+        by_class = self._weights_by_class(_totals(self.classes_, X, y, weights))
+        by_row = self._by_row(by_class, X, y)
         return check_weights(by_row if weights is None else weights * by_row, X)
 
-    def _tensor_weights(self, X: Rows, y: Any, weights: Any) -> Any:
-        """Return the weights of rows by their classes, on the device of X."""
+    def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
+        """Return the weight of the class of every row, where the rows X lie."""
+        position = ops_of(y).positions(self.classes_, y)[0]
         ops = ops_of(X)
-        position = ops.to_integers(ops_of(y).positions(self.classes_, y)[0], X)
-        totals = ops.to_host(ops.totals(position, weights, len(self.classes_)))
-        classes = ops_of(self.classes_).to_host(self.classes_)
-        by_class = self._weights_by_class(classes, totals)
-        return ops.float64_like(by_class, X)[position]
+        return ops.float64_like(by_class, X)[ops.to_integers(position, X)]
 
-    def _weights_by_class(self, y: np.ndarray, weights: Any) -> np.ndarray:
-        """Return the weight of each class, given labels and their weights."""
+    def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
+        """Return the weight of each class, given the sums of weights of their rows."""
+        classes = ops_of(self.classes_).to_host(self.classes_)
         by_class = compute_class_weight(
-            self.class_weight,
-            classes=ops_of(self.classes_).to_host(self.classes_),
-            y=y,
-            sample_weight=weights,
+            self.class_weight, classes=classes, y=classes, sample_weight=totals
         )
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(
@@ -205,3 +216,10 @@ class ClassLabels:
                 f"{self.class_weight}."
             )
         return by_class
+
+
+def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
+    """Return the sums of the weights of rows of each class, on the host."""
+    ops = ops_of(X)
+    position = ops.to_integers(ops_of(y).positions(classes, y)[0], X)
+    return ops.to_host(ops.totals(position, weight, len(classes)))

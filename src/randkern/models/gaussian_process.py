@@ -15,7 +15,7 @@ from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import RowBlocks, row_blocks, rows_within
+from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
@@ -27,7 +27,7 @@ from randkern.models._gp_learning import (
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows, Survey
-from randkern.models._streams import block_rows
+from randkern.models._streams import mapped_blocks
 from randkern.models._systems import (
     NormalEquations,
     check_memory,
@@ -205,7 +205,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         n = rows.n_rows
         learns = self.optimizer is not None
         # Factors of tensors are not made in place.
-        copies = 2 if is_tensor(getattr(rows, "X", None)) else 0
+        copies = 2 if is_tensor(rows.like) else 0
         if self.plan_ is None:
             needed = 8 * n**2 * ((7 if learns else 3) + copies)
             what = f"the exact process of {n} rows (n_components=None)"
@@ -313,7 +313,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
         Parameters
         ----------
-        X : array, CSR matrix, dataframe or RowBlocks of n rows
+        X : array, CSR matrix, dataframe, RowBlocks or DeviceBlocks of n rows
         return_std : bool
             Also return standard deviations, of the shape of the mean.
         return_cov : bool
@@ -331,25 +331,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if not return_std and not return_cov:
             return self._values(X)
         check_is_fitted(self)
-        if isinstance(X, RowBlocks):
-            if return_cov:
-                raise ValueError("return_cov needs all rows at once, not RowBlocks.")
-            parts = [
-                self.predict(block_rows(X, block), True, include_noise=include_noise)
-                for block in X
-            ]
-            if not parts:
-                raise ValueError("the stream has no rows to predict.")
-            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-        X = validate_rows(self, X, reset=False)
         noise = self.noise_ if include_noise else 0.0
-        mean = self._values_of(X)
-        if return_cov:
-            covariance = self._covariance(X)
-            ops_of(X).algebra.add_to_diagonal(covariance, noise)
-            return mean, self._with_units(covariance, 2)
-        deviation = (self._variance(X) + noise) ** 0.5
-        return mean, self._with_units(deviation, 1)
+
+        def moments(rows: Rows) -> tuple[Any, Any]:
+            deviation = (self._variance(rows) + noise) ** 0.5
+            return self._values_of(rows), self._with_units(deviation, 1)
+
+        if isinstance(X, (RowBlocks, DeviceBlocks)):
+            if return_cov:
+                raise ValueError(
+                    f"return_cov needs all rows at once, not {type(X).__name__}."
+                )
+            return mapped_blocks(self, X, moments)
+        X = validate_rows(self, X, reset=False)
+        if not return_cov:
+            return moments(X)
+        covariance = self._covariance(X)
+        ops_of(X).algebra.add_to_diagonal(covariance, noise)
+        return self._values_of(X), self._with_units(covariance, 2)
 
     def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
         """Return deviations (power 1) or covariances (2) in the units of targets."""
@@ -357,12 +356,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
-    def _values_of(self, X: Rows) -> np.ndarray:
+    def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
         for part in row_blocks(X.shape[0], _ROWS_AT_ONCE):
-            out[part] = super()._values_of(ops.as_float64(X[part]))
+            out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
         scale, mean = like(self._target_scale, out), like(self._target_mean, out)
         if self._n_outputs is None:

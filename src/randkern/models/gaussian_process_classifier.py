@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import RowBlocks, row_blocks, rows_within
+from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._feature_model import check_same_device
@@ -25,7 +25,7 @@ from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
 from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._streams import block_rows
+from randkern.models._streams import mapped_blocks
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 from randkern.plan import Plan, evaluate
@@ -188,18 +188,17 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
         probabilities = self.predict_proba(X)
-        places = probabilities.argmax(axis=1)
-        return ops_of(probabilities).entries_at(self.classes_, places)
+        return self._labels_at(probabilities.argmax(axis=1))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
         check_is_fitted(self)
-        if isinstance(X, RowBlocks):
-            parts = [self.predict_proba(block_rows(X, block)) for block in X]
-            if not parts:
-                raise ValueError("the stream has no rows to predict.")
-            return np.concatenate(parts)
-        X = validate_rows(self, X, reset=False)
+        if isinstance(X, (RowBlocks, DeviceBlocks)):
+            return mapped_blocks(self, X, self._probabilities)
+        return self._probabilities(validate_rows(self, X, reset=False))
+
+    def _probabilities(self, X: Rows) -> np.ndarray:
+        """Return the probabilities of checked rows."""
         check_same_device(X, self._posteriors[0].mean)
         ops = ops_of(X)
         out = ops.zeros((X.shape[0], len(self._posteriors)), X)

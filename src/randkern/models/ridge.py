@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import unique_labels
 
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, RowBlocks
+from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models._reports import FitReport, with_callbacks
@@ -22,6 +22,8 @@ from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
+
+_IN_PARTS = (RowBlocks, DeviceBlocks, DeviceRows)
 
 
 class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
@@ -129,10 +131,11 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
         their targets and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`.
+        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
+        as :class:`~randkern.DeviceBlocks`.
         """
         self._validate_params()
-        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
+        if isinstance(X, _IN_PARTS) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
@@ -282,10 +285,11 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
         their labels and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`.
+        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
+        as :class:`~randkern.DeviceBlocks`.
         """
         self._validate_params()
-        if isinstance(X, (RowBlocks, DeviceRows)) or is_dask(X):
+        if isinstance(X, _IN_PARTS) or is_dask(X):
             report = FitReport(self, None, None, None)
             self._fit_stream(X, y, sample_weight, report)
             report.end()
@@ -358,7 +362,8 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,)."""
         if is_dask(X):
-            return lazily(self.predict, X, None, self.classes_.dtype)
+            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
+            return lazily(self.predict, X, None, dtype)
         return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
