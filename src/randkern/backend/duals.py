@@ -130,4 +130,4 @@ def binomial_squares(cosine: np.ndarray, m: float) -> np.ndarray:
         s = int(m) // 2
         coefficients = (binom(s, np.arange(s + 1)) ** 2).astype(squared.dtype)
         return np.polynomial.polynomial.polyval(squared, coefficients)
-    return hyp2f1(-m / 2, -m / 2, 1.0, squared)
+    return hyp2f1(-m / 2, -m / 2, 1.0, squared).astype(squared.dtype, copy=False)

@@ -206,7 +206,7 @@ class Recursion:
             self.check(Y)
         ops = ops_of(X)
         out = ops.empty((X.shape[0], Y.shape[0]), X)
-        at_once = self._rows_of_a_block(X)
+        at_once = self._rows_of_a_block(X, precise)
         for rows in row_blocks(X.shape[0], at_once):
             left = self._block(X[rows], precise, weighted=True)
             for columns in row_blocks(Y.shape[0], at_once):
@@ -220,11 +220,12 @@ class Recursion:
                 )
         return out
 
-    def _rows_of_a_block(self, like: Any) -> int:
+    def _rows_of_a_block(self, like: Any, precise: bool) -> int:
         entries = sum(
             index.size for level in self._kernel_levels for _, index, _ in level.patches
         )
-        n_bytes = 8 * (entries + len(self.graph.columns) + 1)
+        itemsize = 8 if precise else like.dtype.itemsize
+        n_bytes = itemsize * (entries + len(self.graph.columns) + 1)
         return max(self._tile_side(like), rows_within(_BLOCK_BYTES, n_bytes))
 
     def _block(self, X: Rows, precise: bool, *, weighted: bool) -> _Block:
