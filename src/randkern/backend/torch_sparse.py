@@ -10,6 +10,7 @@ what the features take, and more where features have factors.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 
 from randkern.backend.sparse_phases import SparseEntries
 from randkern.backend.torch_constants import constant
-from randkern.backend.torch_trig import cos_sin_pairs
+from randkern.backend.torch_trig import is_tracked
 
 __all__ = [
     "TensorEntries",
@@ -28,8 +29,10 @@ __all__ = [
     "sparse_polar",
 ]
 
-# Numbers of a temporary array: of entries, or factors, by rows.
-_BLOCK = 2**23
+# Numbers of a temporary array: of entries, or factors, by rows. On a processor it need
+# not keep thousands of units busy, and had better be short.
+_BLOCK, _CPU_BLOCK = 2**23, 2**20
+_FEW_RUNS = 4
 
 
 class TensorEntries:
@@ -58,7 +61,10 @@ class TensorEntries:
         self.most_factors = int(counts.max(initial=0))
         self.shift_starts = _counts_before(entries.shifts != 0)
         self.has_phases = len(entries.coefs) + self.shift_starts[-1] > 0
-        self.has_powers = bool(np.any(entries.powers != 1))
+        powered = entries.powers != 1
+        self.powered_starts = _counts_before(powered)
+        #: Where entries of one column follow some of two, or the other way round.
+        self.changes = np.flatnonzero(np.diff(widths)) + 1
 
         def integers(values: np.ndarray) -> Any:
             values = np.ascontiguousarray(values, dtype=np.int64)
@@ -70,14 +76,15 @@ class TensorEntries:
 
         self.first_columns = integers(entries.columns[:-1])
         self.paired = integers(paired)
-        self.weights = numbers(entries.weights)
+        self.weights = numbers(entries.weights)[:, None]
         self.shifts = numbers(entries.shifts)[:, None]
         self.phases = _Terms(
             integers(_owners(entries.starts)),
             *(integers(entries.slots), numbers(entries.coefs)),
         )
         self.segments = integers(entries.factor_starts)
-        self.powers = numbers(entries.powers)[:, None]
+        self.powered = integers(np.flatnonzero(powered))
+        self.powers = numbers(entries.powers[powered])[:, None]
         self.forms = _Terms(
             integers(_owners(entries.real_starts)),
             *(integers(entries.real_slots), numbers(entries.real_coefs)),
@@ -111,7 +118,7 @@ class _Terms:
 
         The first row of `dense` belongs to the column `column`.
         """
-        chosen = slice(*map(int, terms))
+        chosen = slice(*terms)
         places = torch.stack([self.rows[chosen] - first, self.columns[chosen] - column])
         size = (last - first, len(dense))
         return torch.sparse.mm(_matrix(places, self.values[chosen], size), dense)
@@ -130,6 +137,11 @@ def _owners(starts: np.ndarray) -> np.ndarray:
 
 def _counts_before(flags: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(flags)])
+
+
+def _cut(starts: np.ndarray, first: int, last: int) -> tuple[int, int]:
+    """Return where the items of the segments `first` to `last` begin and end."""
+    return int(starts[first]), int(starts[last])
 
 
 def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
@@ -156,12 +168,13 @@ def _blocks(
 
     Amplitudes and phases are (entries, rows), or None where there are none.
     """
-    n_rows = max(1, _BLOCK // max(entries.most_factors, len(reads), 1))
+    size = _BLOCK if X.device.type != "cpu" else min(_BLOCK, _CPU_BLOCK)
+    n_rows = max(1, size // max(entries.most_factors, len(reads), 1))
     for start in range(0, len(X), n_rows):
         rows = slice(start, min(start + n_rows, len(X)))
         # Columns outermost: a term of a sparse sum is then a run of rows.
         table = torch.index_select(X[rows].T, 0, reads).contiguous()
-        most = max(_BLOCK // table.shape[1], 1)
+        most = max(size // table.shape[1], 1)
         begin = first
         while begin < last:
             within = entries.factor_starts[begin] + most
@@ -176,25 +189,24 @@ def _amplitudes_and_phases(
 ) -> tuple[Any, Any]:
     amplitude = phase = None
     if entries.has_phases:
-        terms = entries.starts[first], entries.starts[last]
+        terms = _cut(entries.starts, first, last)
         phase = entries.phases.times(table, first, last, terms)
         if entries.shift_starts[first] < entries.shift_starts[last]:
             phase = phase + entries.shifts[first:last]
-    low, high = (int(entries.factor_starts[i]) for i in (first, last))
+    low, high = _cut(entries.factor_starts, first, last)
     if low < high:
-        terms = entries.real_starts[low], entries.real_starts[high]
+        terms = _cut(entries.real_starts, low, high)
         factors = entries.forms.times(table, low, high, terms)
-        spins = int(entries.spin_starts[low]), int(entries.spin_starts[high])
+        spins = _cut(entries.spin_starts, low, high)
         if spins[0] < spins[1]:
-            chosen = slice(*spins)
-            at = entries.spins[chosen] - low
-            imag = table[entries.imag_slots[chosen]] * entries.imag_coefs[chosen]
-            sizes, angles = _polar(factors[at], imag)
-            factors = factors.index_copy(0, at, sizes)
+            factors, angles = _turning(table, entries, factors, low, spins)
             turned = entries.turns.times(angles, first, last, spins, spins[0])
             phase = turned if phase is None else phase + turned
-        if entries.has_powers:
-            factors = factors ** entries.powers[low:high]
+        powered = slice(*_cut(entries.powered_starts, low, high))
+        if powered.start < powered.stop:
+            at = entries.powered[powered] - low
+            raised = factors[at] ** entries.powers[powered]
+            factors = factors.index_copy(0, at, raised)
         cuts = entries.segments[first : last + 1] - low
         amplitude = torch.segment_reduce(
             factors, "prod", offsets=cuts, axis=0, unsafe=True, initial=1.0
@@ -202,8 +214,26 @@ def _amplitudes_and_phases(
     return amplitude, phase
 
 
+def _turning(
+    table: Any, entries: TensorEntries, factors: Any, low: int, spins: tuple[int, int]
+) -> tuple[Any, Any]:
+    """Return factors with moduli in place of real parts, and angles where complex.
+
+    The first of the factors has the number `low`.
+    """
+    chosen = slice(*spins)
+    imag = table[entries.imag_slots[chosen]] * entries.imag_coefs[chosen]
+    if len(imag) == len(factors):
+        return _polar(factors, imag)
+    at = entries.spins[chosen] - low
+    sizes, angles = _polar(factors[at], imag)
+    return factors.index_copy(0, at, sizes), angles
+
+
 def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
     """Return moduli and angles; their gradients are 0 at 0, where they have none."""
+    if not is_tracked(real, imag):
+        return torch.hypot(real, imag), torch.atan2(imag, real)
     zero = (real == 0) & (imag == 0)
     safe = torch.where(zero, 1.0, real)
     sizes = torch.where(zero, 0.0, torch.hypot(safe, imag))
@@ -221,26 +251,50 @@ def sparse_features(
     """
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
-        weights = entries.weights[begin:end]
-        left, right = (int(entries.columns[i]) - origin for i in (begin, end))
-        target = out[rows, left:right]
-        amplitude = None if amplitude is None else amplitude.T
-        if phase is None:
-            size = weights if amplitude is None else weights * amplitude
-            cosines, sines = size.expand(len(target), end - begin), None
-        elif right - left == 2 * (end - begin):
-            cos_sin_pairs(phase.T, weights, target, amplitude)
-            continue
-        else:
-            size = weights if amplitude is None else weights * amplitude
-            cosines, sines = torch.cos(phase.T) * size, torch.sin(phase.T) * size
-        columns = entries.first_columns[begin:end] - (origin + left)
-        target.index_copy_(1, columns, cosines)
-        low, high = (int(entries.paired_starts[i]) for i in (begin, end))
-        if low < high:
-            which = entries.paired[low:high] - begin
-            after = torch.zeros_like(cosines) if sines is None else sines
-            target.index_copy_(1, columns[which] + 1, after[:, which])
+        runs = np.searchsorted(entries.changes, [begin, end], side="right")
+        cuts = entries.changes[slice(*runs)].tolist()
+        # Runs of entries of as many columns are written at once, if they are few.
+        cuts = [begin, *(cut for cut in cuts if cut < end), end]
+        cuts = cuts if len(cuts) <= _FEW_RUNS + 1 else [begin, end]
+        for low, high in pairwise(cuts):
+            part = slice(low - begin, high - begin)
+            left, right = (at - origin for at in _cut(entries.columns, low, high))
+            _write(
+                *(entries, low, high, out[rows, left:right]),
+                None if amplitude is None else amplitude[part],
+                None if phase is None else phase[part],
+            )
+
+
+def _write(
+    entries: TensorEntries, first: int, last: int, out: Any, amplitude: Any, phase: Any
+) -> None:
+    """Write the columns of entries whose amplitudes and phases are (entries, rows)."""
+    n_entries, n_pairs = last - first, out.shape[1] - (last - first)
+    size = entries.weights[first:last]
+    size = size if amplitude is None else size * amplitude
+    if n_pairs in (0, n_entries):
+        cosines = None if phase is None else torch.cos(phase)
+        _write_product(size, cosines, out[:, :: 2 if n_pairs else 1])
+        if n_pairs:
+            sines = torch.zeros_like(size) if phase is None else torch.sin(phase)
+            _write_product(size, sines, out[:, 1::2])
+        return
+    columns = entries.first_columns[first:last] - int(entries.columns[first])
+    cosines = size if phase is None else torch.cos(phase) * size
+    cosines = cosines.expand(n_entries, len(out))
+    out.index_copy_(1, columns, cosines.T)
+    pairs = entries.paired[slice(*_cut(entries.paired_starts, first, last))] - first
+    sines = torch.zeros_like(cosines) if phase is None else torch.sin(phase) * size
+    out.index_copy_(1, columns[pairs] + 1, sines[pairs].T)
+
+
+def _write_product(sizes: Any, waves: Any, out: Any) -> None:
+    """Write sizes times waves (None: 1), both (entries, rows) or (entries, 1)."""
+    if waves is None or is_tracked(sizes, waves, out):
+        out[...] = (sizes if waves is None else sizes * waves).T
+    else:
+        torch.mul(waves.T, sizes.T, out=out)
 
 
 def sparse_phases(
