@@ -65,6 +65,8 @@ class FeatureMap(nn.Module):
     -----
     The first use on a device copies what was drawn to it, where it is not made again
     there. The module may be moved by ``to``; the dtype of the features is that of x.
+    Rows of :class:`~randkern.Compositional` must hold points of its base spaces; the
+    gradient is 0 in signs, and means nothing in codes of categories.
 
     Examples
     --------

@@ -71,6 +71,9 @@ class Compositional(Leaf):
     difference to them. The mean of the features is the kernel of
     ``skeleton.truncated()``: degrees above 10,000 are not drawn.
 
+    Paths are drawn on the host. For tensors they are copied to the device once, and
+    features and exact values are computed there.
+
     References
     ----------
     Daniely, Frostig, Gupta and Singer 2017, "Random features for compositional
