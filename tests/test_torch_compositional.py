@@ -242,6 +242,19 @@ def test_images(rng):
         assert_close(kernel(tensor(X)), kernel(X), 1e-6)
 
 
+@each_device
+def test_pixels(device, rng):
+    pixels = rng.integers(0, 256, (5, 6))
+    to_angles = sk.PixelsToAngles().fit(pixels)
+    for dtype in (np.uint8, np.int16, np.int64, np.float32, np.float64):
+        given = pixels.astype(dtype)
+        with dispatch():
+            got = to_angles.fit_transform(tensor(given, device))
+        assert_close(got, to_angles.transform(given), 1e-7)
+    with dispatch(), pytest.raises(ValueError, match="NaN"):
+        to_angles.transform(torch.full((2, 6), np.nan, device=device))
+
+
 # -- the device path --------------------------------------------------------------
 
 
