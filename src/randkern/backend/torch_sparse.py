@@ -99,6 +99,17 @@ class TensorEntries:
             *(integers(np.arange(len(owners))), numbers(entries.powers[spins])),
         )
 
+    def runs(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the ranges of entries that are written at once.
+
+        Those of as many columns lie side by side; if such runs are many, all are one.
+        """
+        start = int(np.searchsorted(self.changes, first, side="right"))
+        stop = int(np.searchsorted(self.changes, last, side="left"))
+        if stop - start >= _FEW_RUNS:
+            return [(first, last)]
+        return list(pairwise([first, *self.changes[start:stop].tolist(), last]))
+
 
 class _Terms:
     """A sparse matrix whose rows are cut out of it in ranges."""
@@ -251,12 +262,7 @@ def sparse_features(
     """
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
-        runs = np.searchsorted(entries.changes, [begin, end], side="right")
-        cuts = entries.changes[slice(*runs)].tolist()
-        # Runs of entries of as many columns are written at once, if they are few.
-        cuts = [begin, *(cut for cut in cuts if cut < end), end]
-        cuts = cuts if len(cuts) <= _FEW_RUNS + 1 else [begin, end]
-        for low, high in pairwise(cuts):
+        for low, high in entries.runs(begin, end):
             part = slice(low - begin, high - begin)
             left, right = (at - origin for at in _cut(entries.columns, low, high))
             _write(
@@ -276,9 +282,10 @@ def _write(
     if n_pairs in (0, n_entries):
         cosines = None if phase is None else torch.cos(phase)
         _write_product(size, cosines, out[:, :: 2 if n_pairs else 1])
-        if n_pairs:
-            sines = torch.zeros_like(size) if phase is None else torch.sin(phase)
-            _write_product(size, sines, out[:, 1::2])
+        if n_pairs and phase is None:
+            out[:, 1::2] = 0.0
+        elif n_pairs:
+            _write_product(size, torch.sin(phase), out[:, 1::2])
         return
     columns = entries.first_columns[first:last] - int(entries.columns[first])
     cosines = size if phase is None else torch.cos(phase) * size

@@ -127,9 +127,11 @@ class SkeletonPaths(Projection):
         kept = self._cache.get(key)
         if kept is None:
             kept = ops.sparse.sparse_map(self._drawn(), like)
-            # A map is used with one dtype on each device.
-            for other in [each for each in self._cache if each[1:] == key[1:]]:
-                del self._cache[other]
+            # A map is used with one dtype on each device, of which there may be several
+            # at once.
+            for other in list(self._cache):
+                if other[1:] == key[1:]:
+                    self._cache.pop(other, None)
             self._cache[key] = kept
         return kept
 
