@@ -25,9 +25,9 @@ def relu(rho):
     tensor([0.3183, 1.0000])
     """
     x = rho.clip(-1.0, 1.0)
-    turned = (math.pi - torch.acos(x)) * x
     # (1 − x)(1 + x) keeps its digits near ±1, unlike 1 − x².
-    return (torch.sqrt((1.0 - x) * (1.0 + x)) + turned) / math.pi
+    sine = (1.0 - x).mul_(1.0 + x).sqrt_()
+    return torch.acos(x).neg_().add_(math.pi).mul_(x).add_(sine).div_(math.pi)
 
 
 def power_series(coefficients, rho, owner):

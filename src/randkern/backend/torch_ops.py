@@ -454,8 +454,8 @@ def run_over_ranges(task, n, nanoseconds):
 def tile_size(like):
     """Return the memory and the most rows of a tile of exact values.
 
-    A GPU takes large tiles: it starts some ten kernels a level for each.
+    A GPU takes large tiles: for each it starts some ten kernels a level.
     """
     if like.device.type == "cpu":
         return 32 * 2**20, 128
-    return 256 * 2**20, 2048
+    return 128 * 2**20, 2048
