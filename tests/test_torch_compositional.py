@@ -287,6 +287,32 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
     assert copied == []
 
 
+@each_role
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+def test_no_step_leaves_the_device(role, fourier, monkeypatch):
+    """Tensors without values: a step that reads them, or leaves the device, fails."""
+
+    def sparse_product(matrix, dense):
+        assert matrix.device == dense.device and matrix.shape[1] == len(dense)
+        return dense.new_empty(matrix.shape[0], dense.shape[1])
+
+    skeleton, X = mixed(ROLES[role], ("relu", "erf"))
+    leaf = rk.Compositional(skeleton)
+    given = torch.empty(X.shape, device="meta")
+    plans = [
+        rk.RandomFeatures(kernel, 40, fourier=fourier, random_state=0).fit(X).plan_
+        for kernel in (leaf, leaf * rk.Gaussian())
+    ]
+    monkeypatch.setattr(torch.sparse, "mm", sparse_product)  # has no such tensors
+    monkeypatch.setattr(type(skeleton.recursion), "check", lambda self, X: None)
+    for plan in plans:
+        Z = evaluate(plan, given)
+        assert (Z.device.type, Z.shape) == ("meta", (len(X), 40))
+    assert leaf._gram(given, None).device.type == "meta"
+    assert leaf._diag(given).device.type == "meta"
+    assert leaf._moments(given, given)[1].device.type == "meta"
+
+
 # -- layers -----------------------------------------------------------------------
 
 
