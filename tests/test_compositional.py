@@ -43,7 +43,7 @@ def entries_of(fitted):
     """Return the drawn entries of a map of one term."""
     (group,) = fitted.plan_.groups
     (factor,) = group.factors
-    return factor.projection.drawn(np.dtype(np.float64))[0]
+    return factor.projection.drawn(np.empty(0))[0]
 
 
 def estimate(kernel, X, n_components, seed=0, **options):

@@ -22,9 +22,7 @@ from randkern.backend.matern import matern_correlation
 from randkern.backend.numpy_ops import optical_angles
 from randkern.plan import evaluate
 
-# Exact values and random paths of skeletons are those of NumPy only.
-CASES = {name: case for name, case in KERNELS.items() if name != "compositional"}
-each_case = pytest.mark.parametrize("name", CASES)
+each_case = pytest.mark.parametrize("name", KERNELS)
 each_device = pytest.mark.parametrize("device", DEVICES)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -119,7 +117,7 @@ def test_optical_kernels_by_quadrature(m):
 @each_dtype
 @each_device
 def test_exact_values(name, dtype, device):
-    kernel = CASES[name].kernel.resolve(POINTS)
+    kernel = KERNELS[name].kernel.resolve(POINTS)
     dtype, _ = DTYPES[dtype]
     X, Y = POINTS.astype(dtype), POINTS[:2].astype(dtype)
     share = 1e-6 if dtype == np.float32 else 1e-11
@@ -158,7 +156,7 @@ def test_rows_of_extreme_size(size, rng):
 @each_dtype
 @each_device
 def test_features_are_those_of_numpy(name, dtype, device):
-    case = CASES[name]
+    case = KERNELS[name]
     dtype, share = DTYPES[dtype]
     X = POINTS.astype(dtype)
     for projection in PROJECTIONS:
@@ -300,19 +298,6 @@ def test_a_tensor_elsewhere_needs_dispatch():
         rk.Gaussian()(X)
 
 
-def test_kernels_of_skeletons_take_no_tensors(rng):
-    X = rng.uniform(-1, 1, size=(6, 4))
-    kernel = rk.Gaussian() + rk.Compositional(rk.skeletons.fully_connected(4))
-    features = rk.RandomFeatures(kernel, 20, random_state=0).fit(X)
-    with dispatch():
-        for call in (kernel, features.fit, rk.RandomFeatures(kernel, 20).fit):
-            with pytest.raises(TypeError, match="skeletons take no tensors"):
-                call(tensor(X))
-        features.fit(X)
-        with pytest.raises(TypeError, match="skeletons take no tensors"):
-            features.transform(tensor(X))
-
-
 def test_no_rows_of_a_plan():
-    plan = draw(CASES["gaussian"], 6)
+    plan = draw(KERNELS["gaussian"], 6)
     assert evaluate(plan, torch.zeros(0, 4)).shape == (0, 6)

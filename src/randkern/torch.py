@@ -17,6 +17,8 @@ from torch import nn
 from randkern._random import root_stream
 from randkern._validation import check_choice, check_count
 from randkern.kernels import Kernel
+from randkern.kernels._base import Term
+from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.plan import Factor, Group, Plan, evaluate
@@ -63,6 +65,8 @@ class FeatureMap(nn.Module):
     -----
     The first use on a device copies what was drawn to it, where it is not made again
     there. The module may be moved by ``to``; the dtype of the features is that of x.
+    Rows of :class:`~randkern.Compositional` must hold points of its base spaces; the
+    gradient is 0 in signs, and means nothing in codes of categories.
 
     Examples
     --------
@@ -167,10 +171,19 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
     if len(terms) == 1:
         return np.ones(1)
     points = np.stack([np.zeros(width), np.ones(width)])
-    diagonals = np.array([term.diag(points) for term in terms])
+    diagonals = np.array([_diagonal(term, points) for term in terms])
     if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
         raise ValueError(
             f"the terms of {kernel} share the columns by their sizes on data; use one "
             "FeatureMap a term, and torch.cat."
         )
     return diagonals[:, 0]
+
+
+def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
+    """Return the diagonal of a term at points that need not lie on base spaces."""
+    out = np.full(len(points), term.weight)
+    for leaf in term.leaves:
+        if not (isinstance(leaf, Compositional) and leaf.is_normalised):
+            out *= leaf._diag(points)
+    return out

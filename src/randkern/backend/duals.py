@@ -1,13 +1,18 @@
-"""Dual activations, element by element."""
+"""Dual activations, element by element.
+
+:mod:`randkern.backend.torch_duals` holds the same functions for tensors; both are
+``ops_of(array).duals``.
+"""
 
 import math
 
 import numpy as np
 from numba import njit
+from scipy.special import binom, hyp2f1
 
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["power_series", "relu"]
+__all__ = ["binomial_squares", "power_series", "relu"]
 
 _INVERSE_PI, _HALF_PI = 1.0 / math.pi, 0.5 * math.pi
 
@@ -81,13 +86,18 @@ def relu(rho: np.ndarray) -> np.ndarray:
     return _apply(_relu, 3.0, rho)
 
 
-def power_series(coefficients: np.ndarray, rho: np.ndarray) -> np.ndarray:
+def power_series(
+    coefficients: np.ndarray, rho: np.ndarray, owner: object = None
+) -> np.ndarray:
     """Return the sum of ``coefficients[k] * rho**k``, by Horner's rule.
 
     Parameters
     ----------
     coefficients : ndarray of float64
     rho : ndarray of float32 or float64
+    owner : object, optional
+        What has these coefficients and no others: for tensors they stay on the device
+        as long as it lives.
 
     Examples
     --------
@@ -98,3 +108,26 @@ def power_series(coefficients: np.ndarray, rho: np.ndarray) -> np.ndarray:
     """
     coefficients = np.asarray(coefficients, dtype=np.float64)
     return _apply(_power_series, 2.0 * len(coefficients), rho, coefficients)
+
+
+def binomial_squares(cosine: np.ndarray, m: float) -> np.ndarray:
+    """Return Σ_j C(m/2, j)² c^{2j} = ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
+
+    Parameters
+    ----------
+    cosine : ndarray of float32 or float64
+    m : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import duals
+    >>> duals.binomial_squares(np.array([0.0, 1.0]), 4.0)
+    array([1., 6.])
+    """
+    squared = cosine * cosine
+    if m % 2 == 0 and m <= 60:
+        s = int(m) // 2
+        coefficients = (binom(s, np.arange(s + 1)) ** 2).astype(squared.dtype)
+        return np.polynomial.polynomial.polyval(squared, coefficients)
+    return hyp2f1(-m / 2, -m / 2, 1.0, squared).astype(squared.dtype, copy=False)

@@ -14,16 +14,27 @@ from scipy.special import softmax as _softmax
 from randkern.backend.matern import matern_correlation
 
 __all__ = [
+    "arccos",
+    "arcsin",
+    "clip",
+    "copysign",
+    "cos",
+    "exp",
     "expit",
+    "expm1",
     "log_sum_exp",
     "matern_slope",
     "normal_cdf",
+    "sin",
     "softmax",
     "softplus",
     "where",
 ]
 
-where = np.where
+arccos, arcsin = np.arccos, np.arcsin
+cos, sin = np.cos, np.sin
+exp, expm1 = np.exp, np.expm1
+clip, copysign, where = np.clip, np.copysign, np.where
 
 
 def softplus(values):

@@ -9,13 +9,15 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import binom, ellipe, gamma, hyp2f1
+from scipy.special import ellipe, gamma
 
 from randkern.backend import (
     counter,
+    duals,
     hadamard,
     numpy_algebra,
     numpy_elementwise,
+    sparse_phases,
     thin,
 )
 from randkern.backend.cpu import (
@@ -28,6 +30,7 @@ from randkern.backend.cpu import (
 )
 from randkern.backend.distances import scaled_squared_distances
 from randkern.backend.matern import matern_correlation
+from randkern.backend.patches import patch_products
 from randkern.backend.threads import run_over_ranges
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "constant",
     "cos_sin_pairs",
     "cosines",
+    "duals",
     "empty",
     "exp_of",
     "fill_diagonal",
@@ -60,12 +64,16 @@ __all__ = [
     "multiply",
     "ones",
     "optical_angles",
+    "patch_products",
     "random_matrix",
     "row_sums",
+    "run_over_ranges",
     "scaled_squared_distances",
+    "sparse",
     "squared_norms",
     "take",
     "thin",
+    "tile_size",
     "to_host",
     "unique",
     "unit_rows",
@@ -75,6 +83,7 @@ __all__ = [
 
 algebra = numpy_algebra
 elementwise = numpy_elementwise
+sparse = sparse_phases
 
 # Rows of a tile of which the temporary arrays of a function stay in the cache.
 _MAPPED_ROWS = 32
@@ -320,14 +329,7 @@ def optical_angles(cosine, m):
     if m == 1.0:
         # The complete elliptic integral E of parameter k² = 4c/(1 + c)².
         return (1 + cosine) / 2 * ellipe(np.minimum(4 * cosine / (1 + cosine) ** 2, 1))
-    squared = cosine * cosine
-    if m % 2 == 0 and m <= 60:
-        s = int(m) // 2
-        coefficients = binom(s, np.arange(s + 1)) ** 2
-        return gamma(1 + s) ** 2 * np.polynomial.polynomial.polyval(
-            squared, coefficients
-        )
-    return gamma(1 + m / 2) ** 2 * hyp2f1(-m / 2, -m / 2, 1.0, squared)
+    return gamma(1 + m / 2) ** 2 * duals.binomial_squares(cosine, m)
 
 
 def hstack(parts):
@@ -408,6 +410,11 @@ def contiguous(array):
     return np.ascontiguousarray(array)
 
 
-def concatenate(parts):
-    """Return rows, or numbers, one after the other."""
-    return np.concatenate(parts)
+def concatenate(parts, axis=0):
+    """Return arrays one after the other along an axis."""
+    return np.concatenate(parts, axis=axis)
+
+
+def tile_size(like):
+    """Return the memory and the most rows of a tile of exact values."""
+    return 32 * 2**20, 128

@@ -8,9 +8,12 @@ with sparse c, a and b; most maps have no factors but the phase. Rows are packed
 time with their columns outermost, so that every step of every entry is one run of
 vector instructions over rows, whatever the columns it reads. Columns that no entry
 reads are not touched.
+
+:mod:`randkern.backend.torch_sparse` holds the same functions for tensors; both are
+``ops_of(array).sparse``.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,7 +22,14 @@ from randkern.backend.rows import check_out, input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
-__all__ = ["SparseEntries", "sparse_features", "sparse_phases"]
+__all__ = [
+    "SparseEntries",
+    "product",
+    "sparse_features",
+    "sparse_map",
+    "sparse_phases",
+    "sparse_polar",
+]
 
 _ROWS = 64  # packed side by side
 _TILE = 32  # entries between two writes to the output
@@ -213,6 +223,21 @@ def _run(function, X, reads, entries, first, last, out):
     run_over_ranges(task, n, 0.5 * n * (n_terms + len(reads)), _ROWS)
 
 
+def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.ndarray:
+    """Return matrix·values for a CSR matrix, the one called `name` of `owner`.
+
+    Tensors keep it on their device as long as `owner` lives.
+    """
+    return matrix.astype(values.dtype, copy=False) @ values
+
+
+def sparse_map(
+    entries: SparseEntries, like: np.ndarray
+) -> tuple[SparseEntries, np.ndarray]:
+    """Return entries for rows like `like`, over the slots that they read; and these."""
+    return entries.astype(like.dtype).compact()
+
+
 def sparse_features(
     X: np.ndarray,
     reads: np.ndarray,
@@ -262,3 +287,19 @@ def sparse_phases(
     """
     check_out(out, (len(X), last - first))
     _run(_phases, X, reads, entries, first, last, out)
+
+
+def sparse_polar(
+    X: np.ndarray, reads: np.ndarray, entries: SparseEntries, first: int, last: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return moduli and phases of entries of two columns, (n, last - first) each.
+
+    Parameters
+    ----------
+    X, reads, entries, first, last
+        As for :func:`sparse_features`.
+    """
+    values = np.empty((X.shape[0], 2 * (last - first)), dtype=X.dtype)
+    sparse_features(X, reads, entries, first, last, values)
+    real, imag = values[:, ::2], values[:, 1::2]
+    return np.hypot(real, imag), np.arctan2(imag, real)

@@ -8,10 +8,18 @@ from scipy.special import gamma
 from randkern.backend.torch_special import matern_correlation
 
 __all__ = [
+    "arccos",
+    "arcsin",
+    "clip",
+    "copysign",
+    "cos",
+    "exp",
     "expit",
+    "expm1",
     "log_sum_exp",
     "matern_slope",
     "normal_cdf",
+    "sin",
     "softmax",
     "softplus",
     "where",
@@ -19,7 +27,10 @@ __all__ = [
 
 expit = torch.special.expit
 normal_cdf = torch.special.ndtr
-where = torch.where
+arccos, arcsin = torch.arccos, torch.arcsin
+cos, sin = torch.cos, torch.sin
+exp, expm1 = torch.exp, torch.expm1
+clip, copysign, where = torch.clip, torch.copysign, torch.where
 
 
 def softplus(values):

@@ -6,7 +6,6 @@ constant is copied to the device once and kept there.
 """
 
 import math
-import weakref
 
 import numpy as np
 import torch
@@ -14,13 +13,16 @@ import torch
 from randkern.backend import (
     counter,
     torch_algebra,
+    torch_duals,
     torch_elementwise,
     torch_hadamard,
     torch_kernels,
     torch_random,
+    torch_sparse,
     torch_thin,
 )
 from randkern.backend.distances import CANCELLED
+from randkern.backend.torch_constants import constant, key
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -40,6 +42,7 @@ __all__ = [
     "constant",
     "cos_sin_pairs",
     "cosines",
+    "duals",
     "empty",
     "empty_on",
     "exp_of",
@@ -60,12 +63,16 @@ __all__ = [
     "multiply",
     "ones",
     "optical_angles",
+    "patch_products",
     "random_matrix",
     "row_sums",
+    "run_over_ranges",
     "scaled_squared_distances",
+    "sparse",
     "squared_norms",
     "take",
     "thin",
+    "tile_size",
     "to_host",
     "unique",
     "unit_rows",
@@ -75,7 +82,9 @@ __all__ = [
 
 hadamard = torch_hadamard
 algebra = torch_algebra
+duals = torch_duals
 elementwise = torch_elementwise
+sparse = torch_sparse
 thin = torch_thin
 
 # In so few columns differences are taken, which cost no more than a product.
@@ -83,14 +92,6 @@ _FEW_COLUMNS = 16
 # Entries of a temporary array of differences.
 _DIFFERENCES = 2**24
 _ROWS_F32 = 2048  # longer float32 sums lose digits
-
-# owner -> (name, dtype, device) -> tensor: constants live as long as their owner.
-_CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def key(like):
-    """Return what tells tensors apart that cannot stand for each other."""
-    return like.dtype, like.device
 
 
 def _readable(values):
@@ -121,23 +122,6 @@ def empty_on(device, dtype):
         raise ValueError(
             f"device={device!r} cannot be used ({reason}); there are {found}."
         ) from error
-
-
-def constant(owner, name, like, make):
-    """Return what `make` returns on the device of `like`, reals in its dtype.
-
-    It is copied there once, and kept as long as `owner` lives.
-    """
-    kept = _CONSTANTS.setdefault(owner, {})
-    tensor = kept.get((name, *key(like)))
-    if tensor is None:
-        values = make()
-        if isinstance(values, torch.Tensor):
-            return values  # not constant: it may take part in a gradient
-        values = torch.as_tensor(np.ascontiguousarray(values), device=like.device)
-        tensor = values.to(like.dtype) if values.is_floating_point() else values
-        kept[name, *key(like)] = tensor
-    return tensor
 
 
 def to_host(array):
@@ -476,6 +460,26 @@ def contiguous(array):
     return array.contiguous()
 
 
-def concatenate(parts):
-    """Return rows, or numbers, one after the other."""
-    return torch.cat(parts)
+def concatenate(parts, axis=0):
+    """Return arrays one after the other along an axis."""
+    return torch.cat(parts, dim=axis)
+
+
+def patch_products(a, b, rows, columns):
+    """Return Σ_k a[v, k, i]·b[v, k, j], in one batched product."""
+    return a[:, :, rows].transpose(1, 2) @ b[:, :, columns]
+
+
+def run_over_ranges(task, n, nanoseconds):
+    """Call ``task(0, n)``: PyTorch divides each step of it among threads itself."""
+    task(0, n)
+
+
+def tile_size(like):
+    """Return the memory and the most rows of a tile of exact values.
+
+    A GPU takes large tiles: for each it starts some ten kernels a level.
+    """
+    if like.device.type == "cpu":
+        return 32 * 2**20, 128
+    return 128 * 2**20, 2048

@@ -12,7 +12,7 @@ from scipy.special import binom, gamma, gammaln
 
 from randkern.backend.matern import DEBYE_NU, DEBYE_POLYNOMIALS
 
-__all__ = ["matern_correlation", "optical_angles"]
+__all__ = ["binomial_squares", "matern_correlation", "optical_angles"]
 
 # Nodes of the integral of K_ν.
 _NODES = 160
@@ -110,8 +110,8 @@ def _angle_nodes():
     return np.pi * share, weights * (t[1] - t[0])
 
 
-def optical_angles(cosine, m):
-    """Return Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
+def binomial_squares(cosine, m):
+    """Return Σ_j C(m/2, j)² c^{2j} = ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
 
     A polynomial in c² for even m. In general the series is that of the mean of
     |1 + c e^{iθ}|^m over the circle (Parseval's identity), an integral over φ = π − θ
@@ -120,17 +120,29 @@ def optical_angles(cosine, m):
     Examples
     --------
     >>> import torch
-    >>> from randkern.backend.torch_special import optical_angles
-    >>> optical_angles(torch.tensor([0.0, 1.0]), 2.0)
-    tensor([1., 2.])
+    >>> from randkern.backend.torch_special import binomial_squares
+    >>> binomial_squares(torch.tensor([0.0, 1.0]), 4.0)
+    tensor([1., 6.])
     """
     if m % 2 == 0 and m <= 60:
         s = int(m) // 2
-        coefficients = binom(s, np.arange(s + 1)) ** 2
-        return float(gamma(1 + s)) ** 2 * _polynomial(coefficients, cosine * cosine)
+        return _polynomial(binom(s, np.arange(s + 1)) ** 2, cosine * cosine)
     total = torch.zeros_like(cosine)
     gap = (1 - cosine) ** 2
     for angle, weight in zip(*_angle_nodes(), strict=True):
         size = gap + 4 * math.sin(angle / 2) ** 2 * cosine
         total += float(weight) * size ** (m / 2)
-    return float(gamma(1 + m / 2)) ** 2 * total
+    return total
+
+
+def optical_angles(cosine, m):
+    """Return Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend.torch_special import optical_angles
+    >>> optical_angles(torch.tensor([0.0, 1.0]), 2.0)
+    tensor([1., 2.])
+    """
+    return float(gamma(1 + m / 2)) ** 2 * binomial_squares(cosine, m)

@@ -8,10 +8,17 @@ import torch
 
 from randkern.backend.torch_kernels import kernels_for
 
-__all__ = ["cos_sin_pairs", "cosines", "modulus_in_place", "modulus_power"]
+__all__ = [
+    "cos_sin_pairs",
+    "cosines",
+    "is_tracked",
+    "modulus_in_place",
+    "modulus_power",
+]
 
 
-def _is_tracked(*tensors):
+def is_tracked(*tensors):
+    """Tell whether a gradient may be asked for with respect to one of the tensors."""
     return torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
@@ -33,7 +40,7 @@ def _fused(phase, out, weight, amplitude, offsets=None):
 
 def _write(function, phase, factor, out):
     """Write factor·function(phase)."""
-    if _is_tracked(phase, out) or getattr(factor, "requires_grad", False):
+    if is_tracked(phase, out) or getattr(factor, "requires_grad", False):
         out[...] = function(phase) * factor
         return
     function(phase, out=out)

@@ -199,7 +199,7 @@ def _evaluate(
     took = _least([call] * plan.repeats)
     (group,) = features.plan_.groups
     (factor,) = group.factors
-    entries, used = factor.projection.drawn(np.dtype(np.float32))
+    entries, used = factor.projection.drawn(out)
     described = {"measure": "evaluate", "n_components": size, "rows": len(X)}
     return {
         **described,

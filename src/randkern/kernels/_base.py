@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
 from randkern._validation import (
     Rows,
     TableEncoder,
@@ -92,7 +91,6 @@ class Kernel(BaseEstimator):
         kernel = self._bind(column_names(X))
         X, Y, encoder = check_kernel_rows(X, Y, tensors=True)
         kernel._check(X.shape[1], encoder)
-        kernel._check_rows(X)
         for rows in (X,) if Y is None else (X, Y):
             check_finite_diagonal(kernel._diag(rows), rows.dtype)
         return kernel._gram(X, Y)
@@ -102,7 +100,6 @@ class Kernel(BaseEstimator):
         kernel = self._bind(column_names(X))
         X, _, encoder = check_kernel_rows(X, tensors=True)
         kernel._check(X.shape[1], encoder)
-        kernel._check_rows(X)
         return ops_of(X).asarray(kernel._diag(X), X)
 
     def resolve(
@@ -159,7 +156,6 @@ class Kernel(BaseEstimator):
         kernel = self._bind(column_names(X))
         X, Y, encoder = check_kernel_rows(X, Y)
         kernel._check(X.shape[1], encoder)
-        kernel._check_rows(X)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
         return variance(kernel, X, Y, n_components, fourier)
@@ -190,12 +186,6 @@ class Kernel(BaseEstimator):
             if encoder is not None:
                 encoder.check_numbers(leaf._number_columns(n_features), leaf)
 
-    def _check_rows(self, X: Rows) -> None:
-        """Raise unless every leaf computes on rows of the type of X."""
-        if is_tensor(X):
-            for leaf in self.leaves():
-                leaf.law().check_rows(X)
-
     def _bind(self, names: list[str] | None) -> Kernel:
         """Return a kernel whose columns are numbers, given the names."""
         if not any(leaf._has_names() for leaf in self.leaves()):
@@ -217,7 +207,6 @@ class Kernel(BaseEstimator):
         if sample_weight is not None and (sample_weight == 0).any():
             kept = ops_of(X).flatnonzero(sample_weight)
             X, sample_weight = X[kept], sample_weight[kept]
-        self._check_rows(X)
         resolved = clone(self._bind(names))
         for index, leaf in enumerate(resolved.leaves()):
             leaf._check_columns(X.shape[1])

@@ -8,6 +8,7 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern._validation import Rows, check_choice
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels._base import Leaf
 from randkern.projections import InputMap, Law
@@ -70,6 +71,9 @@ class Compositional(Leaf):
     difference to them. The mean of the features is the kernel of
     ``skeleton.truncated()``: degrees above 10,000 are not drawn.
 
+    Paths are drawn on the host. For tensors they are copied to the device once, and
+    features and exact values are computed there.
+
     References
     ----------
     Daniely, Frostig, Gupta and Singer 2017, "Random features for compositional
@@ -106,6 +110,11 @@ class Compositional(Leaf):
         if skeleton.is_real:
             return "signed"
         return "phase" if skeleton.is_unit else "polar"
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether k(x, x) is 1 for every x."""
+        return self._skeleton().recursion.is_normalised
 
     def _skeleton(self, n_columns: int | None = None) -> Skeleton:
         """Return the skeleton; exact values need but the number of columns for it."""
@@ -158,7 +167,7 @@ class Compositional(Leaf):
 
     # -- exact values -------------------------------------------------------------
 
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> Any:
         X = self._select(X)
         Y = X if Y is None else self._select(Y)
         return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=precise)
@@ -180,9 +189,10 @@ class Compositional(Leaf):
         if self.role == "signed":
             return 1.0
         squares, sizes = self._moments(X, Y)
+        where = ops_of(X).elementwise.where
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.where(sizes > 0, squares / sizes, 1.0)
-        return np.where(np.isinf(sizes), 0.0, ratio)
+            ratio = where(sizes > 0, squares / sizes, 1.0)
+        return where(sizes == np.inf, 0.0, ratio)
 
     def _moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
         recursion = self._skeleton().recursion

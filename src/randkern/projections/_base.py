@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
@@ -66,14 +65,6 @@ class Law:
     @property
     def is_complex(self) -> bool:
         return self.entries == "complex_normal"
-
-    def check_rows(self, X: Rows) -> None:
-        """Raise unless rows of the type of X can be projected."""
-        if self.entries == "paths" and is_tensor(X):
-            raise TypeError(
-                "kernels of skeletons take no tensors; pass NumPy arrays, such as "
-                "tensor.numpy(force=True)."
-            )
 
     @property
     def rotation_invariant(self) -> bool:

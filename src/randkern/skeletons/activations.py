@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from randkern._validation import check_positive
-from randkern.backend import duals
+from randkern.backend.namespace import ops_of
 from randkern.skeletons.degrees import MAX_DEGREE, DegreeLaw
 
 __all__ = [
@@ -41,12 +41,13 @@ class Activation(ABC):
     """A dual activation σ̂(ρ) = Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1.
 
     A new one defines the three methods; a skeleton that uses it checks that the
-    series sums to 1 and is that of the closed form.
+    series sums to 1 and is that of the closed form. Exact values of tensors call
+    `dual` with tensors.
     """
 
     @abstractmethod
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        """Return σ̂(ρ) in closed form, a new array, for |ρ| ≤ 1."""
+    def dual(self, rho: Any) -> Any:
+        """Return σ̂(ρ) in closed form, a new array or tensor, for |ρ| ≤ 1."""
 
     @abstractmethod
     def derivative_at_one(self) -> float:
@@ -89,8 +90,8 @@ class Identity(Activation):
     array([0., 1., 0.])
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return np.array(rho, copy=True)
+    def dual(self, rho: Any) -> Any:
+        return ops_of(rho).copy(rho)
 
     def derivative_at_one(self) -> float:
         return 1.0
@@ -110,8 +111,8 @@ class Hermite2(Activation):
     2.0
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return np.square(rho)
+    def dual(self, rho: Any) -> Any:
+        return rho * rho
 
     def derivative_at_one(self) -> float:
         return 2.0
@@ -136,8 +137,8 @@ class ReLU(Activation):
     array([0.   , 0.318, 1.   ])
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return duals.relu(rho)
+    def dual(self, rho: Any) -> Any:
+        return ops_of(rho).duals.relu(rho)
 
     def derivative_at_one(self) -> float:
         return 1.0
@@ -167,8 +168,9 @@ class Step(Activation):
     (0.0025, 25.5)
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return 1.0 - np.arccos(np.clip(rho, -1.0, 1.0)) / math.pi
+    def dual(self, rho: Any) -> Any:
+        functions = ops_of(rho).elementwise
+        return 1.0 - functions.arccos(functions.clip(rho, -1.0, 1.0)) / math.pi
 
     def derivative_at_one(self) -> float:
         return math.inf
@@ -226,8 +228,8 @@ class Exponential(_Scaled):
     4.0
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return np.exp(self.a**2 * (rho - 1.0))
+    def dual(self, rho: Any) -> Any:
+        return ops_of(rho).elementwise.exp(self.a**2 * (rho - 1.0))
 
     def derivative_at_one(self) -> float:
         return self.a**2
@@ -251,11 +253,12 @@ class Sine(_Scaled):
     array([0.   , 0.851, 0.   , 0.142])
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
+    def dual(self, rho: Any) -> Any:
         # sinh(a²ρ)/sinh(a²) without overflow for large a, or cancellation for small.
-        size, square = np.abs(rho), self.a**2
-        ratio = np.expm1(-2 * square * size) / math.expm1(-2 * square)
-        return np.copysign(np.exp(square * (size - 1)) * ratio, rho)
+        functions = ops_of(rho).elementwise
+        size, square = abs(rho), self.a**2
+        ratio = functions.expm1(-2 * square * size) / math.expm1(-2 * square)
+        return functions.copysign(functions.exp(square * (size - 1)) * ratio, rho)
 
     def derivative_at_one(self) -> float:
         return self.a**2 / math.tanh(self.a**2)
@@ -281,8 +284,9 @@ class Cosine(_Scaled):
     array([0.648, 0.   , 0.324])
     """
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        top = np.exp(self.a**2 * (rho - 1)) + np.exp(-(self.a**2) * (rho + 1))
+    def dual(self, rho: Any) -> Any:
+        exp = ops_of(rho).elementwise.exp
+        top = exp(self.a**2 * (rho - 1)) + exp(-(self.a**2) * (rho + 1))
         return top / (1 + math.exp(-2 * self.a**2))
 
     def derivative_at_one(self) -> float:
@@ -316,8 +320,10 @@ class Erf(_Scaled):
         """2a²/(1 + 2a²), in (0, 1)."""
         return 2 * self.a**2 / (1 + 2 * self.a**2)
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return np.arcsin(np.clip(self.c * rho, -1.0, 1.0)) / math.asin(self.c)
+    def dual(self, rho: Any) -> Any:
+        functions = ops_of(rho).elementwise
+        inside = functions.clip(self.c * rho, -1.0, 1.0)
+        return functions.arcsin(inside) / math.asin(self.c)
 
     def derivative_at_one(self) -> float:
         # 1 − c² = (1 + 4a²)/(1 + 2a²)² without cancellation.
@@ -332,7 +338,7 @@ class Erf(_Scaled):
         return _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
 
 
-# Up to here C(m, m/2) is a number in float32, and hyp2f1 as good as the series.
+# Up to here C(m, m/2) is a number in float32, and the function as good as the series.
 _LARGE_DEGREE = 100.0
 
 
@@ -361,14 +367,15 @@ class Optical(Activation):
         if self.degree > 1e5:
             raise ValueError(f"degree must be at most 100,000, got {self.degree:g}.")
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
+    def dual(self, rho: Any) -> Any:
         if self.degree > _LARGE_DEGREE:
             # Here K_m(1) overflows; the coefficients above m vanish.
-            return duals.power_series(self.coefficients(int(self.degree) + 9), rho)
-        half = self.degree / 2
-        square = np.minimum(np.square(rho), 1.0)
+            series = self.coefficients(int(self.degree) + 9)
+            return ops_of(rho).duals.power_series(series, rho, self)
+        ops = ops_of(rho)
+        size = ops.elementwise.clip(abs(rho), 0.0, 1.0)
         at_one = math.exp(self._log_value_at_one())
-        return special.hyp2f1(-half, -half, 1.0, square) / at_one
+        return ops.duals.binomial_squares(size, float(self.degree)) / at_one
 
     def derivative_at_one(self) -> float:
         return self.degree / 2
@@ -438,8 +445,8 @@ class PowerSeries(Activation):
         name = f", name={self.name!r}" if self.name else ""
         return f"PowerSeries({shown}{name})"
 
-    def dual(self, rho: np.ndarray) -> np.ndarray:
-        return duals.power_series(np.asarray(self.values), rho)
+    def dual(self, rho: Any) -> Any:
+        return ops_of(rho).duals.power_series(np.asarray(self.values), rho, self)
 
     def derivative_at_one(self) -> float:
         return float(np.arange(len(self.values)) @ np.asarray(self.values))

@@ -6,11 +6,12 @@ column of a row as a base space reads it.
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from randkern.backend.namespace import ops_of
 from randkern.backend.paths import (
     ADD,
     COUNT,
@@ -94,24 +95,30 @@ class Alphabet:
         """The column that every slot reads."""
         return np.array([column for point in self._points for column in point[1:]])
 
-    def slots(self, X: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an array, and the column of it that holds each of the slots `used`.
+    def slots(self, X: Any, used: np.ndarray, owner: object) -> tuple[Any, Any]:
+        """Return rows, and the column of them that holds each of the slots `used`.
 
-        Features of modulus 1 read angles; where rows hold those, it is `X`.
+        Features of modulus 1 read angles; where rows hold those, they are `X`. Tensors
+        keep the numbers of columns on their device as long as `owner` lives, which
+        uses no other slots.
         """
-        columns = self.slot_columns[used]
+        ops = ops_of(X)
+        columns = ops.constant(owner, "columns", X, lambda: self.slot_columns[used])
         bases = self.graph.bases
         if not any(isinstance(base, (Binary, Categories)) for base in bases):
             return X, columns
         out = X[:, columns]
-        slot_kinds = np.repeat(self._kinds, np.diff(self._first_slots))[used]
+        kinds = np.repeat(self._kinds, np.diff(self._first_slots))[used]
         for kind, base in enumerate(bases):
-            here = slot_kinds == kind
+            if not isinstance(base, (Binary, Categories)):
+                continue
+            chosen = partial(np.flatnonzero, kinds == kind)
+            here = ops.constant(owner, ("slots", kind), X, chosen)
             if isinstance(base, Binary):
-                out[:, here] = np.where(out[:, here] < 0, np.pi, 0.0)
-            elif isinstance(base, Categories):
+                out[:, here] = ops.asarray(out[:, here] < 0, out) * np.pi
+            else:
                 out[:, here] *= 2 * np.pi / base.n
-        return out, np.arange(len(used))
+        return out, ops.constant(owner, "slots", X, lambda: np.arange(len(used)))
 
     # -- drawing ------------------------------------------------------------------
 

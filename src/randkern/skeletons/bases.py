@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from randkern._validation import check_choice, check_count, check_positive
+from randkern.backend.namespace import ops_of
 
 __all__ = [
     "Base",
@@ -40,6 +41,8 @@ Exponents = Literal["one", "sign", "cycle"]
 
 class Base(ABC):
     """A base space: how one or several columns of a row become an input.
+
+    Its methods take arrays and tensors of points.
 
     Attributes
     ----------
@@ -93,27 +96,26 @@ class Base(ABC):
         return 1.0
 
     @abstractmethod
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def kernel(self, x: Any, y: Any) -> Any:
         """Return k of points that broadcast; their coordinates are the last axis."""
 
     @abstractmethod
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of such points."""
 
-    def embed(self, x: np.ndarray) -> np.ndarray | None:
+    def embed(self, x: Any) -> Any | None:
         """Return vectors whose dot product is the kernel; None if there are none."""
         return None
 
-    def check(self, x: np.ndarray) -> None:
+    def check(self, x: Any) -> None:
         """Raise unless every point lies in the space."""
         return None
 
-    def _refuse(self, x: np.ndarray, wrong: np.ndarray, expected: str) -> None:
-        if np.any(wrong):
-            points = x[np.asarray(wrong).reshape(x.shape[:-1])]
-            raise ValueError(
-                f"an input on {self!r} must be {expected}, got {points[0].tolist()}."
-            )
+    def _refuse(self, x: Any, wrong: Any, expected: str) -> None:
+        if bool(wrong.any()):  # of tensors, the only number that leaves the device
+            points = x[wrong.reshape(x.shape[:-1])]
+            point = ops_of(x).to_host(points[0]).tolist()
+            raise ValueError(f"an input on {self!r} must be {expected}, got {point}.")
 
 
 @dataclass(frozen=True)
@@ -129,14 +131,16 @@ class Circle(Base):
     def __repr__(self) -> str:
         return "circle"
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.cos(x - y)[..., 0]
+    def kernel(self, x: Any, y: Any) -> Any:
+        return ops_of(x).elementwise.cos(x - y)[..., 0]
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
-        return np.cos(2 * (x - y))[..., 0], 1.0
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return ops_of(x).elementwise.cos(2 * (x - y))[..., 0], 1.0
 
-    def embed(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.cos(x), np.sin(x)], axis=-1)
+    def embed(self, x: Any) -> Any:
+        ops = ops_of(x)
+        parts = [ops.elementwise.cos(x), ops.elementwise.sin(x)]
+        return ops.concatenate(parts, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -158,17 +162,17 @@ class Binary(Base):
     def is_real(self) -> bool:
         return True
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def kernel(self, x: Any, y: Any) -> Any:
         return (x * y)[..., 0]
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         return 1.0, 1.0
 
-    def embed(self, x: np.ndarray) -> np.ndarray:
+    def embed(self, x: Any) -> Any:
         return x
 
-    def check(self, x: np.ndarray) -> None:
-        self._refuse(x, np.abs(x) != 1, "1 or -1")
+    def check(self, x: Any) -> None:
+        self._refuse(x, abs(x) != 1, "1 or -1")
 
 
 @dataclass(frozen=True)
@@ -203,15 +207,15 @@ class Categories(Base):
     def is_real(self) -> bool:
         return self.n == 2
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return ((x - y) % self.n == 0)[..., 0].astype(x.dtype)
+    def kernel(self, x: Any, y: Any) -> Any:
+        return ops_of(x).asarray(((x - y) % self.n == 0)[..., 0], x)
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         # E[e^{2πiω·2(x − y)/n}] is 1 where n divides 2(x − y), else 0.
-        return (2 * (x - y) % self.n == 0)[..., 0].astype(float), 1.0
+        return ops_of(x).as_float64((2 * (x - y) % self.n == 0)[..., 0]), 1.0
 
-    def check(self, x: np.ndarray) -> None:
-        wrong = (x != np.round(x)) | (x < 0) | (x > self.n)
+    def check(self, x: Any) -> None:
+        wrong = (x % 1 != 0) | (x < 0) | (x > self.n)
         self._refuse(x, wrong, f"a code from 0 to {self.n}")
 
 
@@ -241,16 +245,17 @@ class GaussianSpace(Base):
     def discrete(self) -> bool:
         return False
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def kernel(self, x: Any, y: Any) -> Any:
         return self._decay(x, y, 0.5)
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         return self._decay(x, y, 2.0), 1.0
 
-    def _decay(self, x: np.ndarray, y: np.ndarray, factor: float) -> np.ndarray:
+    def _decay(self, x: Any, y: Any, factor: float) -> Any:
         with np.errstate(over="ignore"):
             difference = self.scale * (x - y)
-            return np.exp(-factor * np.sum(difference * difference, axis=-1))
+            exponent = -factor * (difference * difference).sum(-1)
+            return ops_of(x).elementwise.exp(exponent)
 
 
 @dataclass(frozen=True)
@@ -300,30 +305,30 @@ class Sphere(Base):
     def bound(self) -> float:
         return math.sqrt(self.n / 2 if self.scheme == "pair" else self.n)
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.sum(x * y, axis=-1)
+    def kernel(self, x: Any, y: Any) -> Any:
+        return (x * y).sum(-1)
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         if self.scheme == "direction":
             value = self.n / (self.n + 2) * (1 + 2 * self.kernel(x, y) ** 2)
             return value, value
         if self.scheme == "coordinate":
-            value = self.n * np.sum((x * y) ** 2, axis=-1)
+            value = self.n * ((x * y) ** 2).sum(-1)
             return value, value
-        x_next, y_next = np.roll(x, -1, axis=-1), np.roll(y, -1, axis=-1)
+        x_next, y_next = _turned(x), _turned(y)
         p = x * y + x_next * y_next
         q = x_next * y - x * y_next
-        mean, size = np.mean(p**2 - q**2, axis=-1), np.mean(p**2 + q**2, axis=-1)
+        mean, size = (p**2 - q**2).mean(-1), (p**2 + q**2).mean(-1)
         return self.n**2 / 4 * mean, self.n**2 / 4 * size
 
-    def embed(self, x: np.ndarray) -> np.ndarray:
+    def embed(self, x: Any) -> Any:
         return x
 
-    def check(self, x: np.ndarray) -> None:
-        tolerance = 1e-4 if x.dtype == np.float32 else 1e-6
+    def check(self, x: Any) -> None:
+        tolerance = 1e-4 if ops_of(x).numpy_dtype(x) == np.float32 else 1e-6
         with np.errstate(over="ignore"):
-            norms = np.sum(np.square(x), axis=-1)
-        wrong = np.abs(norms - 1) > tolerance
+            norms = (x * x).sum(-1)
+        wrong = abs(norms - 1) > tolerance
         self._refuse(
             x, wrong, "a vector of norm 1 (see sklearn.preprocessing.Normalizer)"
         )
@@ -347,19 +352,24 @@ class LinearSpace(Base):
     def is_real(self) -> bool:
         return True
 
-    def kernel(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def kernel(self, x: Any, y: Any) -> Any:
         return (x * y)[..., 0]
 
-    def squared(self, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         value = ((x * y) ** 2)[..., 0]
         return value, value
 
-    def embed(self, x: np.ndarray) -> np.ndarray:
+    def embed(self, x: Any) -> Any:
         return x
 
-    def check(self, x: np.ndarray) -> None:
+    def check(self, x: Any) -> None:
         # Beyond 1 the duals have no value; allow for what scaling rounds.
-        self._refuse(x, np.abs(x) > 1 + 1e-6, "a number from -1 to 1")
+        self._refuse(x, abs(x) > 1 + 1e-6, "a number from -1 to 1")
+
+
+def _turned(x: Any) -> Any:
+    """Return vectors whose coordinates are moved down by one, cyclically."""
+    return ops_of(x).concatenate([x[..., 1:], x[..., :1]], axis=-1)
 
 
 #: Values ±1: x·y.

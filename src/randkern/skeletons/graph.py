@@ -372,15 +372,15 @@ class Skeleton:
 
         Parameters
         ----------
-        X : array, CSR matrix or dataframe of shape (n, n_features)
+        X : array, tensor, CSR matrix or dataframe of shape (n, n_features)
         Y : the same, of shape (m, n_features), optional
             `X` by default.
 
         Returns
         -------
-        ndarray of shape (n, m)
+        array or tensor of shape (n, m)
         """
-        from_rows = check_kernel_rows(X, Y)
+        from_rows = check_kernel_rows(X, Y, tensors=True)
         X, Y = from_rows[0], from_rows[1]
         self.check_width(X.shape[1])
         return self.recursion.gram(X, X if Y is None else Y)

@@ -14,12 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from randkern._validation import Rows, densify
+from randkern.backend.namespace import ops_of
 from randkern.backend.paths import Draws, collect
-from randkern.backend.sparse_phases import (
-    SparseEntries,
-    sparse_features,
-    sparse_phases,
-)
+from randkern.backend.sparse_phases import SparseEntries
 from randkern.projections import Projection
 from randkern.skeletons.degrees import MAX_DEGREE
 from randkern.skeletons.graph import Skeleton
@@ -99,40 +96,43 @@ class SkeletonPaths(Projection):
     def project(self, X: Rows, start: int, stop: int) -> Any:
         """Return the phases of draws `start` to `stop`.
 
-        Real signed values where the skeleton is real; (moduli, phases) where base
+        Real signed values where the skeleton is real; (amplitudes, phases) where base
         features are not of modulus 1.
         """
-        entries, used = self.drawn(X.dtype)
-        block, reads = self._slots(X, used)
-        n_draws = stop - start
-        if self.skeleton.is_unit and not self.skeleton.is_real:
-            phases = np.empty((X.shape[0], n_draws), dtype=X.dtype)
-            sparse_phases(block, reads, entries, start, stop, phases)
-            return phases
-        width = 1 if self.skeleton.is_real else 2
-        values = np.empty((X.shape[0], n_draws * width), dtype=X.dtype)
-        sparse_features(block, reads, entries, start, stop, values)
+        ops = ops_of(X)
+        entries, used = self.drawn(X)
+        read = *self._slots(X, used), entries, start, stop
+        if not self.skeleton.is_unit and not self.skeleton.is_real:
+            return ops.sparse.sparse_polar(*read)
+        values = ops.empty((X.shape[0], stop - start), X)
         if self.skeleton.is_real:
-            return values
-        real, imag = values[:, ::2], values[:, 1::2]
-        return np.hypot(real, imag), np.arctan2(imag, real)
+            ops.sparse.sparse_features(*read, values)
+        else:
+            ops.sparse.sparse_phases(*read, values)
+        return values
 
-    def _slots(self, X: Rows, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _slots(self, X: Rows, used: np.ndarray) -> tuple[Any, Any]:
         """Return an array whose columns are slots, and those of the slots `used`."""
         # A point outside its space would pass for another one.
         self.skeleton.recursion.check(X)
-        return self.skeleton.alphabet.slots(densify(X), used)
+        return self.skeleton.alphabet.slots(densify(X), used, self)
 
-    def drawn(self, dtype: np.dtype) -> tuple[SparseEntries, np.ndarray]:
+    def drawn(self, like: Any) -> tuple[Any, np.ndarray]:
         """Return the numbers behind all draws, and the slots that they read.
 
-        They are kept from call to call.
+        Of the dtype and on the device of `like`. They are kept from call to call.
         """
-        kept = self._cache.get(dtype.char)
+        ops = ops_of(like)
+        key = ops.key(like)
+        kept = self._cache.get(key)
         if kept is None:
-            kept = self._drawn().astype(dtype).compact()
-            self._cache.clear()  # a map is used with one dtype
-            self._cache[dtype.char] = kept
+            kept = ops.sparse.sparse_map(self._drawn(), like)
+            # A map is used with one dtype on each device, of which there may be several
+            # at once.
+            for other in list(self._cache):
+                if other[1:] == key[1:]:
+                    self._cache.pop(other, None)
+            self._cache[key] = kept
         return kept
 
     def _drawn(self) -> SparseEntries:
@@ -181,24 +181,23 @@ class SkeletonColumns(SkeletonPaths):
     merged: bool = True
     analytic: bool = True
 
-    def weighted(
-        self, X: Rows, start: int, stop: int, weight: float, out: np.ndarray
-    ) -> None:
+    def weighted(self, X: Rows, start: int, stop: int, weight: float, out: Any) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
-        entries, used = self.drawn(X.dtype)
-        block, reads = self._slots(X, used)
+        ops = ops_of(X)
+        entries, used = self.drawn(X)
         first = int(np.searchsorted(entries.columns, start, side="right")) - 1
         last = int(np.searchsorted(entries.columns, stop, side="left"))
         low, high = int(entries.columns[first]), int(entries.columns[last])
+        read = *self._slots(X, used), entries, first, last
         if (low, high) == (start, stop):
-            sparse_features(block, reads, entries, first, last, out)
+            ops.sparse.sparse_features(*read, out)
         else:
             # A range that splits a pair goes through a copy with whole pairs.
-            copy = np.empty((X.shape[0], high - low), dtype=out.dtype)
-            sparse_features(block, reads, entries, first, last, copy)
+            copy = ops.empty((X.shape[0], high - low), X)
+            ops.sparse.sparse_features(*read, copy)
             out[:] = copy[:, start - low : stop - low]
         if weight != 1.0:
-            out *= out.dtype.type(weight)
+            out *= weight
 
     def _drawn(self) -> SparseEntries:
         _check_cost(self.skeleton)

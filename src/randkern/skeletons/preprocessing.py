@@ -10,12 +10,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     FLOATS,
     check_choice,
     check_count,
     check_positive,
     densify,
+    is_device_array,
     validate_rows,
 )
 from randkern.skeletons.bases import Base, categorical, circle, gaussian
@@ -35,7 +37,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    float32, and integers of one or two bytes, give float32; all others float64.
+    float32, and integers of one or two bytes, give float32; all others float64. Tensors
+    give tensors.
 
     Examples
     --------
@@ -57,24 +60,36 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
-        validate_data(self, X, reset=True, dtype=_DTYPES)
+        self._checked(X, reset=True)
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Return the angles of the pixels of `X`, in radians."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=_DTYPES)
-        slope = np.pi / (self.high - self.low)
-        out = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
-        out -= out.dtype.type((self.low + self.high) / 2)
-        out *= out.dtype.type(slope)
+        X = self._checked(X, reset=False)
+        if is_tensor(X):
+            out = X.clone()
+        else:
+            out = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
+        out -= float((self.low + self.high) / 2)
+        out *= float(np.pi / (self.high - self.low))
         return out
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        """Return checked pixels; those of tensors in float32 or float64."""
+        if is_device_array(X):
+            X, (double, single) = X.detach(), tensor_floats()
+            if not X.is_floating_point() and X.dtype.itemsize <= 2:
+                X = X.to(single)
+            return validate_data(self, X, reset=reset, dtype=[double, single])
+        return validate_data(self, X, reset=reset, dtype=_DTYPES)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.array_api_support = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

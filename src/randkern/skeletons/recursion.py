@@ -17,9 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from randkern._validation import Rows, densify
-from randkern.backend.duals import power_series
-from randkern.backend.patches import patch_products
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.skeletons.bases import Base
 
@@ -28,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Recursion"]
 
-# Values of all nodes for a tile of pairs.
-_TILE_BYTES = 32 * 2**20
-_LARGEST_TILE = 128
+# Points that are checked at once.
+_CHECKED_BYTES = 32 * 2**20
+_SMALLEST_TILE = 8
 # Embedded coordinates of a block of rows, as often as nodes read them.
 _BLOCK_BYTES = 64 * 2**20
 
-Dual = Callable[[np.ndarray], np.ndarray]
+Dual = Callable[[Any], Any]
 # Of a base and points x, y: (values of pairs, ...), as Base.kernel gives them.
-PairValues = Callable[[Any, np.ndarray, np.ndarray], Any]
-# Of the number of a level: (nodes of it, their means over inputs by pair).
-Patches = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
+PairValues = Callable[[Any, Any, Any], Any]
+# Of the number of a level: (number of a set of its nodes, their means over inputs).
+Patches = Callable[[int], Iterator[tuple[int, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +54,8 @@ class _Level:
 class _Block:
     """Rows, and of every level their embedded coordinates, (nodes, size, rows)."""
 
-    rows: np.ndarray
-    patches: list[list[np.ndarray]]
+    rows: Any
+    patches: list[list[Any]]
 
 
 class Recursion:
@@ -77,12 +75,15 @@ class Recursion:
 
     # -- points -------------------------------------------------------------------
 
-    def points(self, X: np.ndarray, kind: int) -> np.ndarray:
+    def points(self, X: Any, kind: int) -> Any:
         """Return the points of all inputs on one base, (rows, inputs, width)."""
         graph = self.graph
-        starts = graph.column_starts[self._inputs_of_base[kind]]
-        columns = starts[:, None] + np.arange(graph.bases[kind].width)
-        return X[:, graph.columns[columns]]
+
+        def columns() -> np.ndarray:
+            starts = graph.column_starts[self._inputs_of_base[kind]]
+            return graph.columns[starts[:, None] + np.arange(graph.bases[kind].width)]
+
+        return X[:, ops_of(X).constant(self, ("columns", kind), X, columns)]
 
     def check(self, X: Rows) -> None:
         """Raise unless the columns of the rows hold points of their base spaces."""
@@ -94,7 +95,7 @@ class Recursion:
 
     @property
     def _rows_at_once(self) -> int:
-        return rows_within(_TILE_BYTES, 8 * max(1, len(self.graph.columns)))
+        return rows_within(_CHECKED_BYTES, 8 * max(1, len(self.graph.columns)))
 
     # -- levels -------------------------------------------------------------------
 
@@ -123,15 +124,16 @@ class Recursion:
             total += size * len(inputs)
         return starts, sizes
 
-    def _embedded(self, X: np.ndarray) -> np.ndarray:
+    def _embedded(self, X: Any) -> Any:
         """Return the embedded points of all inputs, (rows, coordinates)."""
-        parts = [np.empty((X.shape[0], 0), X.dtype)]
+        ops = ops_of(X)
+        parts = [ops.empty((X.shape[0], 0), X)]
         for kind, base in enumerate(self.graph.bases):
             if self._dot[kind]:
                 embedded = base.embed(self.points(X, kind))
                 assert embedded is not None
                 parts.append(embedded.reshape(X.shape[0], -1))
-        return np.concatenate(parts, axis=1)
+        return ops.concatenate(parts, axis=1)
 
     def _levels(self, dot: Sequence[bool]) -> list[_Level]:
         """Return the levels; inputs on the bases named by `dot` come as patches."""
@@ -193,7 +195,7 @@ class Recursion:
 
     # -- values -------------------------------------------------------------------
 
-    def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> np.ndarray:
+    def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> Any:
         """Return the kernel of all pairs of checked rows, in the dtype of X.
 
         Computed in float64, or, if not `precise`, in that dtype; in tiles, which
@@ -202,15 +204,15 @@ class Recursion:
         self.check(X)
         if Y is not X:
             self.check(Y)
-        out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
-        dtype = np.dtype(np.float64) if precise else X.dtype
-        at_once = self._rows_of_a_block(dtype)
+        ops = ops_of(X)
+        out = ops.empty((X.shape[0], Y.shape[0]), X)
+        at_once = self._rows_of_a_block(X, precise)
         for rows in row_blocks(X.shape[0], at_once):
-            left = self._block(X[rows], dtype, weighted=True)
+            left = self._block(X[rows], precise, weighted=True)
             for columns in row_blocks(Y.shape[0], at_once):
                 if Y is X and columns.start < rows.start:
                     continue
-                right = self._block(Y[columns], dtype, weighted=False)
+                right = self._block(Y[columns], precise, weighted=False)
                 self._block_pairs(
                     *(left, right, out[rows, columns]),
                     out[columns, rows].T if Y is X else None,
@@ -218,24 +220,30 @@ class Recursion:
                 )
         return out
 
-    def _rows_of_a_block(self, dtype: np.dtype) -> int:
+    def _rows_of_a_block(self, like: Any, precise: bool) -> int:
         entries = sum(
             index.size for level in self._kernel_levels for _, index, _ in level.patches
         )
-        n_bytes = dtype.itemsize * (entries + len(self.graph.columns) + 1)
-        return max(self.tile_side, rows_within(_BLOCK_BYTES, n_bytes))
+        itemsize = 8 if precise else like.dtype.itemsize
+        n_bytes = itemsize * (entries + len(self.graph.columns) + 1)
+        return max(self._tile_side(like), rows_within(_BLOCK_BYTES, n_bytes))
 
-    def _block(self, X: Rows, dtype: np.dtype, *, weighted: bool) -> _Block:
+    def _block(self, X: Rows, precise: bool, *, weighted: bool) -> _Block:
         """Return what the tiles of some rows share, times 1/in-degree if `weighted`."""
-        rows = densify(X).astype(dtype, copy=False)
+        ops = ops_of(X)
+        rows = densify(X)
+        rows = ops.as_float64(rows) if precise else rows
         # Rows innermost: then a patch is gathered a run of rows at a time.
-        embedded = np.ascontiguousarray(self._embedded(rows).T)
+        embedded = ops.contiguous(self._embedded(rows).T)
         patches = []
         for level in self._kernel_levels:
-            gathered = [embedded[index] for _, index, _ in level.patches]
-            for patch, (_, _, weight) in zip(gathered, level.patches, strict=True):
+            gathered = []
+            for i, (_, index, weight) in enumerate(level.patches):
+                patch = embedded[_kept(level, ("index", i), rows, index)]
                 if weighted:
-                    patch *= weight.astype(dtype)[:, None, None]
+                    shares = _kept(level, ("weight", i), rows, weight)
+                    patch *= ops.asarray(shares, rows)[:, None, None]
+                gathered.append(patch)
             patches.append(gathered)
         return _Block(rows, patches)
 
@@ -243,8 +251,8 @@ class Recursion:
         self,
         left: _Block,
         right: _Block,
-        out: np.ndarray,
-        mirrored: np.ndarray | None,
+        out: Any,
+        mirrored: Any,
         half: bool,
     ) -> None:
         """Write the kernel of the pairs of two blocks, tile by tile.
@@ -252,7 +260,7 @@ class Recursion:
         To `mirrored` too, if given; if `half`, but that of the tiles from the diagonal
         upwards.
         """
-        side = self.tile_side
+        side = self._tile_side(out)
         tiles = [
             (rows, columns)
             for rows in row_blocks(len(left.rows), side)
@@ -267,69 +275,72 @@ class Recursion:
                 if mirrored is not None:
                     mirrored[rows, columns] = tile
 
-        nanoseconds = 20.0 * out.size * (self.graph.n_internal + self.graph.n_inputs)
-        run_over_ranges(task, len(tiles), nanoseconds)
+        n_pairs = out.shape[0] * out.shape[1]
+        nanoseconds = 20.0 * n_pairs * (self.graph.n_internal + self.graph.n_inputs)
+        ops_of(out).run_over_ranges(task, len(tiles), nanoseconds)
 
     @cached_property
     def _kernel_levels(self) -> list[_Level]:
         return self._levels(self._dot)
 
-    @cached_property
-    def tile_side(self) -> int:
-        """Rows and columns of a tile."""
+    def _tile_side(self, like: Any) -> int:
+        """Return the number of rows and columns of a tile."""
         n_plain = sum(
             len(inputs)
             for inputs, dot in zip(self._inputs_of_base, self._dot, strict=True)
             if not dot
         )
         values = 8 * (2 * self.graph.n_internal + 2 * n_plain + 1)
-        return int(np.clip((_TILE_BYTES / values) ** 0.5, 8, _LARGEST_TILE))
+        n_bytes, largest = ops_of(like).tile_size(like)
+        return int(np.clip((n_bytes / values) ** 0.5, _SMALLEST_TILE, largest))
 
-    def _tile(
-        self, left: _Block, rows: slice, right: _Block, columns: slice
-    ) -> np.ndarray:
+    def _tile(self, left: _Block, rows: slice, right: _Block, columns: slice) -> Any:
         """Return the kernel of all pairs of a few rows of two blocks."""
         X, Y = left.rows[rows], right.rows[columns]
         if self.graph.n_internal == 0:
             (base,) = self.graph.bases
             x, y = self.points(X, 0), self.points(Y, 0)
-            return base.kernel(x, y.transpose(1, 0, 2))
+            return base.kernel(x, y.swapaxes(0, 1))
         plain = None
         if not all(self._dot):
             plain = self._pair_values(X, Y, _kernel, outer=True)
         size = len(X) * len(Y)
+        ops = ops_of(X)
 
-        def patches(i: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        def patches(i: int) -> Iterator[tuple[int, Any]]:
             found = zip(left.patches[i], right.patches[i], strict=True)
-            for (chosen, _, _), (a, b) in zip(levels[i].patches, found, strict=True):
-                products = patch_products(a, b, rows, columns)
-                yield chosen, products.reshape(len(chosen), size)
+            for number, (a, b) in enumerate(found):
+                products = ops.patch_products(a, b, rows, columns)
+                yield number, products.reshape(len(products), size)
 
         levels = self._kernel_levels
         duals = [activation.dual for activation in self.graph.activations]
-        values = self._run(levels, duals, size, X.dtype, plain, patches)
+        values = self._run(levels, duals, size, X, plain, patches)
         return values.reshape(len(X), len(Y))
 
     def _pair_values(
-        self, X: np.ndarray, Y: np.ndarray, function: PairValues, outer: bool = False
-    ) -> np.ndarray:
+        self, X: Any, Y: Any, function: PairValues, outer: bool = False
+    ) -> Any:
         """Return function(base, x, y) of every input, (inputs, pairs).
 
         Of rows paired in order, or, if `outer`, of all pairs of rows.
         """
+        ops = ops_of(X)
         n_pairs = X.shape[0] * Y.shape[0] if outer else X.shape[0]
-        out = np.zeros((self.graph.n_inputs, n_pairs), dtype=X.dtype)
+        out = ops.empty((self.graph.n_inputs, n_pairs), X)
         for kind, inputs in enumerate(self._inputs_of_base):
+            here = _kept(self, ("inputs", kind), X, inputs)
             if outer and function is _kernel and self._dot[kind]:
+                out[here] = 0.0
                 continue  # comes as a product of matrices
-            x = self.points(X, kind).transpose(1, 0, 2)
-            y = self.points(Y, kind).transpose(1, 0, 2)
+            x = self.points(X, kind).swapaxes(0, 1)
+            y = self.points(Y, kind).swapaxes(0, 1)
             if outer:
                 x, y = x[:, :, None], y[:, None, :]
             values = function(self.graph.bases[kind], x, y)
-            out[inputs] = np.broadcast_to(
-                values, (len(inputs), *np.broadcast_shapes(x.shape, y.shape)[1:-1])
-            ).reshape(len(inputs), -1)
+            if getattr(values, "ndim", 0):  # or one number for all
+                values = values.reshape(len(inputs), n_pairs)
+            out[here] = values
         return out
 
     def _run(
@@ -337,88 +348,105 @@ class Recursion:
         levels: list[_Level],
         duals: Sequence[Dual],
         size: int,
-        dtype: np.dtype,
-        at_inputs: np.ndarray | None,
+        like: Any,
+        at_inputs: Any,
         patches: Patches | None = None,
-    ) -> np.ndarray:
-        """Return the values at the output for `size` pairs."""
-        values = np.zeros((self.graph.n_internal, size), dtype=dtype)
+    ) -> Any:
+        """Return the values at the output for `size` pairs, in the dtype of `like`."""
+        ops = ops_of(like)
+        values = ops.empty((self.graph.n_internal, size), like)
         for i, level in enumerate(levels):
-            means = np.zeros((0, size), dtype=dtype)
-            for chosen, products in patches(i) if patches is not None else ():
+            means = None
+            for number, products in patches(i) if patches is not None else ():
+                chosen = level.patches[number][0]
                 if len(chosen) == len(level.nodes):
                     means = products  # of all nodes, in their order
                     break
-                if len(means) == 0:
-                    means = np.zeros((len(level.nodes), size), dtype=dtype)
-                means[chosen] = products
-            if len(means) == 0:
-                means = np.zeros((len(level.nodes), size), dtype=dtype)
-            if level.from_inputs is not None:
-                means += level.from_inputs @ at_inputs
-            if level.from_nodes is not None:
-                means += level.from_nodes @ values
-            values[level.nodes] = duals[level.activation](means)
+                if means is None:
+                    means = ops.empty((len(level.nodes), size), like)
+                    means[...] = 0.0
+                means[_kept(level, ("of", number), like, chosen)] = products
+            for name, matrix, entering in (
+                ("inputs", level.from_inputs, at_inputs),
+                ("nodes", level.from_nodes, values),
+            ):
+                if matrix is None:
+                    continue
+                sums = ops.sparse.product(level, name, matrix, entering)
+                if means is None:
+                    means = sums
+                else:
+                    means += sums
+            nodes = _kept(level, "nodes", like, level.nodes)
+            values[nodes] = duals[level.activation](means)
         return values[-1]
 
     # -- moments ------------------------------------------------------------------
 
-    def diagonal(self, X: Rows) -> np.ndarray:
+    def diagonal(self, X: Rows) -> Any:
         """Return k(x, x) in float64."""
-        if all(base.normalised for base in self.graph.bases):
-            return np.ones(X.shape[0])
+        ops = ops_of(X)
+        out = ops.ones(X.shape[0], X)
+        if self.is_normalised:
+            return out
         duals = [activation.dual for activation in self.graph.activations]
         levels = self._plain_levels
-        out = np.empty(X.shape[0])
-        for rows in row_blocks(X.shape[0], self._pairs_at_once):
-            block = densify(X[rows]).astype(np.float64)
+        for rows in row_blocks(X.shape[0], self._pairs_at_once(X)):
+            block = ops.as_float64(densify(X[rows]))
             values = self._pair_values(block, block, _kernel)
             out[rows] = self._output(levels, duals, values)
         return out
 
-    def squared_moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def is_normalised(self) -> bool:
+        """Whether k(x, x) is 1 for every x."""
+        return all(base.normalised for base in self.graph.bases)
+
+    def squared_moments(self, X: Rows, Y: Rows) -> tuple[Any, Any]:
         """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of a feature, in float64.
 
         The recursion of the kernel over base features squared, with the series of the
         degrees that are drawn: where |ψ| may exceed 1 it may well be infinite.
         """
-        moments = []
+        ops = ops_of(X)
         duals: list[Dual]
         if all(base.unit for base in self.graph.bases):
             duals = [activation.dual for activation in self.graph.activations]
         else:
             duals = [_series(law) for law in self.graph.laws]
-        for part in (0, 1):
-            out = np.empty((X.shape[0], Y.shape[0]))
-            for i in range(X.shape[0]):
-                left = densify(X[i : i + 1]).astype(np.float64)
-                for rows in row_blocks(Y.shape[0], self._pairs_at_once):
-                    right = densify(Y[rows]).astype(np.float64)
-                    paired = np.broadcast_to(left, right.shape)
-                    values = self._pair_values(paired, right, _SQUARES[part])
+        moments = tuple(ops.zeros((X.shape[0], Y.shape[0]), X) for _ in _SQUARES)
+        n_pairs = self._pairs_at_once(X)
+        for columns in row_blocks(Y.shape[0], n_pairs):
+            right = ops.as_float64(densify(Y[columns]))
+            for rows in row_blocks(X.shape[0], max(1, n_pairs // len(right))):
+                left = ops.as_float64(densify(X[rows]))
+                for function, out in zip(_SQUARES, moments, strict=True):
+                    values = self._pair_values(left, right, function, outer=True)
                     with np.errstate(over="ignore", invalid="ignore"):
-                        out[i, rows] = self._output(self._plain_levels, duals, values)
-            moments.append(out)
+                        found = self._output(self._plain_levels, duals, values)
+                    out[rows, columns] = found.reshape(len(left), len(right))
         return moments[0], moments[1]
 
-    def _output(
-        self, levels: list[_Level], duals: Sequence[Dual], values: np.ndarray
-    ) -> np.ndarray:
+    def _output(self, levels: list[_Level], duals: Sequence[Dual], values: Any) -> Any:
         if self.graph.n_internal == 0:
             return values[0]
-        return self._run(levels, duals, values.shape[1], values.dtype, values)
+        return self._run(levels, duals, values.shape[1], values, values)
 
     @cached_property
     def _plain_levels(self) -> list[_Level]:
         return self._levels([False] * len(self.graph.bases))
 
-    @property
-    def _pairs_at_once(self) -> int:
+    def _pairs_at_once(self, like: Any) -> int:
         n_nodes = self.graph.n_inputs + 2 * self.graph.n_internal
-        return rows_within(_TILE_BYTES, 8 * n_nodes)
+        return rows_within(ops_of(like).tile_size(like)[0], 8 * n_nodes)
 
 
-def _kernel(base: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _kept(owner: object, name: Any, like: Any, values: np.ndarray) -> Any:
+    """Return values where `like` lies, kept there as long as `owner` lives."""
+    return ops_of(like).constant(owner, name, like, lambda: values)
+
+
+def _kernel(base: Any, x: Any, y: Any) -> Any:
     return base.kernel(x, y)
 
 
@@ -429,10 +457,11 @@ _SQUARES: tuple[PairValues, PairValues] = (
 
 
 def _series(law: Any) -> Dual:
-    def dual(rho: np.ndarray) -> np.ndarray:
-        values = power_series(law.probabilities, rho)
+    def dual(rho: Any) -> Any:
+        ops = ops_of(rho)
+        values = ops.duals.power_series(law.probabilities, rho, law)
         # Infinite times a coefficient of 0.
-        return np.where(np.isnan(values), np.inf, values)
+        return ops.elementwise.where(values != values, np.inf, values)
 
     return dual
 

@@ -1,0 +1,448 @@
+"""Kernels of skeletons of tensors: values, features and models are those of arrays."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
+from _tensors import (
+    DEVICES,
+    DTYPES,
+    dispatch,
+    host,
+    no_host_copies,
+    tensor,
+    torch,
+)
+from randkern import skeletons as sk
+from randkern.backend import duals, torch_duals, torch_ops, torch_sparse
+from randkern.plan import evaluate
+from randkern.solvers import PCG
+from randkern.torch import FeatureMap
+
+each_base = pytest.mark.parametrize("base", BASES)
+each_device = pytest.mark.parametrize("device", DEVICES)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def assert_close(got, expected, share):
+    """Compare with an array, errors as a share of its largest value."""
+    assert str(got.dtype) == f"torch.{expected.dtype}"
+    size = np.abs(expected).max(initial=1e-300)
+    np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
+
+
+def mixed(bases, activations=("relu", "hermite2"), seed=0, n_rows=9):
+    """Return a skeleton over two inputs of each base, and points of it."""
+    rng = np.random.default_rng(seed)
+    nodes, edges, parts, column = {}, [], [], 0
+    nodes |= {"inner": activations[0], "out": activations[1]}
+    for name in bases:
+        base = BASES[name]
+        parts.append(points(base, n_rows, 2, rng))
+        for i in range(2):
+            read = list(range(column, column + base.width))
+            nodes[name, i] = sk.Input(base, read)
+            edges.append(((name, i), "out" if i else "inner"))
+            column += base.width
+    return sk.Skeleton(nodes, [*edges, ("inner", "out")]), np.hstack(parts)
+
+
+#: What draws are: phases, signed numbers, or both a modulus and a phase.
+ROLES = {
+    "phase": ["circle", "binary", "gaussian-2", "categorical-3", "categorical-4"],
+    "signed": ["binary", "categorical-2", "linear", "sphere-coordinate"],
+    "polar": ["circle", "linear", "sphere-pair", "sphere-direction", "binary"],
+}
+each_role = pytest.mark.parametrize("role", ROLES)
+
+
+# -- exact values -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@each_device
+def test_dual_activations(activation, device):
+    dual = ACTIVATIONS[activation].dual
+    rho = np.concatenate([np.linspace(-1, 1, 41), [1 - 1e-9]])
+    for dtype, share in ((np.float64, 1e-13), (np.float32, 5e-7)):
+        given = rho.astype(dtype)
+        assert_close(dual(tensor(given, device)), dual(given), share)
+
+
+@pytest.mark.parametrize("degree", [0.3, 17.0, 60.0, 61.5, 100.0, 250.0])
+def test_duals_of_large_optical_degrees(degree):
+    dual = sk.Optical(degree).dual
+    rho = np.linspace(-1, 1, 51)
+    assert_close(dual(tensor(rho)), dual(rho), 1e-12)
+    single = rho.astype(np.float32)
+    assert_close(dual(tensor(single)), dual(single), 1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 17, 1000])
+def test_power_series(n, rng, monkeypatch):
+    monkeypatch.setattr(torch_duals, "_POWERS", 64)  # several blocks
+    coefficients, rho = rng.uniform(size=n), rng.uniform(-1, 1, (11, 3))
+    owner = sk.PowerSeries([1.0])
+    got = torch_duals.power_series(coefficients, tensor(rho), test_power_series)
+    assert_close(got, duals.power_series(coefficients, rho, owner), 1e-13)
+    del torch_ops.constant.__globals__["_CONSTANTS"][test_power_series]
+
+
+@each_base
+@pytest.mark.parametrize("activation", ["relu", "erf"])
+def test_exact_values(base, activation, rng):
+    for skeleton in shapes(ACTIVATIONS[activation], BASES[base]).values():
+        X, Y = (points(BASES[base], n, 9, rng) for n in (6, 4))
+        kernel = rk.Compositional(skeleton)
+        for dtype, share in ((np.float64, 1e-12), (np.float32, 1e-6)):
+            x, y = X.astype(dtype), Y.astype(dtype)
+            with dispatch():
+                assert_close(kernel(tensor(x)), kernel(x), share)
+                assert_close(kernel(tensor(x), tensor(y)), kernel(x, y), share)
+                assert_close(kernel.diag(tensor(x)), kernel.diag(x), share)
+                got = skeleton.kernel(tensor(x), tensor(y))
+            assert_close(got, skeleton.kernel(x, y), share)
+            expected = kernel._gram(x, None, precise=False)
+            got = kernel._gram(tensor(x), None, precise=False)
+            assert_close(got, expected, 3 * share)
+
+
+@each_role
+@each_device
+def test_bases_side_by_side(role, device, monkeypatch):
+    monkeypatch.setattr(torch_ops, "tile_size", lambda like: (2**20, 4))
+    skeleton, X = mixed(ROLES[role])
+    kernel = rk.Compositional(skeleton)
+    given = tensor(X, device)
+    with dispatch():
+        assert_close(kernel(given), kernel(X), 1e-12)
+        assert_close(kernel(given, given[:5]), kernel(X, X[:5]), 1e-12)
+        assert_close(kernel.diag(given), kernel.diag(X), 1e-12)
+
+
+@each_base
+@each_device
+def test_squared_moments(base, device, rng):
+    for activation in ("hermite2", "relu"):
+        skeleton = sk.fully_connected(4, 1, activation, BASES[base])
+        X, Y = (points(BASES[base], n, 4, rng) for n in (5, 3))
+        kernel = rk.Compositional(skeleton)
+        moments = kernel._moments(X, Y)
+        got = kernel._moments(tensor(X, device), tensor(Y, device))
+        for one, other in zip(got, moments, strict=True):
+            np.testing.assert_allclose(host(one), other, rtol=1e-9, atol=1e-12)
+        for name in ("squared_amplitude", "doubled_phase"):
+            one = getattr(kernel, name)(tensor(X, device), tensor(Y, device))
+            other = getattr(kernel, name)(X, Y)
+            one = host(one) if isinstance(one, torch.Tensor) else one
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+WRONG = {
+    "binary": (0.5, "1 or -1"),
+    "categorical-3": (1.5, "a code from 0 to 3"),
+    "linear": (1.1, "a number from -1 to 1"),
+    "sphere-pair": (2.0, "a vector of norm 1"),
+}
+
+
+@pytest.mark.parametrize("base", WRONG)
+@each_dtype
+def test_points_off_their_spaces(base, dtype, rng):
+    value, expected = WRONG[base]
+    X = points(BASES[base], 5, 3, rng).astype(DTYPES[dtype][0])
+    kernel = rk.Compositional(sk.fully_connected(3, 1, "relu", BASES[base]))
+    features = rk.RandomFeatures(kernel, 10, random_state=0).fit(X)
+    X[3, 1] = value
+    with dispatch():
+        for call in (kernel, kernel.diag, features.transform):
+            with pytest.raises(ValueError, match=expected):
+                call(tensor(X))
+        X[3, 1] = np.nan
+        for call in (kernel, features.transform):
+            with pytest.raises(ValueError, match="NaN"):
+                call(tensor(X))
+
+
+# -- features ---------------------------------------------------------------------
+
+OPTIONS = {
+    "default": {},
+    "independent": {"deduplicate": False, "constant": "sampled"},
+    "analytic": {"deduplicate": False},
+    "merged": {"constant": "sampled"},
+}
+
+
+@each_role
+@each_dtype
+@each_device
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+def test_features_are_those_of_numpy(role, dtype, device, fourier, monkeypatch):
+    dtype, share = DTYPES[dtype]
+    skeleton, X = mixed(ROLES[role], ("relu", "optical"))
+    X = X.astype(dtype)
+    for options in OPTIONS.values():
+        kernel = rk.Compositional(skeleton, **options)
+        features = rk.RandomFeatures(kernel, 41, fourier=fourier, random_state=1)
+        plan = features.fit(X).plan_
+        expected = evaluate(plan, X)
+        for block in (2**23, 100, 1)[: 2 if options else 3]:  # entries by rows
+            monkeypatch.setattr(torch_sparse, "_BLOCK", block)
+            some = evaluate(plan, tensor(X[: 3 if block == 1 else 9], device))
+            assert_close(some, expected[: len(some)], share)
+        some = evaluate(plan, tensor(X, device), slice(2, 40))
+        assert_close(some, expected[:, 2:40], share)
+        monkeypatch.undo()
+        with dispatch():
+            again = features.fit(tensor(X, device)).transform(tensor(X, device))
+        assert_close(again, expected, share)
+
+
+@each_base
+@pytest.mark.parametrize("activation", ["relu", "optical-4", "series"])
+def test_features_of_every_base(base, activation, rng):
+    for skeleton in shapes(ACTIVATIONS[activation], BASES[base]).values():
+        X = points(BASES[base], 6, 9, rng)
+        features = rk.RandomFeatures(rk.Compositional(skeleton), 41, random_state=2)
+        expected = features.fit(X).transform(X)
+        with dispatch():
+            assert_close(features.transform(tensor(X)), expected, 1e-11)
+            single = features.transform(tensor(X.astype(np.float32)))
+        assert_close(single, expected.astype(np.float32), 2e-5)
+
+
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+@each_role
+def test_sums_and_products(role, fourier):
+    skeleton, X = mixed(ROLES[role])
+    X = np.hstack([X, np.random.default_rng(1).normal(size=(len(X), 2))])
+    width = X.shape[1] - 2
+    leaf = rk.Compositional(skeleton, columns=slice(0, width))
+    other = rk.Gaussian(1.3, columns=[width, width + 1])
+    optical = rk.Optical(1, columns=[width, width + 1])
+    for kernel in (leaf + 2.0 * other, leaf * other, leaf * leaf, leaf * optical):
+        features = rk.RandomFeatures(kernel, 51, fourier=fourier, random_state=4)
+        expected = features.fit(X).transform(X)
+        with dispatch():
+            assert_close(features.transform(tensor(X)), expected, 1e-11)
+            assert_close(kernel(tensor(X)), kernel(X), 1e-11)
+
+
+def test_images(rng):
+    skeleton = sk.convolutional((12, 12, 2), [sk.Conv(5, stride=2), sk.Dense()])
+    X = rng.uniform(-1.5, 1.5, (8, 288)).astype(np.float32)
+    kernel = rk.Compositional(skeleton)
+    features = rk.RandomFeatures(kernel, 600, random_state=0).fit(X)
+    with dispatch():
+        assert_close(features.transform(tensor(X)), features.transform(X), 2e-5)
+        assert_close(kernel(tensor(X)), kernel(X), 1e-6)
+
+
+@each_device
+def test_pixels(device, rng):
+    pixels = rng.integers(0, 256, (5, 6))
+    to_angles = sk.PixelsToAngles().fit(pixels)
+    for dtype in (np.uint8, np.int16, np.int64, np.float32, np.float64):
+        given = pixels.astype(dtype)
+        with dispatch():
+            got = to_angles.fit_transform(tensor(given, device))
+        assert_close(got, to_angles.transform(given), 1e-7)
+    with dispatch(), pytest.raises(ValueError, match="NaN"):
+        to_angles.transform(torch.full((2, 6), np.nan, device=device))
+
+
+# -- the device path --------------------------------------------------------------
+
+
+@each_role
+@pytest.mark.parametrize("weighted", [True, False])
+def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
+    skeleton, X = mixed(ROLES[role], ("relu", "step"))
+    kernel = rk.Compositional(skeleton)
+    kernel = kernel + rk.Gaussian() if weighted else kernel * rk.Gaussian()
+    features = rk.RandomFeatures(kernel, 40, random_state=0)
+    given = tensor(X)
+    made = {name: getattr(torch, name) for name in ("as_tensor", "tensor")}
+    with dispatch(), no_host_copies(monkeypatch) as copied:
+        expected = features.fit(given).transform(given), kernel(given)
+
+        def moved(function):
+            def checked(values, *args, **kwargs):
+                assert isinstance(values, torch.Tensor), "an array was copied"
+                return function(values, *args, **kwargs)
+
+            return checked
+
+        with monkeypatch.context() as patch:
+            for name, function in made.items():
+                patch.setattr(torch, name, moved(function))
+            patch.setattr(torch, "from_numpy", moved(torch.from_numpy))
+            again = evaluate(features.plan_, given), kernel._gram(given, None)
+    for one, other in zip(again, expected, strict=True):
+        assert torch.equal(one, other)
+    assert copied == []
+
+
+@each_role
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+def test_no_step_leaves_the_device(role, fourier, monkeypatch):
+    """Tensors without values: a step that reads them, or leaves the device, fails."""
+
+    def sparse_product(matrix, dense):
+        assert matrix.device == dense.device and matrix.shape[1] == len(dense)
+        return dense.new_empty(matrix.shape[0], dense.shape[1])
+
+    skeleton, X = mixed(ROLES[role], ("relu", "erf"))
+    leaf = rk.Compositional(skeleton)
+    given = torch.empty(X.shape, device="meta")
+    plans = [
+        rk.RandomFeatures(kernel, 40, fourier=fourier, random_state=0).fit(X).plan_
+        for kernel in (leaf, leaf * rk.Gaussian())
+    ]
+    monkeypatch.setattr(torch.sparse, "mm", sparse_product)  # has no such tensors
+    monkeypatch.setattr(type(skeleton.recursion), "check", lambda self, X: None)
+    for plan in plans:
+        Z = evaluate(plan, given)
+        assert (Z.device.type, Z.shape) == ("meta", (len(X), 40))
+    assert leaf._gram(given, None).device.type == "meta"
+    assert leaf._diag(given).device.type == "meta"
+    assert leaf._moments(given, given)[1].device.type == "meta"
+
+
+# -- layers -----------------------------------------------------------------------
+
+
+@each_role
+@pytest.mark.parametrize("weighted", [True, False])
+def test_layers(role, weighted):
+    skeleton, X = mixed(ROLES[role], n_rows=3)
+    width = X.shape[1]
+    X = np.hstack([X, np.random.default_rng(1).normal(size=(3, 1))])
+    leaf = rk.Compositional(skeleton, columns=slice(0, width))
+    other = rk.Gaussian(0.7, columns=[width])
+    if weighted and role != "phase":
+        kernel = leaf  # that of x·x depends on data
+    else:
+        kernel = leaf + other if weighted else leaf * other
+    layer = FeatureMap(kernel, width + 1, 20, random_state=3)
+    features = rk.RandomFeatures(kernel, 20, random_state=3)
+    expected = features.fit_transform(X)
+    assert_close(layer(tensor(X)), expected, 1e-12)
+    # Along coordinates that are numbers; others must stay on their spaces.
+    free = [width]
+    for name, column in zip(ROLES[role], _first_columns(ROLES[role]), strict=True):
+        if name in ("circle", "gaussian-2", "linear"):
+            free.append(column)
+    whole = tensor(X)
+
+    def outputs(moving):
+        return layer(whole.index_copy(1, torch.tensor(free), moving))
+
+    moving = whole[:, free].clone().requires_grad_()
+    assert torch.autograd.gradcheck(outputs, (moving,))
+
+
+def _first_columns(names):
+    widths = [2 * BASES[name].width for name in names]
+    return np.concatenate([[0], np.cumsum(widths)[:-1]]).tolist()
+
+
+def test_layers_on_spheres(rng):
+    skeleton = sk.fully_connected(3, 1, "relu", sk.sphere(3))  # whose points are not 0
+    kernel = rk.Compositional(skeleton) + rk.Gaussian()
+    X = points(sk.sphere(3), 4, 3, rng)
+    layer = FeatureMap(kernel, 9, 30, random_state=0)
+    features = rk.RandomFeatures(kernel, 30, random_state=0)
+    assert_close(layer(tensor(X)), features.fit_transform(X), 1e-12)
+    X[0, :3] = [0.0, 0.0, 1.0]
+    given = tensor(X).requires_grad_()
+    layer(given).sum().backward()
+    assert bool(torch.isfinite(given.grad).all())
+
+
+# -- models -----------------------------------------------------------------------
+
+SIZES = {"features": 60, "exact": None}
+each_size = pytest.mark.parametrize("D", SIZES.values(), ids=SIZES)
+SKELETON, ROWS = mixed(ROLES["phase"], ("relu", "exponential"), seed=3, n_rows=90)
+KERNEL = rk.Compositional(SKELETON)
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, targets, classes, weights of which some are 0, and new rows."""
+    y = np.sin(ROWS[:, 0]) + ROWS[:, 2] + 0.1 * rng.normal(size=90)
+    return ROWS[:70], y[:70], rng.integers(0, 3, 70).astype(float), ROWS[70:]
+
+
+MODELS = {
+    "cholesky": (rk.KernelRidgeRegressor, {"alpha": 0.1, "solver": "cholesky"}),
+    "pcg": (
+        rk.KernelRidgeRegressor,
+        {"alpha": 0.1, "solver": PCG(1e-12, rank=15)},
+    ),
+    "gp": (rk.GaussianProcessRegressor, {"noise": 0.05, "optimizer": None}),
+    "cv": (rk.KernelRidgeRegressorCV, {"alphas": [0.01, 0.1, 1.0]}),
+}
+CLASSIFIERS = {
+    "ridge": (rk.KernelRidgeClassifier, {}),
+    "svc": (rk.KernelSVC, {"tol": 1e-6}),
+    "logistic": (rk.KernelLogistic, {"tol": 1e-8}),
+    "gp": (rk.GaussianProcessClassifier, {"optimizer": None}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@each_size
+@each_device
+def test_regression(name, D, device, data, monkeypatch):
+    X, y, weight, new = data
+    make, options = MODELS[name]
+    model = make(KERNEL, n_components=D, random_state=0, **options)
+    expected = copy.deepcopy(model).fit(X, y, weight).predict(new)
+    with dispatch(), no_host_copies(monkeypatch, most=16):
+        model.fit(*(tensor(array, device) for array in (X, y, weight)))
+        got = model.predict(tensor(new, device))
+    np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@each_size
+def test_classification(name, D, data, monkeypatch):
+    X, y, weight, new = data
+    labels = (y > 0).astype(int)
+    make, options = CLASSIFIERS[name]
+    model = make(KERNEL, n_components=D, random_state=0, **options)
+    expected = copy.deepcopy(model).fit(X, labels, weight)
+    with dispatch(), no_host_copies(monkeypatch, most=16):
+        model.fit(*(tensor(array) for array in (X, labels, weight)))
+        got = model.predict(tensor(new))
+    assert np.array_equal(host(got), expected.predict(new))
+
+
+def test_a_gaussian_process_learns_the_same(data):
+    X, y, _, new = data
+    kernel = 1.5 * rk.Compositional(SKELETON) + rk.Gaussian(1.5, columns=[0, 1])
+    model = rk.GaussianProcessRegressor(kernel, 0.05, 40, random_state=0)
+    expected = copy.deepcopy(model).fit(X, y)
+    with dispatch():
+        model.fit(tensor(X), tensor(y))
+        got = model.predict(tensor(new))
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        expected.log_marginal_likelihood_value_, abs=1e-3
+    )
+    np.testing.assert_allclose(host(got), expected.predict(new), atol=1e-2)
+
+
+def test_rows_in_parts(data):
+    X, y, _, new = data
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, n_components=50, random_state=0)
+    expected = copy.deepcopy(model).fit(X, y).predict(new)
+    with dispatch():
+        given = rk.DeviceRows([tensor(X[:20]), tensor(X[20:])])
+        got = model.fit(given, tensor(y)).predict(tensor(new))
+    np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
