@@ -26,7 +26,7 @@ from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.projections import InputMap, Projection
-from randkern.projections._base import TILE_DRAWS, TILE_ROWS
+from randkern.projections._base import TILE_DRAWS
 
 __all__ = ["Factor", "Group", "Plan", "evaluate"]
 
@@ -172,7 +172,7 @@ def _evaluate_group(
     elif group.output == "weighted":
         (factor,) = group.factors
         projection: Any = factor.projection
-        for rows in row_blocks(X.shape[0], TILE_ROWS):
+        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             inputs = factor.inputs.apply(X[rows])
             projection.weighted(inputs, low, high, group.weight, out[rows])
     elif group.output == "pair":
@@ -253,7 +253,7 @@ def _evaluate_draws(
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             ops.multiply(amplitude, group.weight, out[rows, draws])
     if group.output == "centered":
-        for rows in row_blocks(X.shape[0], TILE_ROWS):
+        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             mean = group.weight * _mean_amplitude(group, X[rows])
             out[rows] -= ops.asarray(mean, out)[:, None]
 
@@ -270,7 +270,7 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     Phase or amplitude is None where no factor makes one.
     """
     ops = ops_of(X)
-    for rows in row_blocks(X.shape[0], TILE_ROWS):
+    for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
         safe = [factor.safe(X[rows]) for factor in group.factors]
         inputs = [inputs.apply(block) for block, inputs, _ in safe]
         for draws in row_blocks(stop - start, TILE_DRAWS):

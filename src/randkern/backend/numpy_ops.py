@@ -73,6 +73,7 @@ __all__ = [
     "squared_norms",
     "take",
     "thin",
+    "tile_rows",
     "tile_size",
     "to_host",
     "unique",
@@ -91,7 +92,7 @@ _MAPPED_ROWS = 32
 
 def key(like):
     """Return what tells arrays apart that cannot stand for each other."""
-    return like.dtype.char
+    return like.dtype.char, "host"
 
 
 def asarray(values, like):
@@ -413,6 +414,15 @@ def contiguous(array):
 def concatenate(parts, axis=0):
     """Return arrays one after the other along an axis."""
     return np.concatenate(parts, axis=axis)
+
+
+def tile_rows(like):
+    """Return the most rows of a tile of phases.
+
+    1024 rows by 4096 frequencies are 16 MB in float32, large enough for the matrix
+    product to run at its full speed.
+    """
+    return 1024
 
 
 def tile_size(like):

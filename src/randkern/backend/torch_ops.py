@@ -72,6 +72,7 @@ __all__ = [
     "squared_norms",
     "take",
     "thin",
+    "tile_rows",
     "tile_size",
     "to_host",
     "unique",
@@ -473,6 +474,11 @@ def patch_products(a, b, rows, columns):
 def run_over_ranges(task, n, nanoseconds):
     """Call ``task(0, n)``: PyTorch divides each step of it among threads itself."""
     task(0, n)
+
+
+def tile_rows(like):
+    """Return the most rows of a tile of phases: of a GPU, enough for all its units."""
+    return 1024 if like.device.type == "cpu" else 8192
 
 
 def tile_size(like):

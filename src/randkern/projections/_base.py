@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -16,9 +17,7 @@ from randkern.blocks import row_blocks
 
 __all__ = ["InputMap", "Law", "Mixing", "Projection"]
 
-# One tile of phases: 1024 rows by 4096 frequencies is 16 MB in float32, large
-# enough for the matrix product to run at its full speed.
-TILE_ROWS = 1024
+# Frequencies of one tile of phases.
 TILE_DRAWS = 4096
 
 
@@ -153,6 +152,19 @@ class Projection(ABC):
         state = {k: v for k, v in self.__dict__.items() if k != "mixing_factors"}
         return state | {"_cache": {}}
 
+    def kept(self, like: Any, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns for arrays like this one, from call to call.
+
+        A map is used with one dtype on each device, of which there may be several at
+        once: nothing else is kept.
+        """
+        dtype, device = ops_of(like).key(like)
+        kept_dtype, kept = self._cache.get(device, (None, None))
+        if kept_dtype != dtype:
+            kept = make()
+            self._cache[device] = dtype, kept
+        return kept
+
     # What follows is the unfused path; a projection with a fused kernel
     # (transform, scale, nonlinearity, one write) overrides these three.
 
@@ -202,7 +214,7 @@ class Projection(ABC):
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws counted from `start`, projected tile)."""
-        for rows in row_blocks(X.shape[0], TILE_ROWS):
+        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             block = inputs.apply(X[rows])
             for draws in row_blocks(stop - start, TILE_DRAWS):
                 yield (
@@ -229,14 +241,10 @@ class Stored(Projection):
 
         It is kept from call to call.
         """
-        ops = ops_of(like)
-        kept = self._cache.get(ops.key(like))
-        if kept is None:
-            kept = tuple(ops.asarray(part, like) for part in self.draw())
-            # One copy at a time is kept: a map is used with one dtype.
-            self._cache.clear()
-            self._cache[ops.key(like)] = kept
-        return kept
+        asarray = ops_of(like).asarray
+        return self.kept(
+            like, lambda: tuple(asarray(part, like) for part in self.draw())
+        )
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         tiles = [X @ part[start:stop].T for part in self.matrices(X)]

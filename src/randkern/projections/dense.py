@@ -11,7 +11,7 @@ import numpy as np
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
-from randkern.projections._base import TILE_ROWS, InputMap, Stored
+from randkern.projections._base import InputMap, Stored
 
 __all__ = ["Dense", "Streamed"]
 
@@ -118,7 +118,7 @@ class Streamed(Dense):
             yield from super()._tiles(X, inputs, start, stop)
             return
         # Draws in the outer loop: each tile of the matrix is made once.
-        blocks = list(row_blocks(X.shape[0], TILE_ROWS))
+        blocks = list(row_blocks(X.shape[0], ops_of(X).tile_rows(X)))
         only = inputs.apply(X) if len(blocks) == 1 else None
         for draws in row_blocks(stop - start, self.tile_draws):
             matrices = tuple(

@@ -122,18 +122,8 @@ class SkeletonPaths(Projection):
 
         Of the dtype and on the device of `like`. They are kept from call to call.
         """
-        ops = ops_of(like)
-        key = ops.key(like)
-        kept = self._cache.get(key)
-        if kept is None:
-            kept = ops.sparse.sparse_map(self._drawn(), like)
-            # A map is used with one dtype on each device, of which there may be several
-            # at once.
-            for other in list(self._cache):
-                if other[1:] == key[1:]:
-                    self._cache.pop(other, None)
-            self._cache[key] = kept
-        return kept
+        sparse = ops_of(like).sparse
+        return self.kept(like, lambda: sparse.sparse_map(self._drawn(), like))
 
     def _drawn(self) -> SparseEntries:
         _check_cost(self.skeleton)
