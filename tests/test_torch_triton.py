@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -41,3 +42,24 @@ def test_interpreted(check):
 
 def test_compiled():
     run("compiled", TRITON_INTERPRET="0")
+
+
+@pytest.mark.parametrize("d", [64, 784, 10_000])
+def test_three_products_of_tf32_round_as_float32_does(d):
+    """Products of what 11 bits hold, summed in float64: what splitting loses."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, d), np.float32)
+    w = rng.standard_normal((d, 60), np.float32)
+
+    def leading(values):
+        return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+    def product(left, right):
+        return leading(left).astype(float) @ leading(right).astype(float)
+
+    x_high, w_high = leading(x), leading(w)
+    three = product(x - x_high, w) + product(x_high, w - w_high) + product(x, w)
+    exact = x.astype(float) @ w.astype(float)
+    size = np.sqrt(np.mean(exact**2))
+    assert np.abs(three - exact).max() < 4e-6 * size
+    assert np.abs(product(x, w) - exact).max() > 1e-3 * size

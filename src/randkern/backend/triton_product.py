@@ -1,7 +1,7 @@
 """Products with random matrices whose entries are made inside the tiles.
 
 The matrix is never in memory. Every tile makes its entries itself, so that the product
-is bound by the instructions that this takes: some 40 an entry, shared by the rows.
+is bound by the instructions that this takes, which its rows share.
 """
 
 import math
