@@ -16,7 +16,13 @@ from _tensors import (
     tensor,
     torch,
 )
-from randkern.backend import counter, reference, torch_random, torch_special
+from randkern.backend import (
+    counter,
+    reference,
+    torch_ops,
+    torch_random,
+    torch_special,
+)
 from randkern.backend.hadamard_reference import _signs, block_matrix
 from randkern.backend.matern import matern_correlation
 from randkern.backend.numpy_ops import optical_angles
@@ -171,6 +177,28 @@ def test_features_are_those_of_numpy(name, dtype, device):
             assert_close(got, expected, share)
             some = evaluate(plan, tensor(X, device), slice(1, D - 1))
             assert_close(some, expected[:, 1 : D - 1], share)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if "compos" not in name])
+@each_dtype
+def test_no_step_leaves_the_device(name, dtype, monkeypatch):
+    """Tensors without values: a step that mixes them with others fails."""
+    case, X = (
+        KERNELS[name],
+        torch.empty(
+            (2000, POINTS.shape[1]), dtype=getattr(torch, dtype), device="meta"
+        ),
+    )
+    # This one asks whether rows are of extreme size: one answer a call.
+    monkeypatch.setattr(torch_ops, "bounded_amplitudes", lambda *args: None)
+    for projection in PROJECTIONS:
+        if not admits(projection, case):
+            continue
+        for fourier in ("pair", "offset"):
+            D = 3 if name == "linear" else 21
+            plan = draw(case, D, projection=projection, fourier=fourier)
+            Z = evaluate(plan, X)
+            assert (Z.device.type, Z.shape, Z.dtype) == ("meta", (2000, D), X.dtype)
 
 
 @pytest.mark.parametrize("projection", ["structured", "streamed"])
