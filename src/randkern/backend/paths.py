@@ -96,6 +96,9 @@ class Draws(NamedTuple):
     n_factors: int
 
 
+# Of Shell's method, by Ciura.
+_GAPS = (701, 301, 132, 57, 23, 10, 4, 1)
+
 _inline = njit(forceinline=True, error_model="numpy")
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
@@ -153,10 +156,17 @@ def _degree(cumulative, start, stop, floor, state, draw, k0, k1):
     return i - start
 
 
+@_inline
+def _copy(values, n, out, begin):
+    """Copy n values; the check of an assignment of slices takes seconds to compile."""
+    for i in range(n):
+        out[begin + i] = values[i]
+
+
 @_compiled
 def _grown(array, size):
     out = np.empty(max(size, 2 * len(array)), array.dtype)
-    out[: len(array)] = array
+    _copy(array, len(array), out, 0)
     return out
 
 
@@ -214,16 +224,15 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
 
 @_compiled
 def _sort(packed, n):
-    if n > 32:
-        packed[:n] = np.sort(packed[:n])
-        return
-    for i in range(1, n):
-        value = packed[i]
-        j = i
-        while j > 0 and packed[j - 1] > value:
-            packed[j] = packed[j - 1]
-            j -= 1
-        packed[j] = value
+    """Sort by insertion with falling gaps: symbols of a draw are few."""
+    for gap in _GAPS:
+        for i in range(gap, n):
+            value = packed[i]
+            j = i
+            while j >= gap and packed[j - gap] > value:
+                packed[j] = packed[j - gap]
+                j -= gap
+            packed[j] = value
 
 
 @_compiled
@@ -269,7 +278,7 @@ def _canonical(tables, packed, n, other):
     for i in range(n):
         if other[i] != packed[i]:
             if other[i] < packed[i]:
-                packed[:n] = other[:n]
+                _copy(other, n, packed, 0)
             return False, other
     return True, other
 
@@ -363,7 +372,7 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
             begin = starts[n_entries]
             if begin + n > len(known):
                 known = _grown(known, begin + n)
-            known[begin : begin + n] = packed[:n]
+            _copy(packed, n, known, begin)
             first[n_entries], reals[n_entries] = draw, real
             n_entries += 1
             starts[n_entries] = begin + n
