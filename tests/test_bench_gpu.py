@@ -55,9 +55,27 @@ def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
     assert all(record["joules"] > 0 for record in results["records"])
 
 
-def test_unknown_measurements_are_named():
+def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="no measurement 'speed'"):
         gpu.run(measurements=["speed"])
+    with pytest.raises(ValueError, match="repeats must be a positive integer"):
+        gpu.run(repeats=0)
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="no device 'bogus'"):
+        gpu.run(device="bogus")
+    with pytest.raises(ValueError, match="device must be cuda or cpu, got 'meta'"):
+        gpu.run(device="meta")
+    assert "CUDA" in gpu.run(device="cuda:99")["reason"]
+
+
+def test_figure_and_tables_of_the_command(tmp_path):
+    pytest.importorskip("torch")
+    arguments = "gpu --device cpu --measurements features,sweep --n 20 --d 70"
+    arguments += " --n-components 90 --batches 1,3 --sizes 50,90 --repeats 1 --out"
+    done = CliRunner().invoke(application, [*arguments.split(), str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "gpu.png").stat().st_size > 10_000
+    assert "of the write bound" in done.output
 
 
 def test_records_on_the_processor():

@@ -297,6 +297,10 @@ def test_a_data_loader(table):
     assert score == pytest.approx(expected.score(X, y, weight))
     with pytest.raises(ValueError, match="shuffle=False"):
         rk.RowBlocks(loader(X, y, shuffle=True))
+    sampler = torch.utils.data.RandomSampler(range(len(X)))
+    batches = torch.utils.data.BatchSampler(sampler, 7, drop_last=False)
+    with pytest.raises(ValueError, match="shuffle=False"):
+        rk.RowBlocks(torch.utils.data.DataLoader(X, batch_sampler=batches))
     with pytest.raises(TypeError, match=r"DeviceBlocks\(RowBlocks\(blocks\)"):
         rk.DeviceBlocks(loader(X, y))
     with pytest.raises(TypeError, match="block 0 is a list"):

@@ -17,6 +17,7 @@ import sklearn
 
 from .._extras import import_extra
 from .._random import Stream
+from .._validation import check_count
 from ..experiments.energy import EnergyMeter, Joules, gpu_meter
 from ..experiments.records import describe_machine, installed_versions
 from ..features import fit_plan
@@ -34,6 +35,8 @@ MEASUREMENTS = ("features", "product", "ridge", "sweep")
 _HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
 _HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
 _CLASSES = 10
+# Rows and features of the fit that compiles.
+_COMPILED = 300
 # A measurement of energy lasts at least so long: NVML counts every 20 ms or so.
 _ENERGY_SECONDS = 1.0
 _NO_METER = EnergyMeter("none: not a GPU", None)
@@ -93,13 +96,20 @@ def run(
     unknown = sorted(set(measurements) - set(MEASUREMENTS))
     if unknown:
         raise ValueError(f"no measurement {unknown[0]!r}; use {list(MEASUREMENTS)}.")
+    counts = {"n": n, "d": d, "n_components": n_components, "side": side}
+    counts |= {"ridge_rows": ridge_rows, "ridge_components": ridge_components}
+    for name, value in (counts | {"repeats": repeats}).items():
+        check_count(name, value)
+    for value in (*batches, *sizes):
+        check_count("batches and sizes", value)
     results: dict[str, Any] = {
         "command": "bench gpu",
         "machine": describe_machine(),
         "versions": installed_versions() | _versions(),
-        "arguments": {"device": device, "n": n, "d": d, "n_components": n_components}
-        | {"side": side, "ridge_rows": ridge_rows, "seed": seed, "repeats": repeats}
-        | {"ridge_components": ridge_components},
+        "arguments": counts
+        | {"device": device, "measurements": list(measurements), "cpu": cpu}
+        | {"batches": list(batches), "sizes": list(sizes)}
+        | {"repeats": repeats, "seed": seed},
         "records": [],
     }
     reason = _why_not(device)
@@ -126,9 +136,22 @@ def _why_not(device: str) -> str | None:
     if importlib.util.find_spec("torch") is None:
         return 'PyTorch is not installed; pip install "randkern[gpu]"'
     torch = import_extra("torch", "bench gpu", "gpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        return "PyTorch finds no CUDA device"
-    return None
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
+    if wanted.type not in ("cuda", "cpu"):
+        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
+    if wanted.type == "cpu":
+        return None
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (wanted.index or 0) < found:
+        return None
+    return (
+        f"PyTorch finds {found} CUDA device{'' if found == 1 else 's'}, not {device}"
+        if found
+        else "PyTorch finds no CUDA device"
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -307,11 +330,18 @@ class _Bench:
             if on_device:
                 rows = self.torch.as_tensor(X, device=self.device)
                 targets = self.torch.as_tensor(labels, device=self.device)
-            model = KernelRidgeClassifier(
-                Gaussian((2.0 * 17 * d) ** 0.5), 1e-3, D, solver=PCG(), random_state=0
+            model, small = (
+                KernelRidgeClassifier(
+                    *(Gaussian((2.0 * 17 * d) ** 0.5), 1e-3, size),
+                    solver=PCG(),
+                    random_state=0,
+                )
+                for size in (D, min(D, _COMPILED))
             )
             context = sklearn.config_context(array_api_dispatch=True)
             with context if on_device else nullcontext():
+                # What is compiled on first use is not timed.
+                small.fit(rows[:_COMPILED], targets[:_COMPILED]).predict(rows[:9])
                 self._wait()
                 start = time.perf_counter()
                 with Joules(self.meter if on_device else _NO_METER) as spent:

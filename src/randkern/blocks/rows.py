@@ -405,7 +405,9 @@ def check_reiterable(blocks: Any) -> None:
             "the rows several times; pass a function that makes a new one, as in "
             "RowBlocks(make_blocks) instead of RowBlocks(make_blocks())."
         )
-    if "Random" in type(getattr(blocks, "sampler", None)).__name__:
+    batches = getattr(blocks, "batch_sampler", None)
+    samplers = getattr(blocks, "sampler", None), getattr(batches, "sampler", None)
+    if any("Random" in type(sampler).__name__ for sampler in samplers):
         raise ValueError(
             f"blocks is a {kind} that shuffles, but every pass must give the same rows "
             "in the same order; make it with shuffle=False."

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from .bench_tables import _seconds, _table
+from .bench_tables import _table
 from .console import output, progress_bar, user_messages
-from .options import parse_sizes
+from .options import parse_names, parse_sizes
 
 __all__ = ["gpu_command", "gpu_tables"]
 
@@ -44,9 +45,9 @@ def gpu_command(
         bool, typer.Option("--cpu", help="Also fit ridge on the processor.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Directory for results.json.")] = Path(
-        "randkern-bench/gpu"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Directory for results.json and gpu.png.")
+    ] = Path("randkern-bench/gpu"),
 ) -> None:
     """Features, products and ridge on a GPU: seconds, joules, and shares of its bounds.
 
@@ -54,13 +55,15 @@ def gpu_command(
     """
     with user_messages():
         from ..bench import gpu
+        from ..bench.gpu_figures import plot_gpu
         from ..experiments.records import write_results
+        from ..plots import save_figure
 
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
             results = gpu.run(
                 device=device,
-                measurements=[name.strip() for name in measurements.split(",")],
+                measurements=parse_names(measurements) or gpu.MEASUREMENTS,
                 n=n,
                 d=d,
                 n_components=n_components,
@@ -74,10 +77,13 @@ def gpu_command(
                 seed=seed,
                 progress=progress,
             )
-        written = write_results(results, out / "results.json")
+        written = [write_results(results, out / "results.json")]
+        if {r["measurement"] for r in results["records"]} & {"features", "sweep"}:
+            written.append(save_figure(plot_gpu(results), out / "gpu.png"))
     console = output()
     if not results["ran"]:
-        console.print(f"The GPU benchmark did not run: {results['reason']}.")
+        reason = escape(results["reason"])
+        console.print(f"The GPU benchmark did not run: {reason}.")
     else:
         versions = results["versions"]
         named = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
@@ -85,7 +91,7 @@ def gpu_command(
     console.print(f"energy: {results['energy']}")
     for table in gpu_tables(results):
         console.print(table)
-    console.print(f"wrote {written}", soft_wrap=True)
+    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
 def gpu_tables(results: Mapping[str, Any]) -> list[Table]:
@@ -97,7 +103,7 @@ def gpu_tables(results: Mapping[str, Any]) -> list[Table]:
             continue
         columns = [("joules", "joules"), *([] if column is None else [column])]
         labels = [label for _, label in columns]
-        table = _table(name, "method", "rows", "d", "D", "seconds", *labels)
+        table = _table(name, "method", "rows", "d", "D", "ms", *labels)
         for record in records:
             values = [record[key] for key, _ in columns]
             table.add_row(
@@ -105,7 +111,7 @@ def gpu_tables(results: Mapping[str, Any]) -> list[Table]:
                 f"{record['n']:,}",
                 f"{record['d']:,}",
                 f"{record['n_components']:,}",
-                _seconds(record["seconds"]),
+                f"{1000 * record['seconds']:.3g}",
                 *("" if value is None else f"{value:.3g}" for value in values),
             )
         tables.append(table)
