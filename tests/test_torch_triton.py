@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 CHECKS = Path(__file__).with_name("_triton_checks.py")
@@ -33,7 +33,7 @@ def run(check, **variables):
     "check",
     [
         *("cos_sin_features", "generated_product", "hadamard_features", "huge_phases"),
-        "features",
+        *("chunks", "features"),
     ],
 )
 def test_interpreted(check):
@@ -63,3 +63,18 @@ def test_three_products_of_tf32_round_as_float32_does(d):
     size = np.sqrt(np.mean(exact**2))
     assert np.abs(three - exact).max() < 4e-6 * size
     assert np.abs(product(x, w) - exact).max() > 1e-3 * size
+
+
+def test_what_products_are_computed_in(monkeypatch):
+    from randkern.backend.triton_product import product_precision
+
+    def chosen(precision, device="cuda:0", capability=(9, 0)):
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        return product_precision(torch.device(device))
+
+    assert chosen("highest") == "tf32x3"
+    # Whose tensor cores are no faster at it.
+    assert chosen("highest", capability=(8, 6)) == "ieee"
+    assert chosen("highest", "cpu") == "ieee"
+    assert chosen("high") == chosen("medium") == "tf32"

@@ -24,7 +24,7 @@ __all__ = [
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 TILE_ENTRIES = 4096
 # Least and largest blocks of a transform that is done in registers.
-_LEAST_BLOCK, _LARGEST_BLOCK = 256, 8192
+_LEAST_BLOCK, _LARGEST_BLOCK = 64, 8192
 
 
 def takes_block(p):
