@@ -446,3 +446,11 @@ def test_rows_in_parts(data):
         given = rk.DeviceRows([tensor(X[:20]), tensor(X[20:])])
         got = model.fit(given, tensor(y)).predict(tensor(new))
     np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_moduli_have_finite_gradients_at_zero():
+    real, imag = (torch.zeros(2, 1, requires_grad=True) for _ in range(2))
+    sizes, angles = torch_sparse._polar(real, imag)
+    (sizes.sum() + angles.sum()).backward()
+    assert torch.equal(real.grad, torch.zeros(2, 1))
+    assert bool(imag.grad.isfinite().all())
