@@ -348,11 +348,18 @@ def cauchy_kernel(X, Y, out):
 def add_gram(Z, gram):
     """Add ZᵀZ of a block of rows to `gram`, float64, the whole of it.
 
-    Products of at most 2048 rows in the dtype of Z.
+    Products of float32 rows are of at most 2048 at a time, in float32, and take 64 MiB
+    or 512 rows of `gram`; those of float64 are added in place.
     """
-    step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
-    for part in Z.split(step):
-        gram += part.T @ part
+    if Z.dtype == gram.dtype:
+        gram.addmm_(Z.T, Z)
+        return
+    step = max(512, 2**26 // (12 * max(len(gram), 1)))  # a product, and it in float64
+    for part in Z.split(_ROWS_F32):
+        for columns, rows in zip(
+            part.split(step, dim=1), gram.split(step), strict=True
+        ):
+            rows += columns.T @ part
 
 
 def hstack(parts):
