@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -437,3 +438,13 @@ def test_direct_fits_of_tensors_keep_to_their_budget(rng):
             model.fit(X, y)
         model.set_params(memory_limit=needed)
         assert peak_bytes(lambda: model.fit(X, y)) < 1.1 * needed
+
+
+def test_blocks_that_pytorch_keeps_are_free(monkeypatch):
+    device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 70)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 30)
+    limit = ops_of(torch.empty(0)).memory_limit
+    assert limit(SimpleNamespace(device=device)) == (100 + 70 - 30) // 2
+    assert limit(torch.empty(0)) is None

@@ -348,8 +348,7 @@ def cauchy_kernel(X, Y, out):
 def add_gram(Z, gram):
     """Add ZᵀZ of a block of rows to `gram`, float64, the whole of it.
 
-    Products of float32 rows are of at most 2048 at a time, in float32, and take 64 MiB
-    or 512 rows of `gram`; those of float64 are added in place.
+    Products of float32 rows, at most 2048 of them, take 64 MiB, or 512 rows of `gram`.
     """
     if Z.dtype == gram.dtype:
         gram.addmm_(Z.T, Z)
@@ -426,9 +425,12 @@ def memory_limit(like):
 
     None: what the host has.
     """
-    if like.device.type != "cuda":
+    device = like.device
+    if device.type != "cuda":
         return None
-    return int(torch.cuda.mem_get_info(like.device)[0]) // 2
+    # PyTorch keeps blocks that it has freed for later tensors.
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (int(torch.cuda.mem_get_info(device)[0]) + kept) // 2
 
 
 def largest_sizes(values):
