@@ -425,8 +425,7 @@ def memory_limit(like):
 
     None: what the host has.
     """
-    device = like.device
-    if device.type != "cuda":
+    if (device := like.device).type != "cuda":
         return None
     # PyTorch keeps blocks that it has freed for later tensors.
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
