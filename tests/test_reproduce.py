@@ -4,12 +4,18 @@ import json
 import math
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import randkern as rk
-from randkern.experiments import optical_convergence, optical_ridge, projection_cost
+from randkern.experiments import (
+    energy,
+    optical_convergence,
+    optical_ridge,
+    projection_cost,
+)
 from randkern.experiments.binary_images import load_binary_images
 from randkern.experiments.convolutional_features import load_features
 from randkern.experiments.device_counts import acquired_counts
@@ -383,14 +389,14 @@ def test_too_large_and_too_slow_are_skipped():
 
 
 def test_rapl_counts_packages_and_wraps(tmp_path):
-    for zone, energy in (
+    for zone, count in (
         ("intel-rapl:0", 5),
         ("intel-rapl:1", 7),
         ("intel-rapl:0:0", 9),
     ):
         folder = tmp_path / zone
         folder.mkdir()
-        (folder / "energy_uj").write_text(f"{energy}\n")
+        (folder / "energy_uj").write_text(f"{count}\n")
         (folder / "max_energy_range_uj").write_text("99\n")
     meter = cpu_meter(tmp_path)
     with Joules(meter) as spent:
@@ -470,3 +476,36 @@ def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path
     printed = capsys.readouterr().err
     assert re.match(r"randkern: error: .*\n\Z", printed)
     assert message in printed
+
+
+@pytest.mark.parametrize(
+    ("n_seen", "asked"),
+    [(2, ("uuid", "GPU-b")), (0, ("index", 1)), (None, ("index", 1))],
+)
+def test_a_gpu_is_metered_by_the_number_that_torch_gives_it(monkeypatch, n_seen, asked):
+    handles = []
+
+    def handle_by(name):
+        return lambda value: handles.append((name, value)) or value
+
+    nvml = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=handle_by("index"),
+        nvmlDeviceGetHandleByUUID=handle_by("uuid"),
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 3,
+    )
+    cuda = SimpleNamespace(
+        device_count=lambda: n_seen,
+        get_device_properties=lambda index: SimpleNamespace(uuid="ab"[index]),
+    )
+
+    def import_extra(name, *_):
+        if name == "torch" and n_seen is None:
+            raise ImportError
+        return nvml if name == "pynvml" else SimpleNamespace(cuda=cuda)
+
+    monkeypatch.setattr(energy, "import_extra", import_extra)
+    meter = gpu_meter(1)
+    assert handles == [asked]
+    assert meter.read() == [3000.0]

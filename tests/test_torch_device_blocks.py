@@ -13,7 +13,7 @@ from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern import _validation
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _dask, _streams
+from randkern.models import _dask, _rows, _streams
 from randkern.models._rows import ArrayRows
 from randkern.models._streams import RowSample
 from randkern.solvers import PCG, SGD
@@ -477,6 +477,7 @@ def test_how_it_is_shown(table):
 
 
 def test_copies_live_as_long_as_the_rows(monkeypatch):
+    monkeypatch.setattr(_rows, "_KEPT", _rows._KeptCopies())
     rows = ArrayRows(np.ones((4, 2)), np.ones((4, 1)))
     assert rows.on("cpu", keep=False) is not rows.on("cpu", keep=False)
     ops = ops_of(empty_on("cpu", rows.dtype))
@@ -608,3 +609,33 @@ def test_bad_partitions(table, da):
         fit(bad, y)
     with pytest.raises(TypeError, match="DeviceBlocks"):
         rk.RandomFeatures(random_state=0).fit(X[:9]).transform(rows)
+
+
+def test_partitions_of_a_device_are_counted_together(monkeypatch):
+    ops = ops_of(empty_on("cpu", np.float64))
+    monkeypatch.setattr(_rows, "_KEPT", _rows._KeptCopies())
+    monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * 3 * 128)
+    small = [ArrayRows(np.ones((4, 2)), np.ones((4, 1)), np.ones(4)) for _ in range(5)]
+    kept = [rows.on("cpu", keep=True) is rows._copy for rows in small]
+    assert kept == [True, True, True, False, False]  # 128 bytes each
+    del small[0]
+    assert small[-1].on("cpu", keep=True) is small[-1]._copy
+
+
+def test_what_may_stay_with_workers(table, da, monkeypatch):
+    may_stay = _dask._may_stay
+    assert may_stay(10**15, None, 0)
+    for n_workers, most in ((0, 500), (1, 500), (3, 1500)):
+        assert may_stay(most, 1000, n_workers)
+        assert not may_stay(most + 1, 1000, n_workers)
+    assert _dask._plan_of.cache_info().maxsize <= 2
+    asked = []
+    monkeypatch.setattr(_dask, "_workers", lambda: [{"memory_limit": 10**9}] * 4)
+    monkeypatch.setattr(
+        _dask, "_may_stay", lambda *given: asked.append(given) or may_stay(*given)
+    )
+    X, y, _ = table
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
+    regressor("pcg", memory_limit="150kB").fit(rows, y)
+    n_bytes = X.nbytes + 8 * len(y)
+    assert asked == [(n_bytes, "150kB", 4)]

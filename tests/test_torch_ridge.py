@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning, MemoryLimitError
 from randkern.models import _kernel_operator
-from randkern.solvers import PCG, SGD, Outcome, cholesky_for
+from randkern.models._systems import NormalEquations
+from randkern.solvers import PCG, SGD, Outcome, cholesky_bytes, cholesky_for
 
 SOLVERS = {
     "cholesky": {"n_components": 60, "solver": "cholesky"},
@@ -376,3 +378,73 @@ def test_singular_matrices_are_named(rng):
     with pytest.raises(ValueError, match="the right-hand side 2"):
         state = solver.init(torch.eye(3, dtype=torch.float64))
         solver.solve(state, tensor(b[:2]))
+
+
+# -- memory -----------------------------------------------------------------------
+
+
+def peak_bytes(function):
+    """Return the most bytes of tensors that a call takes at a time."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as run:
+        function()
+    events = run.profiler.kineto_results.events()
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in events
+        if event.name() == "[memory]"
+    ]
+    held = np.cumsum([n_bytes for _, n_bytes in sorted(changes)])
+    return int(max(held, default=0))
+
+
+def test_cholesky_of_tensors_takes_what_it_budgets():
+    n = 1400
+    matrix = torch.eye(n, dtype=torch.float64) + 1.0
+    rhs = torch.ones(n, 1, dtype=torch.float64)
+    solver = cholesky_for(matrix)
+
+    def solve():
+        solver.solve(solver.init(matrix, 0.1), rhs)
+
+    budget = cholesky_bytes(n, matrix)
+    taken = peak_bytes(solve)
+    assert 8 * n**2 <= taken <= 1.02 * budget + 100 * n
+    assert budget < 5.2 * 8 * n**2
+    assert cholesky_bytes(n, np.eye(2)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gram_matrices_of_tensors_are_added_up_in_blocks(dtype, monkeypatch):
+    Z = torch.randn(64, 3000, dtype=dtype, generator=torch.manual_seed(0))
+    gram = torch.zeros(3000, 3000, dtype=torch.float64)
+    taken = peak_bytes(lambda: ops_of(gram).add_gram(Z, gram))
+    assert taken <= (2**26 if dtype == torch.float32 else 10**6)
+    expected = Z.double().T @ Z.double()
+    np.testing.assert_allclose(host(gram), host(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_direct_fits_of_tensors_keep_to_their_budget(rng):
+    X, y = tensor(rng.normal(size=(800, 5))), tensor(rng.normal(size=800))
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(3.0), 1.0, 600, solver="cholesky", random_state=0
+    )
+    with dispatch():
+        model.fit(X, y)
+        needed = NormalEquations.n_bytes(model.plan_, 800, 1, 8, X)
+        assert needed > NormalEquations.n_bytes(model.plan_, 800, 1, 8) + 8 * 600**2
+        model.set_params(memory_limit=needed - 1)
+        with pytest.raises(MemoryLimitError, match="normal equations"):
+            model.fit(X, y)
+        model.set_params(memory_limit=needed)
+        assert peak_bytes(lambda: model.fit(X, y)) < 1.1 * needed
+
+
+def test_blocks_that_pytorch_keeps_are_free(monkeypatch):
+    device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 70)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 30)
+    limit = ops_of(torch.empty(0)).memory_limit
+    assert limit(SimpleNamespace(device=device)) == (100 + 70 - 30) // 2
+    assert limit(torch.empty(0)) is None

@@ -17,13 +17,16 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from randkern import __version__
 from randkern._extras import import_extra
 from randkern._files import atomic_write
+from randkern._tensor_paths import Path as TensorPath
+from randkern._tensor_paths import place_tensors, without_tensors
+from randkern.backend.namespace import empty_on
 from randkern.exceptions import ModelFileError, ModelVersionWarning
 
 __all__ = ["load", "save"]
@@ -145,7 +148,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     takes the size of the weights, whatever the size of the projection. Models
     that `partial_fit` has begun keep their normal equations, of D² numbers,
     and exact kernels their training rows. Every estimator predicts the same
-    bits after a round trip on the same machine.
+    bits after a round trip on the same machine. Tensors of a model that was
+    fitted on a device are stored as arrays, with where they belong.
 
     Examples
     --------
@@ -170,12 +174,19 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         )
     with atomic_write(path) as file:
         with tempfile.TemporaryFile() as raw:
-            skops.dump(_without_callbacks(estimator), raw)
-            _pack(raw, file, type(estimator).__name__)
+            stored, paths = without_tensors(_without_callbacks(estimator))
+            skops.dump(stored, raw)
+            about: dict[str, Any] = {"estimator": type(estimator).__name__}
+            _pack(raw, file, about | ({"tensors": paths} if paths else {}))
         _check_loadable(skops, file)
 
 
-def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    trusted: Iterable[str | type] = (),
+    device: str | None = None,
+) -> Any:
     """Load an estimator that :func:`save` has written.
 
     Only objects of listed types of randkern, and of the types of scikit-learn
@@ -187,11 +198,16 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     trusted : iterable of str or type, optional
         More types to trust, by their full name or as the type itself. Trust
         those only that you know: making an object may run its code.
+    device : str, optional
+        Where to put what a model that was fitted on tensors has learned, by the
+        name that PyTorch has for it (``"cpu"``, ``"cuda"``); it then predicts
+        tensors of that device. None: it becomes NumPy arrays, and the model
+        predicts arrays. A model that was fitted on arrays is not changed.
 
     Returns
     -------
     estimator
-        As it was saved.
+        As it was saved, but for the device of tensors.
 
     Raises
     ------
@@ -200,6 +216,10 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
         an object of a type that is not trusted; the message names it.
     FileNotFoundError
         If there is no such file.
+    ValueError
+        If there is no such device.
+    ImportError
+        Without skops, or without PyTorch where a device is named.
 
     Warns
     -----
@@ -218,10 +238,15 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     skops = import_extra("skops.io", "randkern.load", "skops")
     allowed = [*TRUSTED_TYPES, *_checked_names(trusted)]
     with Path(path).open("rb") as file:
-        writer = _check_archive(file, path)
+        writer, paths = _check_archive(file, path)
+        if device is not None:
+            empty_on(device, float)  # or say which there are
         try:
             file.seek(0)
-            return skops.load(file, trusted=allowed)
+            estimator = skops.load(file, trusted=allowed)
+            if device is not None:
+                place_tensors(estimator, paths, device)
+            return estimator
         except skops.exceptions.UntrustedTypesFoundException as error:
             file.seek(0)
             unknown = _unknown_types(skops, file, allowed)
@@ -238,12 +263,12 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
             ) from error
 
 
-def _pack(raw: BinaryIO, file: BinaryIO, name: str) -> None:
+def _pack(raw: BinaryIO, file: BinaryIO, about: Mapping[str, Any]) -> None:
     """Copy an archive of skops, with our header, to `file`.
 
     Descriptions shrink to a tenth; arrays of weights would hardly shrink at all.
     """
-    header = {"format": _FORMAT, "randkern": __version__, "estimator": name}
+    header = {"format": _FORMAT, "randkern": __version__, **about}
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
             copied = zipfile.ZipInfo(info.filename)
@@ -312,8 +337,11 @@ def _is_importable(name: str) -> bool:
     return False
 
 
-def _check_archive(file: BinaryIO, path: Any) -> str:
-    """Check the archive and its checksums; return the version that wrote it."""
+def _check_archive(file: BinaryIO, path: Any) -> tuple[str, list[TensorPath]]:
+    """Check the archive and its checksums.
+
+    Return the version that wrote it, and what leads to its tensors.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             if _MEMBER not in archive.namelist():
@@ -329,6 +357,7 @@ def _check_archive(file: BinaryIO, path: Any) -> str:
                 )
             header = json.loads(archive.read(_MEMBER))
             form, writer = int(header["format"]), str(header["randkern"])
+            paths = [tuple(each) for each in header.get("tensors", ())]
     except ModelFileError:
         raise
     except _READING_ERRORS as error:
@@ -338,7 +367,7 @@ def _check_archive(file: BinaryIO, path: Any) -> str:
             "again."
         ) from error
     _check_version(path, form, writer)
-    return writer
+    return writer, paths
 
 
 def _check_version(path: Any, form: int, writer: str) -> None:

@@ -65,7 +65,8 @@ def _columns(solve, right):
 
 def factor_solve(factor, right):
     """Return the solution of LLᵀx = b, a vector or a matrix."""
-    return _columns(lambda b: torch.cholesky_solve(b, factor), right)
+    # torch.cholesky_solve would copy the factor each time.
+    return triangular_solve(factor, triangular_solve(factor, right), transposed=True)
 
 
 def triangular_solve(factor, right, transposed=False):
@@ -161,7 +162,7 @@ def smallest_eigenvalue(factor, steps=8):
     )
     size = 1.0
     for _ in range(steps):
-        v = torch.cholesky_solve(v / torch.linalg.vector_norm(v), factor)
+        v = factor_solve(factor, v / torch.linalg.vector_norm(v))
         size = float(torch.linalg.vector_norm(v))
     return 1.0 / size
 

@@ -348,11 +348,17 @@ def cauchy_kernel(X, Y, out):
 def add_gram(Z, gram):
     """Add ZᵀZ of a block of rows to `gram`, float64, the whole of it.
 
-    Products of at most 2048 rows in the dtype of Z.
+    Products of float32 rows, at most 2048 of them, take 64 MiB, or 512 rows of `gram`.
     """
-    step = _ROWS_F32 if Z.dtype == torch.float32 else max(len(Z), 1)
-    for part in Z.split(step):
-        gram += part.T @ part
+    if Z.dtype == gram.dtype:
+        gram.addmm_(Z.T, Z)
+        return
+    step = max(512, 2**26 // (12 * max(len(gram), 1)))  # a product, and it in float64
+    for part in Z.split(_ROWS_F32):
+        for columns, rows in zip(
+            part.split(step, dim=1), gram.split(step), strict=True
+        ):
+            rows += columns.T @ part
 
 
 def hstack(parts):
@@ -419,9 +425,11 @@ def memory_limit(like):
 
     None: what the host has.
     """
-    if like.device.type != "cuda":
+    if (device := like.device).type != "cuda":
         return None
-    return int(torch.cuda.mem_get_info(like.device)[0]) // 2
+    # PyTorch keeps blocks that it has freed for later tensors.
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (int(torch.cuda.mem_get_info(device)[0]) + kept) // 2
 
 
 def largest_sizes(values):

@@ -111,14 +111,20 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
 
 
 def gpu_meter(index: int = 0) -> EnergyMeter:
-    """Return NVML's counter of a GPU's energy, if there is one."""
+    """Return NVML's counter of a GPU's energy, if there is one.
+
+    Parameters
+    ----------
+    index : int
+        Of a GPU that PyTorch sees; of all of the machine's where it sees none.
+    """
     try:
         pynvml = import_extra("pynvml", "the energy of a GPU", "gpu")
     except ImportError:
         return EnergyMeter("none: pynvml is not installed", None)
     try:
         pynvml.nvmlInit()
-        handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = _handle(pynvml, index)
 
         def read() -> list[float]:
             millijoules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
@@ -128,3 +134,18 @@ def gpu_meter(index: int = 0) -> EnergyMeter:
     except pynvml.NVMLError as error:
         return EnergyMeter(f"none: NVML says {error}", None)
     return EnergyMeter("NVML, the whole GPU", read, (float("inf"),))
+
+
+def _handle(pynvml: Any, index: int) -> Any:
+    """Return NVML's handle of a GPU of PyTorch.
+
+    NVML counts all GPUs; PyTorch those that CUDA_VISIBLE_DEVICES names, in its order.
+    """
+    try:
+        torch = import_extra("torch", "the number of a GPU", "gpu")
+    except ImportError:
+        return pynvml.nvmlDeviceGetHandleByIndex(index)
+    if index >= torch.cuda.device_count():
+        return pynvml.nvmlDeviceGetHandleByIndex(index)
+    uuid = str(torch.cuda.get_device_properties(index).uuid)
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")

@@ -196,10 +196,19 @@ def read_dask(
     if n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
         partitions = dask.persist(*partitions)
     lengths = tuple(look.n_rows for look in found)
-    keep = estimator.memory_limit is None or n_bytes <= _DEVICE_SHARE * (
-        resolve_memory_limit(estimator.memory_limit) * max(1, len(_workers()))
-    )
+    keep = _may_stay(n_bytes, estimator.memory_limit, len(_workers()))
     return DaskRows(partitions, lengths, n_targets, dtype, device, keep), sample
+
+
+def _may_stay(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
+    """Tell whether so many bytes of rows may stay on the devices of all workers.
+
+    Without a limit each worker sees how many do (see :meth:`ArrayRows.on`).
+    """
+    if memory_limit is None:
+        return True
+    limit = resolve_memory_limit(memory_limit) * max(1, n_workers)
+    return n_bytes <= _DEVICE_SHARE * limit
 
 
 @dataclass(frozen=True)
@@ -337,9 +346,12 @@ def _apply(rows: ArrayRows, shared: tuple[Callable[..., Any], tuple]) -> Any:
     return on_one_thread(function, rows, *args)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _plan_of(pickled: bytes) -> Plan:
-    """Return the plan: one for all tasks, which keeps what it has made of its seed."""
+    """Return the plan: one for all tasks, which keeps what it has made of its seed.
+
+    Plans of earlier fits keep that too: there are as few as two fits at a time need.
+    """
     return pickle.loads(pickled)
 
 

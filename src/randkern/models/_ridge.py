@@ -154,7 +154,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Factorise the normal equations."""
         D, k = self._plan.n_components, rows.n_targets
-        self._check_primal_memory(_rows_here(rows), rows.dtype.itemsize, k, limit)
+        self._check_primal_memory(_rows_here(rows), k, limit, rows.like)
         if isinstance(rows, (DaskRows, PartedRows)):
             of_rows: Any = DaskParts if isinstance(rows, DaskRows) else DeviceParts
             parts = of_rows(self._plan, rows, rows.survey().weight_unit)
@@ -179,9 +179,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         n, D, k = rows.n_rows, self._plan.n_components, rows.n_targets
         if D <= n or not isinstance(rows, ArrayRows):
             here = _rows_here(rows)
-            needed = NormalEquations.n_bytes(self._plan, here, k, rows.dtype.itemsize)
+            itemsize = rows.dtype.itemsize
+            needed = NormalEquations.n_bytes(self._plan, here, k, itemsize, rows.like)
         else:
-            needed = self._dual_bytes(n, rows.dtype.itemsize, k)
+            needed = self._dual_bytes(n, k, rows.like)
         iterations = 15 if self._labelled else 30
         return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
@@ -246,9 +247,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
         return {"coef_": self._shaped(value).T, "intercept_": constant}
 
-    def _dual_bytes(self, n: int, itemsize: int, n_targets: int) -> int:
-        product = feature_gram_bytes(self._plan, n, itemsize)
-        return dual_bytes(n, n_targets) + product
+    def _dual_bytes(self, n: int, n_targets: int, like: Rows) -> int:
+        product = feature_gram_bytes(self._plan, n, like.dtype.itemsize)
+        return dual_bytes(n, n_targets, like) + product
 
     def _forget(self) -> None:
         """Drop what an earlier fit has left."""
@@ -263,11 +264,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             self.__dict__.pop(name, None)
 
     def _check_primal_memory(
-        self, n_rows: int, itemsize: int, n_targets: int, limit: int
+        self, n_rows: int, n_targets: int, limit: int, like: Rows
     ) -> None:
-        D = self._plan.n_components
+        D, itemsize = self._plan.n_components, like.dtype.itemsize
         check_memory(
-            NormalEquations.n_bytes(self._plan, n_rows, n_targets, itemsize),
+            NormalEquations.n_bytes(self._plan, n_rows, n_targets, itemsize, like),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
             "Use fewer components",
@@ -285,7 +286,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Solve an n × n system where there are more features than rows."""
         n, D = X.shape[0], self._plan.n_components
         check_memory(
-            self._dual_bytes(n, X.dtype.itemsize, Y.shape[1]),
+            self._dual_bytes(n, Y.shape[1], X),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
@@ -304,7 +305,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     ) -> None:
         """Solve the system of the exact kernel."""
         n, k, X = rows.n_rows, rows.n_targets, rows.X
-        needed = dual_bytes(n, k)
+        needed = dual_bytes(n, k, X)
         large = needed > limit or n > MOST_EXACT_ROWS
         if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
             solver = self._iterative_solver()
@@ -374,7 +375,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             limit = self._memory_for(ArrayRows(X, Y, sample_weight))
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
-            self._check_primal_memory(X.shape[0], X.dtype.itemsize, Y.shape[1], within)
+            self._check_primal_memory(X.shape[0], Y.shape[1], within, X)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )

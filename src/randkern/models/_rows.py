@@ -6,7 +6,9 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -179,6 +181,35 @@ class TrainingRows(Protocol):
         """Return the rows with their targets divided by scales (k,)."""
 
 
+class _KeptCopies:
+    """Copies of rows on devices, while somebody holds them."""
+
+    def __init__(self) -> None:
+        self._bytes: WeakKeyDictionary[ArrayRows, int] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def add(self, copy: ArrayRows) -> bool:
+        """Count a copy if it may be kept beside the others of its device."""
+        n_bytes = copy.X.nbytes + copy.Y.nbytes
+        if copy.weight is not None:
+            n_bytes += copy.weight.nbytes
+        with self._lock:  # workers have several threads
+            limit, device = ops_of(copy.like).memory_limit(copy.like), copy.like.device
+            held = sum(
+                taken
+                for other, taken in self._bytes.items()
+                if other.like.device == device
+            )
+            if limit is not None and held + n_bytes > limit // 2:
+                return False
+            self._bytes[copy] = n_bytes
+            return True
+
+
+# Each process counts what it has put on its devices.
+_KEPT = _KeptCopies()
+
+
 class ArrayRows:
     """Rows in memory, or on disk behind an array."""
 
@@ -198,21 +229,20 @@ class ArrayRows:
     def on(self, device: str, keep: bool) -> ArrayRows:
         """Return the rows on a device, by its name.
 
-        The copy lives as long as the rows if it may be kept, and takes no more than
-        half of what a fit may take there (see `memory_limit` of :func:`ops_of`).
+        The copy lives as long as the rows if it may be kept, and all copies that this
+        process keeps there take no more than half of what a fit may take beside them
+        (see `memory_limit` of :func:`ops_of`).
         """
         if self._copy is not None:
             return self._copy
         like = empty_on(device, self.dtype)
         ops, weight = ops_of(like), self.weight
-        limit = ops.memory_limit(like)
         copy = ArrayRows(
             ops.asarray(self.X, like),
             ops.float64_like(self.Y, like),
             None if weight is None else ops.float64_like(weight, like),
         )
-        n_bytes = stored_bytes(self.X) + self.Y.nbytes
-        if keep and (limit is None or n_bytes <= limit // 2):
+        if keep and _KEPT.add(copy):
             self._copy = copy
         return copy
 

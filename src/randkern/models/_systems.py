@@ -23,7 +23,7 @@ from randkern.blocks import row_blocks, rows_within
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution, cholesky_for
+from randkern.solvers import Solution, cholesky_bytes, cholesky_for
 
 __all__ = [
     "NormalEquations",
@@ -108,12 +108,18 @@ class NormalEquations:
         )
 
     @staticmethod
-    def n_bytes(plan: Plan, n_rows: int, n_targets: int, itemsize: int) -> int:
-        """Memory of the statistics, the projection and one block of features."""
+    def n_bytes(
+        plan: Plan, n_rows: int, n_targets: int, itemsize: int, like: Rows = None
+    ) -> int:
+        """Memory of the statistics, the projection and one block of features.
+
+        With `like`, an array, also what solving takes where it lies.
+        """
         D = plan.n_components
         block = min(feature_block_rows(plan, itemsize), n_rows) * D * itemsize
         targets = 8 * n_targets * (n_rows + 2 * D)
-        return 8 * D**2 + targets + plan.stored_bytes(itemsize) + block
+        solving = 8 * D**2 + cholesky_bytes(D, like)
+        return solving + targets + plan.stored_bytes(itemsize) + block
 
     def add(
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
@@ -197,9 +203,13 @@ def power_of_two(sample_weight: np.ndarray | None) -> float:
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
 
 
-def dual_bytes(n: int, n_targets: int) -> int:
-    """Memory of an n × n system and of the tiles it is made of."""
-    return 8 * (n * (n + 5 * n_targets) + _TILES * min(n, _COLUMNS) ** 2)
+def dual_bytes(n: int, n_targets: int, like: Rows = None) -> int:
+    """Memory of an n × n system and of the tiles it is made of.
+
+    With `like`, an array, also what solving takes where it lies.
+    """
+    tiles = _TILES * min(n, _COLUMNS) ** 2
+    return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
 
 
 def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:

@@ -9,7 +9,7 @@ from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import Cholesky
 from randkern.solvers.pcg import PCG, Loss, Progress
 from randkern.solvers.sgd import SGD
-from randkern.solvers.tensor_cholesky import cholesky_for
+from randkern.solvers.tensor_cholesky import cholesky_bytes, cholesky_for
 
 __all__ = [
     "PCG",
@@ -20,5 +20,6 @@ __all__ = [
     "Outcome",
     "Progress",
     "Solution",
+    "cholesky_bytes",
     "cholesky_for",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks, rows_within
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import (
     _LARGE_RESIDUAL,
@@ -20,12 +21,24 @@ from randkern.solvers.cholesky import (
     _warned,
 )
 
-__all__ = ["TensorCholesky", "TensorCholeskyState", "cholesky_for"]
+__all__ = ["TensorCholesky", "TensorCholeskyState", "cholesky_bytes", "cholesky_for"]
+
+_TILE = 1024
+# Rows whose absolute values are summed up at a time.
+_SUMMED_BYTES = 2**24
 
 
 def cholesky_for(matrix: Any, first_jitter: float | None = None) -> Cholesky:
     """Return the solver for a matrix where it lies."""
     return (TensorCholesky if is_tensor(matrix) else Cholesky)(first_jitter)
+
+
+def cholesky_bytes(n: int, like: Any) -> int:
+    """Return the memory that the solver takes beside an n × n matrix.
+
+    Arrays are factorised in place; tensors take a second array, and tiles.
+    """
+    return 8 * (n**2 + 4 * min(n, _TILE) ** 2) if is_tensor(like) else 0
 
 
 @dataclass(frozen=True)
@@ -41,8 +54,9 @@ class TensorCholeskyState:
 class TensorCholesky(Cholesky):
     """:class:`Cholesky` for tensors: the same jitter, refinement and outcomes.
 
-    The matrix and its factor take two arrays; the least eigenvalue, that tells of a
-    singular matrix, is estimated by inverse iteration.
+    The matrix, which is made symmetric in place, and its factor take two arrays (see
+    :func:`cholesky_bytes`); the least eigenvalue, that tells of a singular matrix, is
+    estimated by inverse iteration.
 
     Parameters
     ----------
@@ -53,16 +67,21 @@ class TensorCholesky(Cholesky):
     def init(  # type: ignore[override]
         self, matrix: Any, shift: float = 0.0, scale: float | None = None
     ) -> TensorCholeskyState:
-        """Factorise A + shift·I, of which the upper triangle is read."""
+        """Factorise A + shift·I, of which the upper triangle is read.
+
+        The matrix is **overwritten**.
+        """
         ops = ops_of(matrix)
         n = len(matrix)
         if n == 0:
             return TensorCholeskyState(matrix, matrix, 0.0, Outcome.SUCCESS)
-        matrix = ops.triu(matrix, 0) + ops.triu(matrix, 1).T
+        _mirror_upper(matrix)
         diagonal = matrix.diagonal()
         diagonal += shift
         size = float(abs(diagonal).mean())
-        if not math.isfinite(float(abs(matrix).sum())):
+        block = rows_within(_SUMMED_BYTES, 8 * n)
+        total = sum(abs(matrix[rows]).sum() for rows in row_blocks(n, block))
+        if not math.isfinite(float(total)):
             raise ValueError(
                 "the Gram matrix overflowed: it is not finite. Scale the input down "
                 "(for instance with sklearn.preprocessing.MaxAbsScaler)."
@@ -76,6 +95,7 @@ class TensorCholesky(Cholesky):
                 smallest = ops.algebra.smallest_eigenvalue(factor)
                 if jitter or not self.first_jitter or smallest > _LOST * scale:
                     break
+            del factor  # before there is another
             more = max(10 * jitter, first * scale) - jitter
             jitter += more
             diagonal += more
@@ -126,3 +146,13 @@ class TensorCholesky(Cholesky):
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:
             outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {error:.3g}")
         return Solution(size * x, error, steps, outcome, state.jitter)
+
+
+def _mirror_upper(matrix: Any) -> None:
+    """Copy the strict upper triangle to the lower one."""
+    triu = ops_of(matrix).triu
+    for rows in row_blocks(len(matrix), _TILE):
+        below = slice(rows.stop, len(matrix))
+        matrix[below, rows] = matrix[rows, below].T
+        tile = matrix[rows, rows]
+        matrix[rows, rows] = triu(tile, 0) + triu(tile, 1).T
