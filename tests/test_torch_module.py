@@ -70,6 +70,34 @@ def test_gradients_of_structured_features(rng):
     )
 
 
+@pytest.mark.parametrize("projection", ["auto", "structured"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(rk.Optical(degree) for degree in (1, 1.5, 2, 3, 4)),
+        rk.Gaussian(1.1) * rk.Optical(1),
+        rk.Optical(1) * rk.Optical(3),
+    ],
+    ids=str,
+)
+def test_gradients_at_rows_of_zeros(kernel, projection, rng):
+    layer = FeatureMap(kernel, 3, 20, projection=projection, random_state=0)
+    x = tensor(rng.normal(size=(4, 3)))
+    x[0] = 0.0
+    x.requires_grad_()
+    linear = torch.nn.Linear(3, 3, bias=False, dtype=x.dtype)
+    (layer(x).sum() + layer(linear(x)).sum()).backward()
+    assert torch.equal(x.grad[0], torch.zeros(3, dtype=x.dtype))
+    assert torch.isfinite(x.grad).all() and (x.grad[1:] != 0).all()
+    assert torch.isfinite(linear.weight.grad).all()
+
+
+def test_gradients_at_rows_of_zeros_with_a_bias():
+    layer = FeatureMap(rk.Optical(1, bias=0.5), 3, 20, random_state=0)
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (x,))
+
+
 def test_a_lengthscale_is_learned(rng):
     X = rng.uniform(-3, 3, size=(200, 1))
     y = tensor(np.sin(2 * X[:, 0]))

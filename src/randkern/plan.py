@@ -248,7 +248,7 @@ def _evaluate_draws(
         )
         if undo is not None:
             with np.errstate(over="ignore"):
-                out *= ops.asarray(undo, out)[:, None]
+                ops.multiply(out, ops.asarray(undo, out)[:, None], out)
     else:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             ops.multiply(amplitude, group.weight, out[rows, draws])
