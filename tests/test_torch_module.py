@@ -8,6 +8,7 @@ import pytest
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, tensor, torch
+from randkern.backend import torch_hadamard
 from randkern.torch import FeatureMap
 
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -96,6 +97,43 @@ def test_gradients_at_rows_of_zeros_with_a_bias():
     layer = FeatureMap(rk.Optical(1, bias=0.5), 3, 20, random_state=0)
     x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (x,))
+
+
+MAPS = [
+    (64, {"projection": "structured"}),
+    (5, {"projection": "orthogonal"}),
+    (5, {"projection": "dense", "fourier": "offset"}),
+]
+each_map = pytest.mark.parametrize("width, options", MAPS, ids=str)
+
+
+def _check_as_new(layer, x, width, options):
+    new = FeatureMap(layer.kernel, width, 9, random_state=7, **options)
+    x.requires_grad_()
+    got = layer(x)
+    got.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert torch.equal(got, new(x))
+
+
+@each_map
+def test_trains_after_inference_mode(width, options, rng):
+    torch_hadamard._hadamard_matrix.cache_clear()
+    layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
+    x = tensor(rng.normal(size=(2, width)))
+    with torch.inference_mode():
+        layer(x)
+    _check_as_new(layer, x, width, options)
+
+
+@each_map
+def test_features_after_export(width, options, rng):
+    torch_hadamard._hadamard_matrix.cache_clear()
+    layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
+    x = tensor(rng.normal(size=(2, width)))
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), layer(x).detach(), check_stride=False)
+    _check_as_new(layer, x, width, options)
 
 
 def test_a_lengthscale_is_learned(rng):

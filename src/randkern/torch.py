@@ -22,6 +22,7 @@ from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.plan import Factor, Group, Plan, evaluate
+from randkern.projections.dense import Dense
 
 __all__ = ["FeatureMap"]
 
@@ -108,6 +109,7 @@ class FeatureMap(nn.Module):
             stream.child("features"),
             **options,
         )
+        _compile(self.plan)
         parameters = []
         for leaf in self._stationary():
             value = np.log(np.asarray(leaf.lengthscale, dtype=float))
@@ -163,6 +165,16 @@ def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
     if inverse_scale is None:
         return factor
     return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
+
+
+def _compile(plan: Plan) -> None:
+    """Draw a little of a plan: generators cannot be compiled in ``torch.export``."""
+    for group in plan.groups:
+        if group.offsets is not None:
+            group.draw_offsets(0, 1, np.float64)
+        for factor in group.factors:
+            if isinstance(factor.projection, Dense):
+                factor.projection.rows(0, 1)
 
 
 def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:

@@ -55,6 +55,7 @@ __all__ = [
     "key",
     "largest",
     "largest_value",
+    "lasting",
     "log1p_of",
     "manhattan_distances",
     "map_rows",
@@ -106,6 +107,11 @@ def constant(owner, name, like, make):
     On a device it is kept as long as `owner` lives, under `name`.
     """
     return np.asarray(make())
+
+
+def lasting(make):
+    """Return what `make` returns, and whether later calls may use it too."""
+    return make(), True
 
 
 def to_host(array):

@@ -22,7 +22,7 @@ from randkern.backend import (
     torch_thin,
 )
 from randkern.backend.distances import CANCELLED
-from randkern.backend.torch_constants import constant, key
+from randkern.backend.torch_constants import constant, key, lasting
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -54,6 +54,7 @@ __all__ = [
     "key",
     "largest",
     "largest_value",
+    "lasting",
     "log1p_of",
     "manhattan_distances",
     "map_rows",
