@@ -175,6 +175,31 @@ def test_state_and_repr():
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
 
+def test_states_of_other_draws_are_refused():
+    def layer(**options):
+        given = {"random_state": 0} | options
+        return FeatureMap(rk.Gaussian(1.0) * rk.Optical(2), 2, 6, **given)
+
+    state = layer().state_dict()
+    assert layer().load_state_dict(state).missing_keys == []
+    whole = FeatureMap(rk.Gaussian(3.0) * rk.Optical(2.0), 2, 6, random_state=0)
+    whole.load_state_dict(state)
+    for options in ({"random_state": 1}, {"projection": "dense"}):
+        other = layer(**options)
+        with pytest.raises(ValueError, match="another draw of random features"):
+            other.load_state_dict(state)
+
+
+def test_autocast_leaves_phases_alone(rng):
+    layer = FeatureMap(rk.Gaussian(0.5), 8, 60, projection="dense", random_state=0)
+    x = torch.as_tensor(rng.normal(size=(4, 8)), dtype=torch.float32)
+    half = x.to(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        got, from_half = layer(x), layer(half)
+    assert torch.equal(got, layer(x))
+    assert torch.equal(from_half, layer(half.to(torch.float32)))
+
+
 def test_works_under_dispatch_too():
     layer = FeatureMap(rk.Gaussian(), 2, 6, random_state=0)
     with dispatch():

@@ -155,11 +155,13 @@ def evaluate(
         )
     if shape[0] == 0:
         return out
-    for group in plan.groups:
-        low, high = max(first, group.start), min(last, group.stop)
-        if low < high:
-            target = out[:, low - first : high - first]
-            _evaluate_group(group, X, low - group.start, high - group.start, target)
+    with ops_of(X).full_precision(X):
+        for group in plan.groups:
+            low, high = max(first, group.start), min(last, group.stop)
+            if low < high:
+                target = out[:, low - first : high - first]
+                low, high = low - group.start, high - group.start
+                _evaluate_group(group, X, low, high, target)
     return out
 
 

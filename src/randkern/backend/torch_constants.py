@@ -1,12 +1,13 @@
-"""What tensors keep on their device: constants, copied there once."""
+"""What tensors keep: constants on their device, copied there once, and precision."""
 
 import weakref
+from contextlib import nullcontext
 from functools import lru_cache, wraps
 
 import numpy as np
 import torch
 
-__all__ = ["cached", "constant", "key", "lasting"]
+__all__ = ["cached", "constant", "full_precision", "key", "lasting"]
 
 # owner -> (name, dtype, device) -> tensor: constants live as long as their owner.
 _CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -15,6 +16,19 @@ _CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def key(like):
     """Return what tells tensors apart that cannot stand for each other."""
     return like.dtype, like.device
+
+
+def full_precision(like):
+    """Return a context in which products keep the precision of `like`.
+
+    ``torch.autocast`` would make phases of three digits.
+    """
+    kind = like.device.type
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    if not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def _is_traced():
