@@ -311,6 +311,7 @@ def test_complex_numbers_are_refused(dispatched, rng):
                 call()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_tensors_that_cannot_be_read(rng):
     X, y = tensor(rng.normal(size=(6, 3))), tensor(np.arange(6) % 2)
     features = rk.RandomFeatures(rk.Gaussian(), 8, random_state=0)

@@ -118,7 +118,7 @@ def _check_as_new(layer, x, width, options):
 
 @each_map
 def test_trains_after_inference_mode(width, options, rng):
-    torch_hadamard._hadamard_matrix.cache_clear()
+    torch_hadamard._hadamard_matrix.__wrapped__.cache_clear()
     layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
     x = tensor(rng.normal(size=(2, width)))
     with torch.inference_mode():
@@ -128,7 +128,7 @@ def test_trains_after_inference_mode(width, options, rng):
 
 @each_map
 def test_features_after_export(width, options, rng):
-    torch_hadamard._hadamard_matrix.cache_clear()
+    torch_hadamard._hadamard_matrix.__wrapped__.cache_clear()
     layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
     x = tensor(rng.normal(size=(2, width)))
     exported = torch.export.export(layer, (x,)).module()

@@ -103,13 +103,14 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if sample_weight is None:
         return None
     dtype = _floats_of(X)[0]
-    weights = sample_weight if is_tensor(sample_weight) else np.asarray(sample_weight)
+    weights = _weights_like(sample_weight, X)
+    weights = weights if is_tensor(weights) else np.asarray(weights)
     if tuple(weights.shape) == (X.shape[0],) and not weights.any():
         # scikit-learn refuses zeros only.
         if is_tensor(X):
             return X.new_zeros(len(X), dtype=dtype)
         return np.zeros(X.shape[0])
-    return _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+    return _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
 
 
 def place_of(array: Any) -> str:

@@ -57,14 +57,13 @@ def cached(maxsize):
     def decorate(function):
         kept = lru_cache(maxsize)(function)
 
-        @wraps(function)
+        @wraps(kept)
         def call(*arguments):
             if _is_traced():
                 return function(*arguments)
             with torch.inference_mode(False):
                 return kept(*arguments)
 
-        call.cache_clear = kept.cache_clear
         return call
 
     return decorate
