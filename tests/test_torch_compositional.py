@@ -351,6 +351,18 @@ def _first_columns(names):
     return np.concatenate([[0], np.cumsum(widths)[:-1]]).tolist()
 
 
+@each_role
+def test_layers_train_after_inference_mode(role):
+    skeleton, X = mixed(ROLES[role], n_rows=3)
+    layer = FeatureMap(rk.Compositional(skeleton), X.shape[1], 20, random_state=3)
+    with torch.inference_mode():
+        expected = layer(tensor(X)).numpy()
+    given = tensor(X).requires_grad_()
+    got = layer(given)
+    got.sum().backward()
+    assert_close(got, expected, 1e-12)
+
+
 def test_layers_on_spheres(rng):
     skeleton = sk.fully_connected(3, 1, "relu", sk.sphere(3))  # whose points are not 0
     kernel = rk.Compositional(skeleton) + rk.Gaussian()

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import sklearn
 
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw
@@ -276,6 +277,66 @@ def test_without_dispatch_a_tensor_is_an_array(rng):
     X = rng.normal(size=(6, 3))
     features = rk.RandomFeatures(n_components=8, random_state=0).fit(tensor(X))
     assert isinstance(features.transform(tensor(X)), np.ndarray)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_without_dispatch_dtypes_are_those_of_arrays(dtype, rng):
+    X = tensor(rng.normal(size=(6, 3))).to(getattr(torch, dtype)).requires_grad_()
+    array = X.detach().double().numpy()
+    if dtype == "float32":
+        array = array.astype(np.float32)
+    features = rk.RandomFeatures(rk.Gaussian(), 8, random_state=0).fit(X)
+    Z = features.transform(X)
+    assert isinstance(Z, np.ndarray) and Z.dtype == array.dtype
+    assert np.array_equal(Z, features.transform(array))
+    assert rk.Gaussian()(X).dtype == array.dtype
+    assert rk.RandomFeatures(rk.Gaussian()).fit(array).transform(X).dtype == Z.dtype
+
+
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_complex_numbers_are_refused(dispatched, rng):
+    X, y = tensor(rng.normal(size=(6, 3))), tensor(rng.normal(size=6))
+    features = rk.RandomFeatures(rk.Gaussian(), 8, random_state=0).fit(X)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(), n_components=8, random_state=0)
+    with sklearn.config_context(array_api_dispatch=dispatched):
+        for call in (
+            lambda: features.fit(X + 1j),
+            lambda: features.transform(X + 1j),
+            lambda: model.fit(X + 1j, y),
+            lambda: model.fit(X, y + 1j),
+            lambda: rk.Gaussian()(X + 1j),
+            lambda: rk.Gaussian()(X, X + 1j),
+        ):
+            with pytest.raises(ValueError, match="Complex data not supported"):
+                call()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_tensors_that_cannot_be_read(rng):
+    X, y = tensor(rng.normal(size=(6, 3))), tensor(np.arange(6) % 2)
+    features = rk.RandomFeatures(rk.Gaussian(), 8, random_state=0)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(), n_components=8, random_state=0)
+    with dispatch():
+        for sparse in (X.to_sparse(), X.to_sparse_csr()):
+            with pytest.raises(TypeError, match="X is a sparse tensor"):
+                features.fit(sparse)
+        with pytest.raises(TypeError, match="holds no values"):
+            features.fit(X.to("meta"))
+        with pytest.raises(ValueError, match="so Y must be an array"):
+            rk.Gaussian()(X.numpy(), X)
+        for rows in (X.numpy(), X.tolist()):
+            with pytest.raises(ValueError, match="so y must be an array"):
+                model.fit(rows, X[:, 0])
+        classifier = rk.KernelRidgeClassifier(
+            rk.Gaussian(), n_components=8, random_state=0
+        )
+        for dtype in (torch.uint16, torch.uint64):
+            with pytest.raises(TypeError, match="pass y.to"):
+                classifier.fit(X, y.to(dtype))
+        weights = [1.0, 2.0, 0.0, 1.0, 1.0, 3.0]
+        got = model.fit(X, X[:, 0], sample_weight=weights).predict(X)
+        same = model.fit(X, X[:, 0], sample_weight=tensor(np.array(weights)))
+        assert torch.equal(got, same.predict(X))
 
 
 def test_integers_and_half_precision(rng):

@@ -8,6 +8,7 @@ import pytest
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, tensor, torch
+from randkern.backend import torch_hadamard
 from randkern.torch import FeatureMap
 
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -70,6 +71,71 @@ def test_gradients_of_structured_features(rng):
     )
 
 
+@pytest.mark.parametrize("projection", ["auto", "structured"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(rk.Optical(degree) for degree in (1, 1.5, 2, 3, 4)),
+        rk.Gaussian(1.1) * rk.Optical(1),
+        rk.Optical(1) * rk.Optical(3),
+    ],
+    ids=str,
+)
+def test_gradients_at_rows_of_zeros(kernel, projection, rng):
+    layer = FeatureMap(kernel, 3, 20, projection=projection, random_state=0)
+    x = tensor(rng.normal(size=(4, 3)))
+    x[0] = 0.0
+    x.requires_grad_()
+    linear = torch.nn.Linear(3, 3, bias=False, dtype=x.dtype)
+    (layer(x).sum() + layer(linear(x)).sum()).backward()
+    assert torch.equal(x.grad[0], torch.zeros(3, dtype=x.dtype))
+    assert torch.isfinite(x.grad).all() and (x.grad[1:] != 0).all()
+    assert torch.isfinite(linear.weight.grad).all()
+
+
+def test_gradients_at_rows_of_zeros_with_a_bias():
+    layer = FeatureMap(rk.Optical(1, bias=0.5), 3, 20, random_state=0)
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (x,))
+
+
+MAPS = [
+    (64, {"projection": "structured"}),
+    (5, {"projection": "orthogonal"}),
+    (5, {"projection": "dense", "fourier": "offset"}),
+]
+each_map = pytest.mark.parametrize("width, options", MAPS, ids=str)
+
+
+def _check_as_new(layer, x, width, options):
+    new = FeatureMap(layer.kernel, width, 9, random_state=7, **options)
+    x.requires_grad_()
+    got = layer(x)
+    got.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert torch.equal(got, new(x))
+
+
+@each_map
+def test_trains_after_inference_mode(width, options, rng):
+    torch_hadamard._hadamard_matrix.__wrapped__.cache_clear()
+    layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
+    x = tensor(rng.normal(size=(2, width)))
+    with torch.inference_mode():
+        layer(x)
+    _check_as_new(layer, x, width, options)
+
+
+@each_map
+def test_features_after_export(width, options, rng):
+    torch_hadamard._hadamard_matrix.__wrapped__.cache_clear()
+    layer = FeatureMap(rk.Gaussian(2.0), width, 9, random_state=7, **options)
+    x = tensor(rng.normal(size=(2, width)))
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), layer(x).detach(), check_stride=False)
+    _check_as_new(layer, x, width, options)
+
+
 def test_a_lengthscale_is_learned(rng):
     X = rng.uniform(-3, 3, size=(200, 1))
     y = tensor(np.sin(2 * X[:, 0]))
@@ -107,6 +173,31 @@ def test_state_and_repr():
         if p.requires_grad
     )
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_states_of_other_draws_are_refused():
+    def layer(**options):
+        given = {"random_state": 0} | options
+        return FeatureMap(rk.Gaussian(1.0) * rk.Optical(2), 2, 6, **given)
+
+    state = layer().state_dict()
+    assert layer().load_state_dict(state).missing_keys == []
+    whole = FeatureMap(rk.Gaussian(3.0) * rk.Optical(2.0), 2, 6, random_state=0)
+    whole.load_state_dict(state)
+    for options in ({"random_state": 1}, {"projection": "dense"}):
+        other = layer(**options)
+        with pytest.raises(ValueError, match="another draw of random features"):
+            other.load_state_dict(state)
+
+
+def test_autocast_leaves_phases_alone(rng):
+    layer = FeatureMap(rk.Gaussian(0.5), 8, 60, projection="dense", random_state=0)
+    x = torch.as_tensor(rng.normal(size=(4, 8)), dtype=torch.float32)
+    half = x.to(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        got, from_half = layer(x), layer(half)
+    assert torch.equal(got, layer(x))
+    assert torch.equal(from_half, layer(half.to(torch.float32)))
 
 
 def test_works_under_dispatch_too():

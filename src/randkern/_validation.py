@@ -34,6 +34,7 @@ __all__ = [
     "column_names",
     "is_device_array",
     "place_of",
+    "read_tensor",
     "validate_rows",
 ]
 
@@ -79,11 +80,22 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if sample_weight is None:
         return None
     weights = _check_sample_weight(
-        sample_weight, X, dtype=_floats_of(X)[0], ensure_non_negative=True
+        _weights_like(sample_weight, X),
+        X,
+        dtype=_floats_of(X)[0],
+        ensure_non_negative=True,
     )
     if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
+
+
+def _weights_like(sample_weight: Any, X: Rows) -> Any:
+    """Return a list of weights as an array of where the rows lie."""
+    sample_weight = read_tensor(sample_weight, "sample_weight")
+    if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
+        return X.new_tensor(sample_weight, dtype=_floats_of(X)[0])
+    return sample_weight
 
 
 def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
@@ -91,13 +103,14 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if sample_weight is None:
         return None
     dtype = _floats_of(X)[0]
-    weights = sample_weight if is_tensor(sample_weight) else np.asarray(sample_weight)
+    weights = _weights_like(sample_weight, X)
+    weights = weights if is_tensor(weights) else np.asarray(weights)
     if tuple(weights.shape) == (X.shape[0],) and not weights.any():
         # scikit-learn refuses zeros only.
         if is_tensor(X):
             return X.new_zeros(len(X), dtype=dtype)
         return np.zeros(X.shape[0])
-    return _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+    return _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
 
 
 def place_of(array: Any) -> str:
@@ -127,6 +140,41 @@ def is_device_array(X: Any) -> bool:
             "tensor.cpu()."
         )
     return False
+
+
+def read_tensor(array: Any, name: str = "X") -> Any:
+    """Return a tensor of real numbers without its graph, as an array if it is read so.
+
+    Everything else is returned as it is. Half precision becomes float64 in an array,
+    as scikit-learn makes it.
+
+    Raises
+    ------
+    ValueError
+        For complex numbers.
+    TypeError
+        For a sparse tensor, one without values, or one of another device than the
+        CPU's while dispatch is off.
+    """
+    if not is_tensor(array):
+        return array
+    if array.is_complex():
+        raise ValueError(
+            f"Complex data not supported: {name} is a tensor of {array.dtype}; pass "
+            "real and imaginary parts as columns."
+        )
+    if str(array.layout) != "torch.strided":
+        raise TypeError(
+            f"{name} is a sparse tensor ({array.layout}), which is not supported; pass "
+            "tensor.to_dense(), or a scipy.sparse matrix."
+        )
+    array = array.detach()
+    if is_device_array(array):
+        if array.is_meta:
+            raise TypeError(f"{name} is a tensor on meta, which holds no values.")
+        return array
+    half = array.is_floating_point() and array.dtype.itemsize < 4
+    return (array.double() if half else array).numpy(force=True)
 
 
 def _check_takes_tensors(estimator: Any) -> None:
@@ -279,6 +327,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
             "make_blocks being a function that starts anew."
         )
+    X = read_tensor(X)
     if is_table(X):
         column_names(X)
         if reset:
@@ -299,9 +348,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         )
     if is_device_array(X):
         _check_takes_tensors(estimator)
-        return validate_data(
-            estimator, X.detach(), reset=reset, dtype=list(_floats_of(X))
-        )
+        return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
     )
@@ -316,6 +363,7 @@ def check_kernel_rows(
     numbers of the categories of a dataframe.
     """
     encoder = None
+    X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):
         encoder = TableEncoder.of(X)
         if Y is not None:
@@ -335,6 +383,10 @@ def check_kernel_rows(
         if not tensors:
             raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
         return *_check_kernel_tensors(X, Y), None
+    if is_tensor(Y):
+        raise ValueError(
+            f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
+        )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     X = check_array(X, order="C", input_name="X", **options)
     if Y is None:
@@ -356,7 +408,7 @@ def _check_widths(X: Rows, Y: Rows) -> None:
 def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
     """Return the arguments of a kernel as tensors of one dtype and device."""
     options: dict[str, Any] = {"dtype": list(_floats_of(X))}
-    X = check_array(X.detach(), input_name="X", **options)
+    X = check_array(X, input_name="X", **options)
     if Y is None:
         return X, None
     if not is_tensor(Y) or Y.device != X.device:
@@ -364,7 +416,7 @@ def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
         raise ValueError(
             f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
         )
-    Y = check_array(Y.detach(), input_name="Y", **options)
+    Y = check_array(Y, input_name="Y", **options)
     _check_widths(X, Y)
     dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
     return X.to(dtype), Y.to(dtype)

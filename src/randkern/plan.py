@@ -155,11 +155,13 @@ def evaluate(
         )
     if shape[0] == 0:
         return out
-    for group in plan.groups:
-        low, high = max(first, group.start), min(last, group.stop)
-        if low < high:
-            target = out[:, low - first : high - first]
-            _evaluate_group(group, X, low - group.start, high - group.start, target)
+    with ops_of(X).full_precision(X):
+        for group in plan.groups:
+            low, high = max(first, group.start), min(last, group.stop)
+            if low < high:
+                target = out[:, low - first : high - first]
+                low, high = low - group.start, high - group.start
+                _evaluate_group(group, X, low, high, target)
     return out
 
 
@@ -248,7 +250,7 @@ def _evaluate_draws(
         )
         if undo is not None:
             with np.errstate(over="ignore"):
-                out *= ops.asarray(undo, out)[:, None]
+                ops.multiply(out, ops.asarray(undo, out)[:, None], out)
     else:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             ops.multiply(amplitude, group.weight, out[rows, draws])

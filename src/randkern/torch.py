@@ -5,6 +5,7 @@ Importing this module imports PyTorch, which the extra ``gpu`` installs.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.plan import Factor, Group, Plan, evaluate
+from randkern.projections.dense import Dense
 
 __all__ = ["FeatureMap"]
 
@@ -65,6 +67,13 @@ class FeatureMap(nn.Module):
     -----
     The first use on a device copies what was drawn to it, where it is not made again
     there. The module may be moved by ``to``; the dtype of the features is that of x.
+    Under ``torch.autocast`` features are not made in half precision: rows that come
+    so become float32.
+
+    ``state_dict()`` holds the parameters and a fingerprint of the draw, not the draw
+    itself: load it into a map made with the same arguments and `random_state`.
+    Another draw is a ValueError.
+
     Rows of :class:`~randkern.Compositional` must hold points of its base spaces; the
     gradient is 0 in signs, and means nothing in codes of categories.
 
@@ -108,6 +117,7 @@ class FeatureMap(nn.Module):
             stream.child("features"),
             **options,
         )
+        _compile(self.plan)
         parameters = []
         for leaf in self._stationary():
             value = np.log(np.asarray(leaf.lengthscale, dtype=float))
@@ -126,6 +136,8 @@ class FeatureMap(nn.Module):
             raise ValueError(
                 f"x has {x.shape[-1]} columns, expected in_features={self.in_features}."
             )
+        if x.dtype.itemsize < 4 and torch.is_autocast_enabled(x.device.type):
+            x = x.float() if x.is_floating_point() else x
         if not x.is_floating_point() or x.dtype.itemsize < 4:
             raise ValueError(
                 f"x must be float32 or float64, got {x.dtype}; convert it, and the "
@@ -134,6 +146,19 @@ class FeatureMap(nn.Module):
         rows = x.reshape(-1, self.in_features)
         Z: Any = evaluate(Plan(tuple(self._groups()), self.in_features), rows)
         return Z.reshape(*x.shape[:-1], self.out_features)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Return the fingerprint of the draw, 16 bytes, for ``state_dict``."""
+        return torch.tensor(list(_fingerprint(self.plan)), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Raise ValueError unless a state belongs to this draw."""
+        if bytes(state.tolist()) != _fingerprint(self.plan):
+            raise ValueError(
+                "the state belongs to another draw of random features; make the "
+                "FeatureMap with the kernel, sizes, projection and random_state "
+                "(an integer) of the one that was saved."
+            )
 
     def _groups(self) -> Iterator[Group]:
         """Yield the groups of the plan with the lengthscales of now."""
@@ -158,11 +183,40 @@ class FeatureMap(nn.Module):
         )
 
 
+def _fingerprint(plan: Plan) -> bytes:
+    """Return a hash of what was drawn, whatever the lengthscales."""
+    drawn: list[Any] = []
+    for group in plan.groups:
+        offsets = group.offsets and group.offsets.key
+        drawn += [group.start, group.stop, float(group.weight), group.output, offsets]
+        for factor in group.factors:
+            projection, inputs = factor.projection, factor.inputs
+            mixing = projection.law.mixing
+            drawn += [factor.role, float(factor.power), float(inputs.bias)]
+            drawn += [projection.name, projection.stream.key, projection.law.entries]
+            drawn += [projection.n_draws, projection.width, *(inputs.columns or [":"])]
+            if mixing is not None:
+                drawn += [mixing.name, float(mixing.parameter)]
+    # Six digits: the last ones of a weight may depend on the machine.
+    words = (f"{x:.6g}" if isinstance(x, float) else str(x) for x in drawn)
+    return hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
+
+
 def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
     """Return a factor with another inverse scale, the same one for None."""
     if inverse_scale is None:
         return factor
     return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
+
+
+def _compile(plan: Plan) -> None:
+    """Draw a little of a plan: generators cannot be compiled in ``torch.export``."""
+    for group in plan.groups:
+        if group.offsets is not None:
+            group.draw_offsets(0, 1, np.float64)
+        for factor in group.factors:
+            if isinstance(factor.projection, Dense):
+                factor.projection.rows(0, 1)
 
 
 def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:

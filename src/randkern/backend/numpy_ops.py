@@ -6,6 +6,7 @@ is always an array whose namespace, dtype and device the result takes.
 """
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,11 +51,13 @@ __all__ = [
     "fill_diagonal",
     "flatnonzero",
     "float64_like",
+    "full_precision",
     "hadamard",
     "is_finite",
     "key",
     "largest",
     "largest_value",
+    "lasting",
     "log1p_of",
     "manhattan_distances",
     "map_rows",
@@ -106,6 +109,16 @@ def constant(owner, name, like, make):
     On a device it is kept as long as `owner` lives, under `name`.
     """
     return np.asarray(make())
+
+
+def full_precision(like):
+    """Return a context in which products keep the precision of `like`."""
+    return nullcontext()
+
+
+def lasting(make):
+    """Return what `make` returns, and whether later calls may use it too."""
+    return make(), True
 
 
 def to_host(array):

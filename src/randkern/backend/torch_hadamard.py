@@ -8,12 +8,12 @@ device; nothing is copied to it. Where Triton is installed and no gradient is wa
 """
 
 import math
-from functools import lru_cache
 
 import torch
 
 from randkern.backend import torch_random
 from randkern.backend.hadamard import block_size
+from randkern.backend.torch_constants import cached
 from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, modulus_power
 from randkern.backend.torch_trig import cosines as write_cosines
@@ -27,7 +27,7 @@ _SIGNS = 2**20
 _TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
 
 
-@lru_cache(maxsize=16)
+@cached(maxsize=16)
 def _hadamard_matrix(bits, dtype, device):
     H = torch.ones((1, 1), dtype=dtype, device=device)
     for _ in range(bits):
@@ -76,7 +76,7 @@ def _prepared(X, inverse_scale, bias, dtype):
     return torch.nn.functional.pad(X, (0, p - width))
 
 
-@lru_cache(maxsize=8)
+@cached(maxsize=8)
 def _kept_signs(key, first, count, p, device):
     """Return signs of blocks, 6 MB of them at most, which the next rows need too."""
     return torch_random.signs(key, first, count, 6, p, device)

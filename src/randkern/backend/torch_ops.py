@@ -22,7 +22,7 @@ from randkern.backend import (
     torch_thin,
 )
 from randkern.backend.distances import CANCELLED
-from randkern.backend.torch_constants import constant, key
+from randkern.backend.torch_constants import constant, full_precision, key, lasting
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -49,11 +49,13 @@ __all__ = [
     "fill_diagonal",
     "flatnonzero",
     "float64_like",
+    "full_precision",
     "hadamard",
     "is_finite",
     "key",
     "largest",
     "largest_value",
+    "lasting",
     "log1p_of",
     "manhattan_distances",
     "map_rows",

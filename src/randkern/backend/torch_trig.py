@@ -90,6 +90,11 @@ def _power(real, imag, power):
         return square
     if power == 4:
         return square * square
+    if is_tracked(square):
+        # The slope of a root at 0 is infinite, and times 0 it is no number.
+        positive = square > 0
+        powers = torch.where(positive, square, 1.0) ** (power / 2)
+        return torch.where(positive, powers, 0.0)
     if power == 1:
         return torch.sqrt(square)
     return square * torch.sqrt(square) if power == 3 else square ** (power / 2)

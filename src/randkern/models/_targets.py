@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._tensors import is_tensor, tensor_floats
-from randkern._validation import Rows, check_weights
+from randkern._validation import Rows, check_weights, place_of, read_tensor
 from randkern.backend.namespace import ops_of
 
 __all__ = ["ClassLabels", "RealTargets"]
@@ -56,7 +56,13 @@ class RealTargets:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        dtype = tensor_floats()[0] if is_tensor(X) and is_tensor(y) else np.float64
+        y = read_tensor(y, "y")
+        if is_tensor(y) and not is_tensor(X):
+            raise ValueError(
+                f"X is not a tensor, so y must be an array, got {place_of(y)}; pass "
+                "tensor.numpy(force=True)."
+            )
+        dtype = tensor_floats()[0] if is_tensor(y) else np.float64
         Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
         check_consistent_length(X, Y)
         Y = ops_of(X).float64_like(Y, X)
@@ -75,6 +81,21 @@ class RealTargets:
                 f"{self._n_outputs or 1}."
             )
         return Y.reshape(len(Y), -1)
+
+
+def _read_labels(y: Any) -> Any:
+    """Return labels, those of a tensor of a dtype that PyTorch sorts."""
+    y = read_tensor(y, "y")
+    if is_tensor(y) and str(y.dtype) in (
+        "torch.uint16",
+        "torch.uint32",
+        "torch.uint64",
+    ):
+        raise TypeError(
+            f"y is a tensor of {y.dtype}, which PyTorch does not sort; pass "
+            "y.to(torch.int64)."
+        )
+    return y
 
 
 @dataclass(frozen=True)
@@ -140,7 +161,7 @@ class ClassLabels:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        y = column_or_1d(y, warn=True)
+        y = column_or_1d(_read_labels(y), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         return y

@@ -161,8 +161,9 @@ class Projection(ABC):
         dtype, device = ops_of(like).key(like)
         kept_dtype, kept = self._cache.get(device, (None, None))
         if kept_dtype != dtype:
-            kept = make()
-            self._cache[device] = dtype, kept
+            kept, lasts = ops_of(like).lasting(make)
+            if lasts:
+                self._cache[device] = dtype, kept
         return kept
 
     # What follows is the unfused path; a projection with a fused kernel
