@@ -23,6 +23,11 @@ from randkern.backend import (
 )
 from randkern.backend.distances import CANCELLED
 from randkern.backend.torch_constants import constant, full_precision, key, lasting
+from randkern.backend.torch_devices import (
+    empty_on,
+    tile_rows,
+    tile_size,
+)
 from randkern.backend.torch_special import matern_correlation, optical_angles
 from randkern.backend.torch_trig import (
     cos_sin_pairs,
@@ -111,20 +116,6 @@ def asarray(values, like):
 def float64_like(values, like):
     """Return `values` in float64 on the device of `like`."""
     return torch.as_tensor(_readable(values), dtype=torch.float64, device=like.device)
-
-
-def empty_on(device, dtype):
-    """Return an empty tensor of a dtype of NumPy on a device, by its name."""
-    dtype = getattr(torch, np.dtype(dtype).name)
-    try:
-        # One number, since none would be made on a device that is not there.
-        return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device={device!r} cannot be used ({reason}); there are {found}."
-        ) from error
 
 
 def to_host(array):
@@ -422,18 +413,6 @@ def entries_at(values, position):
     return torch.as_tensor(values, device=position.device)[position]
 
 
-def memory_limit(like):
-    """Return what a fit may take on the device of `like`: half of what is free there.
-
-    None: what the host has.
-    """
-    if (device := like.device).type != "cuda":
-        return None
-    # PyTorch keeps blocks that it has freed for later tensors.
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return (int(torch.cuda.mem_get_info(device)[0]) + kept) // 2
-
-
 def largest_sizes(values):
     """Return the largest absolute value of every column."""
     return values.abs().amax(dim=0)
@@ -484,18 +463,3 @@ def patch_products(a, b, rows, columns):
 def run_over_ranges(task, n, nanoseconds):
     """Call ``task(0, n)``: PyTorch divides each step of it among threads itself."""
     task(0, n)
-
-
-def tile_rows(like):
-    """Return the most rows of a tile of phases: of a GPU, enough for all its units."""
-    return 1024 if like.device.type == "cpu" else 8192
-
-
-def tile_size(like):
-    """Return the memory and the most rows of a tile of exact values.
-
-    A GPU takes large tiles: for each it starts some ten kernels a level.
-    """
-    if like.device.type == "cpu":
-        return 32 * 2**20, 128
-    return 128 * 2**20, 2048
