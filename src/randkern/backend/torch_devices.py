@@ -1,4 +1,4 @@
-"""What depends on the device of tensors: whether it is there, memory, sizes of tiles."""
+"""What depends on the device of tensors: whether it is there, memory, and tiles."""
 
 import numpy as np
 import torch
