@@ -25,6 +25,7 @@ from randkern.backend.distances import CANCELLED
 from randkern.backend.torch_constants import constant, full_precision, key, lasting
 from randkern.backend.torch_devices import (
     empty_on,
+    memory_limit,
     tile_rows,
     tile_size,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "manhattan_distances",
     "map_rows",
     "matern_correlation",
+    "memory_limit",
     "modulus_in_place",
     "modulus_power",
     "multiply",
