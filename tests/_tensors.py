@@ -21,6 +21,8 @@ if os.environ.get("SCIPY_ARRAY_API") != "1":
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = {"float32": (np.float32, 2e-5), "float64": (np.float64, 1e-6)}
+each_device = pytest.mark.parametrize("device", DEVICES)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 def dispatch():
@@ -36,6 +38,13 @@ def tensor(array, device="cpu"):
 def host(tensor):
     """Return a tensor as a NumPy array."""
     return tensor.detach().cpu().numpy()
+
+
+def assert_close(got, expected, share):
+    """Compare with an array, errors as a share of its largest value."""
+    assert str(got.dtype) == f"torch.{expected.dtype}"
+    size = np.abs(expected).max(initial=1e-300)
+    np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
 
 
 class HostCopyError(AssertionError):

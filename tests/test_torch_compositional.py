@@ -8,9 +8,11 @@ import pytest
 import randkern as rk
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 from _tensors import (
-    DEVICES,
     DTYPES,
+    assert_close,
     dispatch,
+    each_device,
+    each_dtype,
     host,
     no_host_copies,
     tensor,
@@ -23,15 +25,6 @@ from randkern.solvers import PCG
 from randkern.torch import FeatureMap
 
 each_base = pytest.mark.parametrize("base", BASES)
-each_device = pytest.mark.parametrize("device", DEVICES)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
-
-
-def assert_close(got, expected, share):
-    """Compare with an array, errors as a share of its largest value."""
-    assert str(got.dtype) == f"torch.{expected.dtype}"
-    size = np.abs(expected).max(initial=1e-300)
-    np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
 
 
 def mixed(bases, activations=("relu", "hermite2"), seed=0, n_rows=9):

@@ -9,9 +9,11 @@ import sklearn
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw
 from _tensors import (
-    DEVICES,
     DTYPES,
+    assert_close,
     dispatch,
+    each_device,
+    each_dtype,
     host,
     no_host_copies,
     tensor,
@@ -30,15 +32,6 @@ from randkern.backend.numpy_ops import optical_angles
 from randkern.plan import evaluate
 
 each_case = pytest.mark.parametrize("name", KERNELS)
-each_device = pytest.mark.parametrize("device", DEVICES)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
-
-
-def assert_close(got, expected, share):
-    """Compare with an array, errors as a share of its largest value."""
-    assert str(got.dtype) == f"torch.{expected.dtype}"
-    size = np.abs(expected).max(initial=1e-300)
-    np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
 
 
 # -- entries ----------------------------------------------------------------------
@@ -159,47 +152,43 @@ def test_rows_of_extreme_size(size, rng):
 # -- features ---------------------------------------------------------------------
 
 
+def plans(name):
+    """Yield plans of a kernel by every projection and both feature maps."""
+    case, D = KERNELS[name], 3 if name == "linear" else 21
+    for projection in PROJECTIONS:
+        if admits(projection, case):
+            for fourier in ("pair", "offset"):
+                yield draw(case, D, projection=projection, fourier=fourier)
+
+
 @each_case
 @each_dtype
 @each_device
 def test_features_are_those_of_numpy(name, dtype, device):
-    case = KERNELS[name]
     dtype, share = DTYPES[dtype]
     X = POINTS.astype(dtype)
-    for projection in PROJECTIONS:
-        if not admits(projection, case):
-            continue
-        for fourier in ("pair", "offset"):
-            D = 3 if name == "linear" else 21
-            plan = draw(case, D, projection=projection, fourier=fourier)
-            expected = evaluate(plan, X)
-            got = evaluate(plan, tensor(X, device))
-            assert got.device.type == device
-            assert_close(got, expected, share)
-            some = evaluate(plan, tensor(X, device), slice(1, D - 1))
-            assert_close(some, expected[:, 1 : D - 1], share)
+    for plan in plans(name):
+        expected = evaluate(plan, X)
+        got = evaluate(plan, tensor(X, device))
+        assert got.device.type == device
+        assert_close(got, expected, share)
+        last = plan.n_components - 1
+        some = evaluate(plan, tensor(X, device), slice(1, last))
+        assert_close(some, expected[:, 1:last], share)
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if "compos" not in name])
 @each_dtype
 def test_no_step_leaves_the_device(name, dtype, monkeypatch):
     """Tensors without values: a step that mixes them with others fails."""
-    case, X = (
-        KERNELS[name],
-        torch.empty(
-            (2000, POINTS.shape[1]), dtype=getattr(torch, dtype), device="meta"
-        ),
-    )
+    shape = (2000, POINTS.shape[1])
+    X = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
     # This one asks whether rows are of extreme size: one answer a call.
     monkeypatch.setattr(torch_ops, "bounded_amplitudes", lambda *args: None)
-    for projection in PROJECTIONS:
-        if not admits(projection, case):
-            continue
-        for fourier in ("pair", "offset"):
-            D = 3 if name == "linear" else 21
-            plan = draw(case, D, projection=projection, fourier=fourier)
-            Z = evaluate(plan, X)
-            assert (Z.device.type, Z.shape, Z.dtype) == ("meta", (2000, D), X.dtype)
+    for plan in plans(name):
+        Z = evaluate(plan, X)
+        shape = (2000, plan.n_components)
+        assert (Z.device.type, Z.shape, Z.dtype) == ("meta", shape, X.dtype)
 
 
 @pytest.mark.parametrize("projection", ["structured", "streamed"])

@@ -75,13 +75,7 @@ def parse_alpha(text: str) -> float | None:
     """
     if text.strip().lower() == "auto":
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise ValueError(f"--alpha takes auto or a positive number, got {text!r}")
-    return value
+    return _positive(text, "--alpha takes auto or a positive number")
 
 
 def parse_names(text: str | None) -> list[str] | None:
@@ -109,15 +103,7 @@ def parse_lengthscale(text: str) -> float | str:
     """
     if text in ("scale", "median"):
         return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"--lengthscale takes a positive number, scale or median, got {text!r}"
-        )
-    return value
+    return _positive(text, "--lengthscale takes a positive number, scale or median")
 
 
 def parse_penalty(text: str) -> float:
@@ -133,3 +119,14 @@ def parse_penalty(text: str) -> float:
     if penalty is None:
         raise ValueError("--alpha takes positive numbers here, got 'auto'")
     return penalty
+
+
+def _positive(text: str, expected: str) -> float:
+    """Read a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{expected}, got {text!r}")
+    return value
