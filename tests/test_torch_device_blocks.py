@@ -485,6 +485,8 @@ def test_copies_live_as_long_as_the_rows(monkeypatch):
     assert rows.on("cpu", keep=True) is not rows.on("cpu", keep=True)
     monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * (64 + 32))
     assert rows.on("cpu", keep=True) is rows.on("cpu", keep=True)
+    elsewhere = rows.on("meta", keep=False)  # another device is not answered by it
+    assert elsewhere.like.device.type == "meta"
     assert pickle.loads(pickle.dumps(rows))._copy is None
 
 

@@ -233,9 +233,9 @@ class ArrayRows:
         process keeps there take no more than half of what a fit may take beside them
         (see `memory_limit` of :func:`ops_of`).
         """
-        if self._copy is not None:
-            return self._copy
         like = empty_on(device, self.dtype)
+        if self._copy is not None and self._copy.like.device == like.device:
+            return self._copy
         ops, weight = ops_of(like), self.weight
         copy = ArrayRows(
             ops.asarray(self.X, like),
