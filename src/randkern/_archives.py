@@ -9,22 +9,27 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Collection
+from tokenize import TokenError
 from typing import BinaryIO
 
+import numpy as np
 from numpy.lib import format as npy
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.exceptions import MemoryLimitError
 
-__all__ = ["READING_ERRORS", "archive_limit", "check_archive", "check_needed"]
+__all__ = [
+    *("READING_ERRORS", "archive_limit", "check_archive", "check_needed"),
+    "read_arrays",
+]
 
-# What zipfile, zlib, json, NumPy, SciPy and skops raise on content that is not what
-# its description says.
+# What zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops raise on
+# content that is not what its description says.
 READING_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
     *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
     *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
-    ValueError,
+    *(ValueError, TokenError),
 )
 
 _CHUNK = 2**20
@@ -122,6 +127,29 @@ def check_archive(
                 inner = check_archive(content, left, copies=copies, nested=True)
                 sizes[info.filename] += sum(inner.values())
         return sizes
+
+
+def read_arrays(
+    file: BinaryIO, names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a file of :func:`numpy.savez`, or those of these names.
+
+    Raises
+    ------
+    MemoryLimitError
+        As `check_archive` does, by the default limit.
+    BadZipFile, ValueError, or another of `READING_ERRORS`
+        If the archive is damaged, or holds what is no array of numbers or text.
+    """
+    members = None if names is None else {f"{name}.npy" for name in names}
+    sizes = check_archive(file, archive_limit(file), names=members)
+    arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        for member in sizes:
+            with archive.open(member) as stream:
+                array = npy.read_array(stream, allow_pickle=False)
+            arrays[member.removesuffix(".npy")] = array
+    return arrays
 
 
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

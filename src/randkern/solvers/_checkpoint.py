@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._archives import READING_ERRORS, archive_limit, check_archive
+from randkern._archives import READING_ERRORS, read_arrays
 from randkern._files import atomic_write, special_kind
 from randkern.exceptions import CheckpointError
 
@@ -89,14 +89,9 @@ class Checkpoint:
 
         None if there is no file.
         """
-        wanted = None if names is None else [f"{name}.npy" for name in names]
         try:
             with self.path.open("rb") as file:
-                check_archive(file, archive_limit(file), names=wanted)
-                file.seek(0)
-                with np.load(file, allow_pickle=False) as arrays:
-                    chosen = arrays.files if names is None else names
-                    return {name: arrays[name] for name in chosen if name in arrays}
+                return read_arrays(file, names)
         except FileNotFoundError:
             return None
         except READING_ERRORS as error:

@@ -141,7 +141,8 @@ def resumed(checkpoint: Checkpoint, best: Best, like: Any) -> Iterate | None:
         return None
     whole: tuple[int, ...] = tuple(like.shape)
     n, k = whole
-    shapes = {"X": [whole], "R": [whole], "P": [(n, -1)], "Q": [(n, -1)]}
+    shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
+    shapes |= {"P": [(n, -1)], "Q": [(n, -1)]}
     shapes |= {"gains": [(-1, k)], "gained_before": [(), (k,)], "largest": [(), (k,)]}
     if "best_record" in arrays:
         shapes |= {"best": [whole], "best_record": [(3,)]}
