@@ -97,9 +97,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         if self.checkpoint is not None:
             checkpoint = Checkpoint(self.checkpoint)
             checkpoint.check_writable()
-            continued = checkpoint.load_integers(("key", "memory"))
+            types = {"key": np.uint64, "memory": np.int64}
+            continued = checkpoint.load_integers(types)
             if limit is None:
-                limit = continued.get("memory")
+                limit = continued.get("memory") or None
             if self.random_state is None and "key" in continued:
                 stream = Stream(continued["key"])
         if stream is None:

@@ -101,9 +101,11 @@ class Checkpoint:
                 "another file."
             ) from error
 
-    def load_integers(self, names: Sequence[str]) -> dict[str, int]:
+    def load_integers(self, types: Mapping[str, type]) -> dict[str, int]:
         """Return those of these numbers, which are not negative, that the file has."""
-        arrays = self.load(names) or {}
+        arrays = self.load(list(types)) or {}
+        if any(array.dtype != types[name] for name, array in arrays.items()):
+            raise self._foreign()
         return {name: self.integer(array) for name, array in arrays.items()}
 
     def integer(self, array: np.ndarray) -> int:
