@@ -209,7 +209,7 @@ CRAFTED = {
         "holds an archive",
     ),
     "description": lambda name, members: (
-        {"schema.json": b" " * 10**6 + members["schema.json"]},
+        {"schema.json": b'{"a": [' + b"[]," * 300_000 + b"[]]}"},
         lambda packed: None,
         "was not read",
     ),
