@@ -254,6 +254,29 @@ def test_a_larger_limit_lets_a_file_be_read(path, monkeypatch):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
+def test_arrays_of_objects_hold_no_more_than_is_written(path):
+    """Lists of the same list, ten times at each level: a million elements."""
+    kernel = rk.Gaussian(3.0)
+    kernel.table = np.array([["a", 1], [None, "a"]], dtype=object)
+    kernel.sizes = np.empty(2, dtype=object)
+    kernel.sizes[:] = [(1, 2)] * 2  # the same tuple, as searches store them
+    rk.save(kernel, path)
+    assert (rk.load(path).table == kernel.table).all()
+    assert list(rk.load(path).sizes) == [(1, 2)] * 2
+    with zipfile.ZipFile(path) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    schema = json.loads(members["schema.json"])
+    table = schema["content"]["content"]["table"]
+    node = table["content"][0]
+    for number in range(1, 6):
+        again = {"__id__": node["__id__"]}
+        node = node | {"__id__": number, "content": [node] + [again] * 9}
+    table["content"] = [node]
+    path.write_bytes(archive(members | {"schema.json": json.dumps(schema)}))
+    with pytest.raises(ModelFileError, match="the same sequence twice"):
+        rk.load(path)
+
+
 def test_members_of_the_same_name_are_refused(path):
     members = saved_members(path)
     with zipfile.ZipFile(path, "a") as packed, pytest.warns(UserWarning):

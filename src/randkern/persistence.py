@@ -15,7 +15,8 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -393,19 +394,50 @@ def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> 
     needed = _BYTES_PER_CHARACTER * sizes[_DESCRIPTION]
     check_needed(needed, limit)
     with zipfile.ZipFile(file) as archive:
-        nodes: list[Any] = [json.loads(archive.read(_DESCRIPTION))]
+        nodes = list(_nodes(json.loads(archive.read(_DESCRIPTION))))
     read: dict[Any, int] = {}
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, dict):
-            name, known = node.get("file"), node.get("__id__")
-            if isinstance(name, str):
-                key = known if known and isinstance(known, int | str) else object()
-                read[key] = max(read.get(key, 0), sizes.get(name, 0))
-            nodes.extend(node.values())
-        elif isinstance(node, list):
-            nodes.extend(node)
+    for node in nodes:
+        name, known = node.get("file"), node.get("__id__")
+        if isinstance(name, str):
+            key = known if known and isinstance(known, int | str) else object()
+            read[key] = max(read.get(key, 0), sizes.get(name, 0))
     check_needed(needed + _COPIES * sum(read.values()), limit)
+    _check_object_arrays(nodes)
+
+
+def _nodes(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document in JSON, at any depth."""
+    left = [document]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            yield node
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
+
+
+def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse arrays of objects, of several dimensions, that hold a sequence twice.
+
+    NumPy copies what is in nested sequences: few of them that name each other would
+    grow to an array of any size. `save` writes the rows of such arrays out.
+    """
+    known = Counter(node.get("__id__") for node in nodes)
+    sequences = {
+        node.get("__id__")
+        for node in nodes
+        if isinstance(node.get("content"), list) or node.get("__class__") == "ndarray"
+    }
+    for table in (node for node in nodes if node.get("type") == "json"):
+        shape = table["shape"]
+        written = shape["__loader__"] == "TupleNode" and known[shape["__id__"]] == 1
+        if written and len(shape["content"]) == 1:
+            continue
+        for node in _nodes(table.get("content")):
+            name = node.get("__id__")
+            if name is not None and name in sequences and known[name] > 1:
+                raise ValueError("an array of objects holds the same sequence twice")
 
 
 def _too_large(path: Any, error: MemoryLimitError) -> ModelFileError:
