@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -413,6 +414,16 @@ def test_cifar10_bad_pickle(case):
         read_pickled_batch(Path("data_batch_1"), BAD_PICKLES[case])
 
 
+def test_cifar10_pickle_takes_no_memory_that_it_declares():
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataFileError):  # an entry of a table of 50 million
+            read_pickled_batch(Path("batch"), b"\x80\x02]r\x80\xf0\xfa\x02.")
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
 @given(
     position=st.integers(0, 10_000), byte=st.integers(0, 255), cut=st.integers(0, 300)
 )
@@ -566,6 +577,23 @@ def test_zip_member_with_wrong_checksum(tmp_path, image_files):
     path.write_bytes(content)
     with pytest.raises(DataFileError, match=r"train/deer/0001.png.*CRC"):
         load_dataset("cifar10", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_zip_members_are_inflated_as_far_as_they_declare(method, tmp_path, image_files):
+    _, files = image_files
+    name = "train/cat/0000.png"
+    write_zip(tmp_path / "cifar10.zip", {k: v for k, v in files.items() if k != name})
+    with zipfile.ZipFile(tmp_path / "cifar10.zip", "a", method) as archive:
+        archive.writestr(name, bytes(2**25))
+        archive.getinfo(name).file_size = 10
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataFileError, match="train/cat/0000.png"):
+            load_dataset("cifar10", data_dir=tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_image_folder_structure_errors(tmp_path, image_files):

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "special_kind"]
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def special_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return what is at `path` if it is not a regular file, None if it is, or if
+    nothing is there. Symbolic links are followed.
+
+    Examples
+    --------
+    >>> special_kind(os.curdir)
+    'a folder'
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISREG(mode):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 @contextmanager
@@ -24,6 +51,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ------
     FileNotFoundError
         If the folder does not exist.
+    IsADirectoryError, FileExistsError
+        If there is a folder, a device or a pipe at `path`: only regular files are
+        replaced.
 
     Examples
     --------
@@ -35,11 +65,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ['x']
     >>> folder.cleanup()
     """
+    kind = special_kind(path)
+    if kind is not None:
+        error = IsADirectoryError if kind == "a folder" else FileExistsError
+        raise error(f"{path} is {kind}; give the path of a file")
     place = Path(os.path.realpath(path))
     if not place.parent.is_dir():
         raise FileNotFoundError(f"the folder {place.parent} does not exist")
-    if place.is_dir():
-        raise IsADirectoryError(f"{place} is a folder; give the path of a file")
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("x+b") as file:

@@ -11,29 +11,39 @@ import copy
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
 import warnings
 import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from randkern import __version__
+from randkern._archives import (
+    READING_ERRORS,
+    archive_limit,
+    check_archive,
+    check_needed,
+)
 from randkern._extras import import_extra
-from randkern._files import atomic_write
+from randkern._files import atomic_write, special_kind
 from randkern._tensor_paths import Path as TensorPath
 from randkern._tensor_paths import place_tensors, without_tensors
 from randkern.backend.namespace import empty_on
-from randkern.exceptions import ModelFileError, ModelVersionWarning
+from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 
 __all__ = ["load", "save"]
 
 _FORMAT = 1
 _MEMBER = "randkern.json"
+_DESCRIPTION = "schema.json"
 _COPIED_BYTES = 2**20
+# skops keeps the bytes of an array beside the array while it reads.
+_COPIES = 2
+# It was measured to take 7 to 35 times the text of a description for its objects.
+_BYTES_PER_CHARACTER = 35
 
 # The types of randkern that a fitted estimator is made of. Their methods run
 # when a file is loaded, so that a type is trusted by being listed, never by
@@ -108,14 +118,6 @@ TRUSTED_TYPES = (
     *_FOREIGN_TYPES,
 )
 
-# What zipfile, json, numpy and skops raise on content that is not what its
-# description says.
-_READING_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
-    *(ArithmeticError, AttributeError, ImportError, LookupError, RecursionError),
-    *(OSError, RuntimeError, TypeError, ValueError),
-)
-
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Save an estimator, fitted or not, to a file that :func:`load` reads.
@@ -186,6 +188,7 @@ def load(
     *,
     trusted: Iterable[str | type] = (),
     device: str | None = None,
+    memory_limit: int | str | None = None,
 ) -> Any:
     """Load an estimator that :func:`save` has written.
 
@@ -203,6 +206,10 @@ def load(
         name that PyTorch has for it (``"cpu"``, ``"cuda"``); it then predicts
         tensors of that device. None: it becomes NumPy arrays, and the model
         predicts arrays. A model that was fitted on arrays is not changed.
+    memory_limit : int or str, optional
+        How much memory reading may take, in bytes or as a text such as ``"4GB"``. A
+        file that declares more is refused before it is read. None: what is free, and
+        no more than the larger of 2 GB and 100 times the size of the file.
 
     Returns
     -------
@@ -212,8 +219,9 @@ def load(
     Raises
     ------
     randkern.exceptions.ModelFileError
-        If the file is damaged, truncated, was not written by `save`, or holds
-        an object of a type that is not trusted; the message names it.
+        If the file is damaged, truncated, was not written by `save`, would take
+        more memory than `memory_limit`, or holds an object of a type that is not
+        trusted; the message names it.
     FileNotFoundError
         If there is no such file.
     ValueError
@@ -237,11 +245,16 @@ def load(
     """
     skops = import_extra("skops.io", "randkern.load", "skops")
     allowed = [*TRUSTED_TYPES, *_checked_names(trusted)]
+    kind = special_kind(path)
+    if kind is not None:
+        raise ModelFileError(f"{path} is {kind}, expected a file of randkern.save.")
     with Path(path).open("rb") as file:
-        writer, paths = _check_archive(file, path)
+        limit = archive_limit(file, memory_limit)
+        writer, paths, sizes = _check_members(file, path, limit)
         if device is not None:
             empty_on(device, float)  # or say which there are
         try:
+            _check_description(file, sizes, limit)
             file.seek(0)
             estimator = skops.load(file, trusted=allowed)
             if device is not None:
@@ -255,7 +268,9 @@ def load(
                 f"{', '.join(unknown)}. If you know them and where the file comes "
                 f"from, load it with trusted={unknown}."
             ) from error
-        except _READING_ERRORS as error:
+        except MemoryLimitError as error:
+            raise _too_large(path, error) from error
+        except READING_ERRORS as error:
             raise ModelFileError(
                 f"{path}, written by randkern {writer}, cannot be read by randkern "
                 f"{__version__}: {type(error).__name__}: {error}. Load it with the "
@@ -337,37 +352,99 @@ def _is_importable(name: str) -> bool:
     return False
 
 
-def _check_archive(file: BinaryIO, path: Any) -> tuple[str, list[TensorPath]]:
-    """Check the archive and its checksums.
+def _check_members(
+    file: BinaryIO, path: Any, limit: int
+) -> tuple[str, list[TensorPath], dict[str, int]]:
+    """Check the members of a file before anything is made of them.
 
-    Return the version that wrote it, and what leads to its tensors.
+    Return the version that wrote it, what leads to its tensors, and the sizes of its
+    members.
     """
     try:
+        sizes = check_archive(file, limit, copies=_COPIES)
+        if _MEMBER not in sizes:
+            raise ModelFileError(
+                f"{path} is a zip archive, but no file of randkern.save; files "
+                "that skops wrote itself are read by skops.io.load."
+            )
+        check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
         with zipfile.ZipFile(file) as archive:
-            if _MEMBER not in archive.namelist():
-                raise ModelFileError(
-                    f"{path} is a zip archive, but no file of randkern.save; files "
-                    "that skops wrote itself are read by skops.io.load."
-                )
-            damaged = archive.testzip()
-            if damaged is not None:
-                raise ModelFileError(
-                    f"{path} is damaged: the checksum of its member {damaged} is "
-                    "wrong; copy it again, or save the model again."
-                )
             header = json.loads(archive.read(_MEMBER))
-            form, writer = int(header["format"]), str(header["randkern"])
-            paths = [tuple(each) for each in header.get("tensors", ())]
+        form, writer = int(header["format"]), str(header["randkern"])
+        paths = [tuple(each) for each in header.get("tensors", ())]
     except ModelFileError:
         raise
-    except _READING_ERRORS as error:
+    except MemoryLimitError as error:
+        raise _too_large(path, error) from error
+    except READING_ERRORS as error:
         raise ModelFileError(
             f"{path} is damaged, truncated, or no file of randkern.save "
             f"({type(error).__name__}: {error}); copy it again, or save the model "
             "again."
         ) from error
     _check_version(path, form, writer)
-    return writer, paths
+    return writer, paths, sizes
+
+
+def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
+    """Check that the objects of a description fit into memory.
+
+    skops reads a member anew for each node that names it and has another id.
+    """
+    needed = _BYTES_PER_CHARACTER * sizes[_DESCRIPTION]
+    check_needed(needed, limit)
+    with zipfile.ZipFile(file) as archive:
+        nodes = list(_nodes(json.loads(archive.read(_DESCRIPTION))))
+    read: dict[Any, int] = {}
+    for node in nodes:
+        name, known = node.get("file"), node.get("__id__")
+        if isinstance(name, str):
+            key = known if known and isinstance(known, int | str) else object()
+            read[key] = max(read.get(key, 0), sizes.get(name, 0))
+    check_needed(needed + _COPIES * sum(read.values()), limit)
+    _check_object_arrays(nodes)
+
+
+def _nodes(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document in JSON, at any depth."""
+    left = [document]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            yield node
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
+
+
+def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse arrays of objects, of several dimensions, that hold a sequence twice.
+
+    NumPy copies what is in nested sequences: few of them that name each other would
+    grow to an array of any size. `save` writes the rows of such arrays out.
+    """
+    known = Counter(node.get("__id__") for node in nodes)
+    sequences = {
+        node.get("__id__")
+        for node in nodes
+        if isinstance(node.get("content"), list) or node.get("__class__") == "ndarray"
+    }
+    for table in (node for node in nodes if node.get("type") == "json"):
+        shape = table["shape"]
+        written = shape["__loader__"] == "TupleNode" and known[shape["__id__"]] == 1
+        if written and len(shape["content"]) == 1:
+            continue
+        for node in _nodes(table.get("content")):
+            name = node.get("__id__")
+            if name is not None and name in sequences and known[name] > 1:
+                raise ValueError("an array of objects holds the same sequence twice")
+
+
+def _too_large(path: Any, error: MemoryLimitError) -> ModelFileError:
+    return ModelFileError(
+        f"{path} was not read: {error}. If you know where it comes from, pass a larger "
+        "memory_limit to load."
+    )
 
 
 def _check_version(path: Any, form: int, writer: str) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from randkern._files import atomic_write
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -208,7 +210,8 @@ def save_figure(figure: "Figure", path: str | Path) -> Path:
     True
     """
     path = Path(path)
-    figure.savefig(path)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=path.suffix[1:] or None)
     return path
 
 

@@ -8,6 +8,7 @@ anything else is refused.
 import io
 import math
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from randkern.exceptions import DataFileError
 _UNPICKLING_ERRORS = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),
     *(KeyError, TypeError, ValueError, OverflowError, MemoryError),
+    *(AssertionError, RecursionError, struct.error, UnboundLocalError),
 )
 
 
@@ -84,7 +86,9 @@ _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _BatchUnpickler(pickle.Unpickler):
+# The one in Python, not the one in C, which allocates what a file declares: the length
+# of a text, or as many memo entries as the largest index.
+class _BatchUnpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         """Return the stand-in for a name, or refuse it."""
         if (module, name) not in _STAND_INS:

@@ -106,11 +106,19 @@ def _listed(source: Path) -> Iterator[list[Member]]:
                 *place,
                 f"{source}, member {info.filename}",
                 info.file_size,
-                partial(archive.read, info),
+                partial(_read_member, archive, info),
             )
             for info in archive.infolist()
             if not info.is_dir() and (place := _place(info.filename))
         ]
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Read what a member declares: `ZipFile.read` inflates all that is there."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("it is packed by another method than deflate")
+    with archive.open(info) as stream:
+        return stream.read(info.file_size)
 
 
 def _place(name: str) -> tuple[str, str, str] | None:

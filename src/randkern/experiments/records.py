@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from randkern._files import atomic_write
+
 from .measure import peak_memory_method
 
 __all__ = ["Record", "describe_machine", "installed_versions", "write_results"]
@@ -147,6 +149,6 @@ def write_results(results: Mapping[str, Any], path: str | Path) -> Path:
     """
     path = Path(path)
     text = json.dumps(results, indent=1, allow_nan=False) + "\n"
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    return partial.replace(path)
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    return path

@@ -95,11 +95,14 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self._forget()
         limit, stream = self.memory_limit, None
         if self.checkpoint is not None:
-            continued = Checkpoint(self.checkpoint).load(("key", "memory")) or {}
-            if limit is None and "memory" in continued:
-                limit = int(continued["memory"])
+            checkpoint = Checkpoint(self.checkpoint)
+            checkpoint.check_writable()
+            types = {"key": np.uint64, "memory": np.int64}
+            continued = checkpoint.load_integers(types)
+            if limit is None:
+                limit = continued.get("memory") or None
             if self.random_state is None and "key" in continued:
-                stream = Stream(int(continued["key"]))
+                stream = Stream(continued["key"])
         if stream is None:
             stream = root_stream(self.random_state)
         return None if limit is None else resolve_memory_limit(limit), stream

@@ -66,7 +66,9 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     checkpoint : path or None, default=None
         A file that an iterative solver writes as it goes on: a fit that was
         interrupted or killed is continued by the same call of `fit`, and ends with
-        the same weights. It is removed at the end. A direct solver writes none.
+        the same weights. It is removed at the end. A direct solver writes none. If
+        it cannot be written the fit raises
+        :class:`~randkern.exceptions.CheckpointError` before it begins, and warns later.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.

@@ -139,8 +139,15 @@ def resumed(checkpoint: Checkpoint, best: Best, like: Any) -> Iterate | None:
     arrays = checkpoint.load()
     if arrays is None:
         return None
+    whole: tuple[int, ...] = tuple(like.shape)
+    n, k = whole
+    shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
+    shapes |= {"P": [(n, -1)], "Q": [(n, -1)]}
+    shapes |= {"gains": [(-1, k)], "gained_before": [(), (k,)], "largest": [(), (k,)]}
+    if "best_record" in arrays:
+        shapes |= {"best": [whole], "best_record": [(3,)]}
+    checkpoint.check(arrays, shapes)
     names = list(Iterate.__dataclass_fields__)
-    checkpoint.check(arrays, names)
     best.restore(arrays, like)
     blocks = {
         name: ops_of(like).float64_like(arrays[name], like)

@@ -267,7 +267,7 @@ class PCG(BaseEstimator):
                     checkpoint.save(now.arrays() | best.arrays())
         except (KeyboardInterrupt, SystemExit):
             if checkpoint is not None:
-                checkpoint.save(now.arrays() | best.arrays())
+                checkpoint.save(now.arrays() | best.arrays(), interrupted=True)
             raise
         if checkpoint is not None:
             checkpoint.remove()

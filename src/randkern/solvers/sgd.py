@@ -314,7 +314,7 @@ class SGD(BaseEstimator):
                     outcome = Outcome.STOPPED
         except (KeyboardInterrupt, SystemExit):
             if checkpoint is not None:
-                checkpoint.save(_arrays(state))
+                checkpoint.save(_arrays(state), interrupted=True)
             raise
         if checkpoint is not None:
             checkpoint.remove()
@@ -448,7 +448,12 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
     arrays = checkpoint.load()
     if arrays is None:
         return
-    checkpoint.check(arrays, _SAVED)
+    whole: tuple[int, ...] = tuple(state.W.shape)
+    each = whole[1:]
+    shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
+    shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
+    shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
+    checkpoint.check(arrays, shapes)
     # Targets may be of different sizes.
     expected = checkpoint.identity
     if np.any(
@@ -462,7 +467,7 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
     for name in _SAVED:
         value: Any = arrays[name]
         if name in _COUNTS:
-            value = int(value)
+            value = checkpoint.integer(value)
         elif name in _PLACED:
             value = ops_of(state.W).float64_like(value, state.W)
         elif name == "losses":

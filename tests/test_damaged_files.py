@@ -1,0 +1,331 @@
+"""Damaged and crafted files: read as they were, or refused by a named error."""
+
+import io
+import json
+import tracemalloc
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import randkern as rk
+from _damage import DAMAGES, repacked
+from randkern import _archives
+from randkern.exceptions import CheckpointError, ModelFileError
+from randkern.solvers import PCG, SGD, Checkpoint
+
+skops_io = pytest.importorskip("skops.io")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 3))
+Y = np.column_stack([X[:, 0], X[:, 1] ** 2])
+LABELS = np.array(["a", "b"], dtype=object)[(X[:, 0] > 0).astype(int)]
+RAW = [damage for damage in DAMAGES if damage is not repacked]
+
+MODELS = {
+    "kernel": lambda: 2.0 * rk.Gaussian(3.0) + rk.Linear(),
+    "ridge": lambda: rk.KernelRidgeRegressor(
+        n_components=10, random_state=np.random.default_rng(3)
+    ).fit(X, Y),
+    "sparse": lambda: rk.KernelRidgeRegressor(rk.Gaussian(1.0), n_components=None).fit(
+        sp.csr_array(np.maximum(X, 0)), Y
+    ),
+    "streaming": lambda: rk.KernelRidgeRegressor(
+        n_components=10, solver="sgd", random_state=0
+    ).partial_fit(X, Y),
+    "pipeline": lambda: make_pipeline(
+        StandardScaler(), rk.KernelRidgeClassifierCV(n_components=10)
+    ).fit(X, LABELS),
+    "skeleton": lambda: rk.RandomFeatures(
+        rk.Compositional(rk.skeletons.fully_connected(3)), 10, random_state=0
+    ).fit(X),
+    "optical": lambda: rk.optics.OpticalFeatures(
+        rk.optics.SimulatedOPU(n_components=10, random_state=0)
+    ).fit(X > 0),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+def output(model):
+    if not hasattr(model, "fit"):
+        return model(X)
+    if not hasattr(model, "predict"):
+        return model.transform(X > 0 if hasattr(model, "device") else X)
+    return model.predict(X)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_damaged_model_is_read_as_it_was_or_refused(kind, path):
+    model = MODELS[kind]()
+    rk.save(model, path)
+    content, expected = path.read_bytes(), output(model)
+    rng = np.random.default_rng(len(kind))
+    refused = 0
+    for turn in range(60):
+        damage = repacked if turn % 2 else RAW[turn // 2 % len(RAW)]
+        path.write_bytes(damage(content, rng))
+        try:
+            again = rk.load(path)
+        except ModelFileError:
+            refused += 1
+        else:
+            if damage is not repacked:
+                np.testing.assert_array_equal(output(again), expected)
+    assert refused > 30
+
+
+def interrupt(progress):
+    if progress.iteration == 3:
+        raise KeyboardInterrupt
+
+
+def regressor(kind, path, callback=None):
+    if kind == "sgd":
+        solver = SGD(epochs=4, tol=0.0, callback=callback)
+    else:
+        validation = {"validation_fraction": 0.3} if kind == "validated" else {}
+        options = {"tol": 1e-12, "rank": 2, "max_iter": 6, "callback": callback}
+        solver = PCG(**options, **validation)
+    n_components = None if kind == "exact" else 12
+    return rk.KernelRidgeRegressor(
+        rk.Gaussian(1.5), 1e-3, n_components, solver=solver, checkpoint=path
+    )
+
+
+@pytest.mark.parametrize("kind", ["features", "exact", "validated", "sgd"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_damaged_checkpoint_is_resumed_or_refused(kind, path):
+    with pytest.raises(KeyboardInterrupt):
+        regressor(kind, path, interrupt).fit(X, Y)
+    content = path.read_bytes()
+    expected = regressor(kind, path).fit(X, Y).predict(X)
+    rng = np.random.default_rng(len(kind))
+    refused = 0
+    for turn in range(40):
+        damage = repacked if turn % 2 else RAW[turn // 2 % len(RAW)]
+        path.write_bytes(damage(content, rng))
+        try:
+            model = regressor(kind, path).fit(X, Y)
+        except CheckpointError as error:
+            assert "delete it" in str(error)
+            refused += 1
+        else:
+            if damage is not repacked:
+                np.testing.assert_allclose(model.predict(X), expected, rtol=1e-6)
+    assert refused > 20
+
+
+# Archives that would take more memory than their size suggests.
+
+
+def archive(members, edit=lambda archive: None):
+    """Return a zip archive whose directory `edit` may change at the end."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+        edit(packed)
+    return buffer.getvalue()
+
+
+def saved_members(path):
+    rk.save(rk.KernelRidgeRegressor(n_components=10, random_state=0).fit(X, Y), path)
+    with zipfile.ZipFile(path) as packed:
+        return {name: packed.read(name) for name in packed.namelist()}
+
+
+def npy(header, content=b""):
+    header = header.encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+HUGE = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }")
+N_ZEROS = 2**25
+
+
+def zeros_that_declare_little(name, n_summed=10):
+    """The declared size is ten bytes, and the checksum that of the first few."""
+
+    def edit(packed):
+        info = packed.getinfo(name)
+        info.file_size, info.CRC = 10, zlib.crc32(bytes(n_summed))
+
+    return edit
+
+
+def repeated(members):
+    """A description that names the same array again and again."""
+    schema = json.loads(members["schema.json"])
+    name = next(name for name in members if name.endswith(".npy"))
+    node = {"__class__": "ndarray", "__module__": "numpy", "type": "numpy"}
+    node |= {"__loader__": "NdArrayNode", "file": name}
+    schema["copies"] = [node] * 1000
+    return {"schema.json": json.dumps(schema), name: np.zeros(2**17).tobytes()}
+
+
+CRAFTED = {
+    "declared": lambda name, members: (
+        {name: bytes(100)},
+        lambda packed: setattr(packed.getinfo(name), "file_size", 3 * 10**9),
+        r"was not read: .* 6\.0 GB of memory, and the limit is .*memory_limit",
+    ),
+    "undeclared": lambda name, members: (
+        {name: bytes(N_ZEROS)},
+        zeros_that_declare_little(name),
+        "checksum of its member",
+    ),
+    "one more": lambda name, members: (
+        {name: bytes(N_ZEROS)},
+        zeros_that_declare_little(name, 11),
+        "does not have the 10 bytes that it declares",
+    ),
+    "rows": lambda name, members: (
+        {name: HUGE},
+        lambda packed: None,
+        r"of shape \(1000000000000,\)",
+    ),
+    "nested": lambda name, members: (
+        {name: archive({"data.npy": bytes(N_ZEROS)})},
+        lambda packed: None,
+        "was not read",
+    ),
+    "nested rows": lambda name, members: (
+        {name: archive({"data.npy": HUGE})},
+        lambda packed: None,
+        r"of shape \(1000000000000,\)",
+    ),
+    "twice nested": lambda name, members: (
+        {name: archive({"data.npz": archive({"a": b""})})},
+        lambda packed: None,
+        "holds an archive",
+    ),
+    "description": lambda name, members: (
+        {"schema.json": b'{"a": [' + b"[]," * 300_000 + b"[]]}"},
+        lambda packed: None,
+        "was not read",
+    ),
+    "header": lambda name, members: (
+        {"randkern.json": b" " * 10**6 + members["randkern.json"]},
+        lambda packed: None,
+        "was not read",
+    ),
+    "repeated": lambda name, members: (
+        repeated(members),
+        lambda packed: None,
+        "was not read",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CRAFTED)
+def test_what_would_take_much_memory_is_refused(kind, path):
+    members = saved_members(path)
+    name = next(name for name in members if name.endswith(".npy"))
+    changed, edit, message = CRAFTED[kind](name, members)
+    path.write_bytes(archive(members | changed, edit))
+    limit = None if kind == "declared" else "30MB"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match=message):
+            rk.load(path, memory_limit=limit)
+        assert tracemalloc.get_traced_memory()[1] < 15e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_larger_limit_lets_a_file_be_read(path, monkeypatch):
+    model = rk.KernelRidgeRegressor(n_components=10, random_state=0).fit(X, Y)
+    rk.save(model, path)
+    with pytest.raises(ModelFileError, match="pass a larger memory_limit"):
+        rk.load(path, memory_limit=1000)
+    monkeypatch.setattr(_archives, "available_memory", lambda: 1000)
+    with pytest.raises(ModelFileError, match=r"the limit is 1\.0 kB"):
+        rk.load(path)
+    again = rk.load(path, memory_limit="10MB")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_arrays_of_objects_hold_no_more_than_is_written(path):
+    """Lists of the same list, ten times at each level: a million elements."""
+    kernel = rk.Gaussian(3.0)
+    kernel.table = np.array([["a", 1], [None, "a"]], dtype=object)
+    kernel.sizes = np.empty(2, dtype=object)
+    kernel.sizes[:] = [(1, 2)] * 2  # the same tuple, as searches store them
+    rk.save(kernel, path)
+    assert (rk.load(path).table == kernel.table).all()
+    assert list(rk.load(path).sizes) == [(1, 2)] * 2
+    with zipfile.ZipFile(path) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    schema = json.loads(members["schema.json"])
+    table = schema["content"]["content"]["table"]
+    node = table["content"][0]
+    for number in range(1, 6):
+        again = {"__id__": node["__id__"]}
+        node = node | {"__id__": number, "content": [node] + [again] * 9}
+    table["content"] = [node]
+    path.write_bytes(archive(members | {"schema.json": json.dumps(schema)}))
+    with pytest.raises(ModelFileError, match="the same sequence twice"):
+        rk.load(path)
+
+
+def test_members_of_the_same_name_are_refused(path):
+    members = saved_members(path)
+    with zipfile.ZipFile(path, "a") as packed, pytest.warns(UserWarning):
+        packed.writestr("schema.json", members["schema.json"])
+    with pytest.raises(ModelFileError, match="the same name"):
+        rk.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "edit", "message"),
+    [
+        ({"X.npy": HUGE}, lambda packed: None, "of shape"),
+        ({"X.npy": bytes(N_ZEROS)}, zeros_that_declare_little("X.npy"), "checksum"),
+        ({"key.npy": HUGE}, lambda packed: None, "of shape"),
+        ({"key.npy": b"no array"}, lambda packed: None, "magic string"),
+        ({"X": b"no array"}, lambda packed: None, "magic string"),
+    ],
+    ids=["rows", "undeclared", "key", "text", "name"],
+)
+def test_a_crafted_checkpoint_is_refused(changed, edit, message, path):
+    with pytest.raises(KeyboardInterrupt):
+        regressor("features", path, interrupt).fit(X, Y)
+    with zipfile.ZipFile(path) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    path.write_bytes(archive(members | changed, edit))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match=rf"{message}.*; delete it to start"):
+            regressor("features", path).fit(X, Y)
+        assert tracemalloc.get_traced_memory()[1] < 15e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("key", np.arange(3)), ("key", np.array("a")), ("memory", np.float64(1.5))),
+        *(("memory", np.int64(-1)), ("X", np.zeros((3, 1))), ("P", np.zeros(3))),
+        *(("gains", np.zeros((4, 5))), ("largest", np.array("a")), ("B", np.array(1j))),
+        *(("best", np.zeros(2)), ("best_record", np.zeros(2))),
+    ],
+)
+def test_arrays_of_another_kind_are_refused(name, value, path):
+    with pytest.raises(KeyboardInterrupt):
+        regressor("validated", path, interrupt).fit(X, Y)
+    arrays = Checkpoint(path).load()
+    assert name in arrays
+    np.savez(path.with_suffix(".npz"), **arrays | {name: value})
+    path.with_suffix(".npz").replace(path)
+    with pytest.raises(CheckpointError, match="delete it to start anew"):
+        regressor("validated", path).fit(X, Y)

@@ -1,0 +1,239 @@
+"""Writing files: what is there is replaced as a whole, or left alone."""
+
+import errno
+import os
+import socket
+import stat
+
+import numpy as np
+import pytest
+
+import randkern as rk
+from randkern._files import atomic_write, special_kind
+from randkern.exceptions import CheckpointError, ModelFileError
+from randkern.experiments.records import write_results
+from randkern.plots import plot_compare, save_figure
+from randkern.solvers import PCG, SGD, Checkpoint
+from randkern.solvers import _checkpoint as checkpoints
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
+
+
+def save_model(path):
+    pytest.importorskip("skops")
+    rk.save(rk.Gaussian(3.0), path)
+
+
+def write_plainly(path):
+    with atomic_write(path) as file:
+        file.write(b"content")
+
+
+def save_a_figure(path):
+    pytest.importorskip("matplotlib")
+    record = {"kernel": "linear", "n_components": 10, "test_error": 0.1}
+    assert save_figure(plot_compare([record]), path) == path
+
+
+def save_counts(path):
+    device = rk.optics.SimulatedOPU(n_components=4, random_state=0)
+    rk.optics.acquire(device, np.eye(5) > 0, path)
+
+
+WRITERS = {
+    "model": save_model,
+    "plain": write_plainly,
+    "results": lambda path: write_results({"records": []}, path),
+    "figure": save_a_figure,
+    "counts": save_counts,
+}
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
+PLACES = {"a named pipe": make_pipe, "a socket": make_socket, "a folder": os.mkdir}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    return tmp_path / "file.png"
+
+
+def test_kinds_of_places(path):
+    assert special_kind(path) is None
+    assert special_kind("/dev/null") == "a device"
+    path.touch()
+    assert special_kind(path) is None
+    assert special_kind(path / "below") is None
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", PLACES)
+def test_only_files_are_replaced(kind, linked, writer, path):
+    PLACES[kind](path)
+    before = path.stat()
+    named = path.with_name("link.png") if linked else path
+    if linked:
+        named.symlink_to(path)
+    with pytest.raises(OSError, match=f"is {kind}"):
+        WRITERS[writer](named)
+    assert os.path.samestat(path.stat(), before)
+    assert named.is_symlink() == linked
+    assert len(list(path.parent.iterdir())) == 1 + linked
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("there", [False, True])
+def test_links_are_followed(there, writer, path):
+    link = path.with_name("link.png")
+    link.symlink_to(path.name)
+    if there:
+        path.write_bytes(b"before")
+    WRITERS[writer](link)
+    assert link.is_symlink()
+    assert stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() != b"before"
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def test_a_link_to_itself(path):
+    path.symlink_to(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_plainly(path)
+    assert path.is_symlink()
+    with pytest.raises(CheckpointError, match="name another file"):
+        Checkpoint(path)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_special_files_are_not_read(kind, path):
+    """Opening a pipe would wait for another process."""
+    pytest.importorskip("skops")
+    PLACES[kind](path)
+    with pytest.raises(ModelFileError, match=f"is {kind}"):
+        rk.load(path)
+    with pytest.raises(CheckpointError, match=f"is {kind}; name a file"):
+        Checkpoint(path)
+
+
+# Checkpoints that cannot be written.
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(100, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1]
+
+
+def regressor(path, callback=None, solver=PCG):
+    if solver is SGD:
+        solver = SGD(epochs=4, tol=0.0, callback=callback)
+    else:
+        solver = PCG(tol=1e-10, rank=5, callback=callback)
+    return rk.KernelRidgeRegressor(
+        rk.Gaussian(1.5), 0.1, 150, solver=solver, checkpoint=path, random_state=0
+    )
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_missing_folder_is_named(table, tmp_path):
+    with pytest.raises(CheckpointError, match=rf"{tmp_path}/a, does not exist; create"):
+        regressor(tmp_path / "a" / "fit.npz").fit(*table)
+
+
+@pytest.mark.parametrize("solver", [PCG, SGD])
+def test_a_fit_does_not_begin_without_its_checkpoint(solver, table, path, monkeypatch):
+    """Before features are drawn: not after an hour of them."""
+    seen = []
+    monkeypatch.setattr(checkpoints.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(rk.KernelRidgeRegressor, "_draw", lambda *_: seen.append(1))
+    with pytest.raises(CheckpointError, match=r"cannot be written \(.*No space left"):
+        regressor(path, solver=solver).fit(*table)
+    assert not seen
+
+
+def test_a_probe_leaves_the_file_alone(path):
+    path.write_bytes(b"before")
+    Checkpoint(path).check_writable()
+    assert path.read_bytes() == b"before"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("solver", [PCG, SGD])
+def test_the_first_state_must_be_written(solver, table, path, monkeypatch):
+    monkeypatch.setattr(checkpoints.np, "savez", full)
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        regressor(path, solver=solver).fit(*table)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("solver", [PCG, SGD])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
+    expected = regressor(None, solver=solver).fit(*table)
+    monkeypatch.setattr(Checkpoint, "due", True)
+    savez, states = np.savez, []
+
+    def save(*args, **arrays):
+        states.append(1)
+        return savez(*args, **arrays) if len(states) < 3 else full()
+
+    monkeypatch.setattr(checkpoints.np, "savez", save)
+    with pytest.warns(UserWarning, match="could not be written.*the fit goes on"):
+        model = regressor(path, solver=solver).fit(*table)
+    assert len(states) > 3
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("solver", [PCG, SGD])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_interruption_stays_one(solver, table, path, monkeypatch):
+    def interrupt(progress):
+        monkeypatch.setattr(checkpoints.np, "savez", full)
+        raise KeyboardInterrupt
+
+    with (
+        pytest.warns(UserWarning, match="could not be written"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        regressor(path, interrupt, solver).fit(*table)
+
+
+def test_a_complete_fit_is_not_lost(table, path, monkeypatch):
+    unlink = checkpoints.Path.unlink
+
+    def kept(place, missing_ok=False):
+        if place == path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(place, missing_ok)
+
+    monkeypatch.setattr(checkpoints.Path, "unlink", kept)
+    with pytest.warns(UserWarning, match=r"complete.*could not be deleted"):
+        model = regressor(path).fit(*table)
+    assert model.score(*table) > 0.9
+
+
+def test_a_checkpoint_follows_links(table, path):
+    link = path.with_name("link")
+    link.symlink_to(path.name)
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regressor(link, interrupt).fit(*table)
+    assert path.exists() and link.is_symlink()
+    regressor(link).fit(*table)
+    assert not path.exists() and link.is_symlink()
