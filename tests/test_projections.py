@@ -147,9 +147,7 @@ def test_large_phases_of_float32_rows(kernel, projection, container, rng):
 
 
 @pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
-def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng):
-    from numba import get_num_threads, set_num_threads
-
+def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng, two_threads):
     X = rng.normal(size=(45, 100)).astype(np.float32)
     features = rk.RandomFeatures(kernel, 333, projection="structured", random_state=2)
     Z = features.fit_transform(X)
@@ -158,12 +156,9 @@ def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng):
     order = rng.permutation(45)
     assert np.array_equal(features.transform(X[order]), Z[order])
     assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(X), Z)
-    threads = get_num_threads()
-    try:
-        set_num_threads(1)
+    with two_threads() as work:
         assert np.array_equal(features.transform(X), Z)
-    finally:
-        set_num_threads(threads)
+    assert work.tasks == {"hadamard"}
 
 
 def test_a_map_of_a_million_features_pickles_to_kilobytes(rng):
