@@ -1,11 +1,17 @@
 """Fits and predictions on two threads: the same bits, or the same to rounding."""
 
+import threading
+
 import numpy as np
 import pytest
+import scipy.linalg
 from sklearn.base import clone
 from sklearn.datasets import make_classification
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
+from randkern.backend import blas_threads, numpy_algebra
+from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.threads import on_one_thread, run_over_ranges
 
 KERNEL = rk.Gaussian("scale")
@@ -129,3 +135,134 @@ def test_threads_change_conjugate_gradients_by_rounding(dtype, tol, data, two_th
     # are of norm 1.
     bound = 2 * tol * np.sqrt(len(y)) * np.linalg.norm(y)
     assert np.abs(got - expected).max() <= bound
+
+
+# The threads of BLAS.
+
+SHORT, LONG = 1e8, 1e10  # operations
+
+
+def blas():
+    """Return the numbers of threads that BLAS libraries have."""
+    return {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_of_blas():
+    with threadpool_limits(2, user_api="blas"):
+        assert blas() == {2}
+        yield
+        assert blas() == {2}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_short_work_has_one_thread_of_blas():
+    for operations, expected in [(1.0, 2), (SHORT, 1), (LONG, 2)]:
+        with one_thread_if_short(operations):
+            assert blas() == {expected}
+        assert blas() == {2}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_threads_of_blas_come_back_after_an_error():
+    with pytest.raises(np.linalg.LinAlgError):
+        numpy_algebra.lower_factor(-np.eye(100))
+    assert blas() == {2}
+
+
+def test_threads_of_blas_are_never_more_than_the_user_allows():
+    with threadpool_limits(1, user_api="blas"):
+        for operations in (1.0, SHORT, LONG):
+            with one_thread_if_short(operations):
+                assert blas() == {1}
+            assert blas() == {1}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_other_threads_leave_the_threads_of_blas_alone():
+    """One that began within and ended after would put one thread back, for ever."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def work():
+        with one_thread_if_short(SHORT):
+            entered.set()
+            leave.wait(timeout=60)
+
+    thread = threading.Thread(target=work)
+    with one_thread_if_short(SHORT):
+        thread.start()
+        assert entered.wait(timeout=60)
+        with one_thread_if_short(SHORT):
+            assert blas() == {1}
+        assert blas() == {1}
+    assert blas() == {2}
+    leave.set()
+    thread.join(timeout=60)
+    assert blas() == {2}
+
+
+#: Functions of LAPACK by who calls them, and the size of a matrix below and above.
+DECOMPOSITIONS = {
+    "lower_factor": (scipy.linalg, "cholesky", numpy_algebra.lower_factor),
+    "symmetric_eigenpairs": (
+        scipy.linalg,
+        "eigh",
+        numpy_algebra.symmetric_eigenpairs,
+    ),
+    "singular_values": (np.linalg, "svd", numpy_algebra.singular_values),
+    "qr": (scipy.linalg, "qr", numpy_algebra.qr),
+    "shortest_solution": (
+        scipy.linalg,
+        "lstsq",
+        lambda matrix: numpy_algebra.shortest_solution(matrix, matrix[0]),
+    ),
+    "orthogonal": (
+        scipy.linalg,
+        "qr",
+        lambda matrix: rk.RandomFeatures(
+            rk.Gaussian(), 100, projection="orthogonal", random_state=0
+        ).fit_transform(matrix),
+    ),
+    "effective_dimension": (
+        scipy.linalg,
+        "eigh",
+        lambda matrix: rk.effective_dimension(rk.Gaussian(), matrix),
+    ),
+}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+@pytest.mark.parametrize(("most", "expected"), [(1e9, 1), (1e5, 2)])
+def test_decompositions_choose_their_threads(name, most, expected, monkeypatch):
+    """Of 100 rows, where that is short work and where it is long."""
+    module, lapack, decompose = DECOMPOSITIONS[name]
+    seen, original = [], getattr(module, lapack)
+
+    def watched(*args, **kwargs):
+        seen.append(blas())
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, lapack, watched)
+    monkeypatch.setattr(blas_threads, "_MOST_OPERATIONS", most)
+    decompose(np.eye(100) + 0.001)
+    assert seen == [{expected}]
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_a_direct_solve_of_few_features_has_one_thread(monkeypatch, data):
+    from randkern.solvers import cholesky
+
+    seen = []
+    for name in ("dpotrf", "dpotrs"):
+        original = getattr(cholesky, name)
+
+        def watched(*args, original=original, **kwargs):
+            seen.append(blas())
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(cholesky, name, watched)
+    X, y = data
+    rk.KernelRidgeClassifier(KERNEL, 0.1, 190, random_state=0).fit(X, y)
+    assert len(seen) >= 2
+    assert all(threads == {1} for threads in seen)
