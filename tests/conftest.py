@@ -1,11 +1,17 @@
 """Fixtures and the hypothesis profile of the test suite."""
 
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from randkern.backend import threads
 
 # The same examples on every run, and no deadline: the first call of a compiled
 # function takes as long as its compilation.
@@ -23,6 +29,76 @@ settings.load_profile("randkern")
 def rng() -> np.random.Generator:
     """A generator with a fixed seed, fresh for every test."""
     return np.random.default_rng(20_240_607)
+
+
+class Meetings:
+    """Two threads, neither of which goes on before both have work in their hands.
+
+    It stands in for ``threads._work``, which every thread of a call runs.
+
+    Attributes
+    ----------
+    tasks : set of str
+        Modules of the tasks that two threads have shared.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: set[str] = set()
+        self._lock = threading.Lock()
+        self._gates: list[tuple[list[tuple[int, int]], threading.Barrier]] = []
+        self._work = threads._work
+
+    def work(
+        self, task: Callable[[int, int], object], ranges: list[tuple[int, int]]
+    ) -> None:
+        """Take ranges until none is left, the first when both threads have one."""
+        gate = self._gate(ranges)
+        waiting = [gate]
+
+        def meet_first(start: int, stop: int) -> None:
+            while waiting:
+                waiting.pop().wait(timeout=60)
+                function = getattr(task, "func", task)  # of a partial
+                self.tasks.add(function.__module__.rpartition(".")[2])
+            task(start, stop)
+
+        self._work(meet_first, ranges)
+
+    def _gate(self, ranges: list[tuple[int, int]]) -> threading.Barrier:
+        with self._lock:
+            for known, gate in self._gates:
+                if known is ranges:
+                    return gate
+            # Not the order of one thread: no range may need the one before it.
+            ranges.reverse()
+            self._gates.append((ranges, threading.Barrier(2)))
+            return self._gates[-1][1]
+
+
+@pytest.fixture
+def two_threads() -> Callable[[], AbstractContextManager[Meetings]]:
+    """Make contexts in which compiled loops are run by two threads at once.
+
+    However small the work: each thread takes ranges, from last to first, and neither
+    begins before the other has one. A context in which nothing was shared fails.
+    """
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("Numba has one thread")
+
+    @contextmanager
+    def force() -> Iterator[Meetings]:
+        meetings, before = Meetings(), numba.get_num_threads()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threads, "_NANOSECONDS_A_THREAD", 1e-30)
+            patch.setattr(threads, "_work", meetings.work)
+            numba.set_num_threads(2)
+            try:
+                yield meetings
+            finally:
+                numba.set_num_threads(before)
+        assert meetings.tasks, "no work was shared by two threads"
+
+    return force
 
 
 @pytest.fixture(scope="session")

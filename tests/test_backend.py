@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from randkern.backend import counter, cpu, reference, trig
+from randkern.backend.threads import on_one_thread
 
 DTYPES = [np.float32, np.float64]
 SHAPES = [(0, 5), (1, 1), (1, 7), (3, 1), (5, 0), (7, 33), (4, 2051)]
 # Of a chi-square or Kolmogorov-Smirnov test at a fixed seed.
 SMALLEST_P = 1e-6
-two_threads = pytest.mark.skipif(
-    numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads"
-)
 
 
 def tolerance(dtype):
@@ -340,16 +338,11 @@ def primitives(seed):
     return results
 
 
-@two_threads
-def test_threads_do_not_change_the_bits():
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        one = primitives(9)
-        numba.set_num_threads(2)
+def test_threads_do_not_change_the_bits(two_threads):
+    one = on_one_thread(primitives, 9)
+    with two_threads() as work:
         two = primitives(9)
-    finally:
-        numba.set_num_threads(before)
+    assert work.tasks == {"cpu", "pairwise", "counter"}
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -24,6 +24,7 @@ from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 from randkern import skeletons as sk
 from randkern._random import Stream
 from randkern.backend import paths
+from randkern.backend.threads import on_one_thread
 from randkern.plan import evaluate
 from randkern.skeletons.support import exact_support
 
@@ -363,10 +364,8 @@ def test_variance_of_a_sphere_under_a_heavy_tail_is_infinite():
 # -- draws -----------------------------------------------------------------------------
 
 
-def test_draws_depend_on_the_seed_alone():
+def test_draws_depend_on_the_seed_alone(two_threads):
     """Not on threads, blocks of rows, ranges of columns, or containers."""
-    import numba
-
     kernel = rk.Compositional(sk.fully_connected(9, 2))
     fitted = features(kernel, CIRCLE_ROWS, 203)
     whole = fitted.transform(CIRCLE_ROWS)
@@ -381,13 +380,10 @@ def test_draws_depend_on_the_seed_alone():
     np.testing.assert_array_equal(out[:, 50:253], whole)
     np.testing.assert_array_equal(fitted.transform(sp.csr_array(CIRCLE_ROWS)), whole)
     many = np.tile(CIRCLE_ROWS, (400, 1))
-    expected = fitted.transform(many)
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    expected = on_one_thread(fitted.transform, many)
+    with two_threads() as work:
         np.testing.assert_array_equal(fitted.transform(many), expected)
-    finally:
-        numba.set_num_threads(before)
+    assert work.tasks >= {"sparse_phases"}
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(CIRCLE_ROWS), whole)
     assert not np.array_equal(

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import numba
 import numpy as np
 import pytest
 import scipy.linalg
@@ -15,6 +14,7 @@ from scipy.special import binom, gamma
 from randkern.backend import hadamard
 from randkern.backend.hadamard_reference import block_matrix, projection_matrix
 from randkern.backend.hadamard_schedule import schedule
+from randkern.backend.threads import on_one_thread
 from randkern.backend.trig import FAST_LIMIT_F32
 
 DTYPES = [np.float32, np.float64]
@@ -247,21 +247,13 @@ def test_errors_say_what_was_expected(rng):
 # The same bits
 
 
-@pytest.fixture
-def _threads():
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("features", [pairs, modulus])
-def test_same_bits_for_any_number_of_threads(features, rng):
-    X, norms = rng.standard_normal((1000, 300)), rng.uniform(1, 8, 1000)
-    numba.set_num_threads(1)
-    expected = features(X, norms, 0, 1000)
-    numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
-    assert np.array_equal(features(X, norms, 0, 1000), expected)
+@pytest.mark.parametrize("features", [pairs, modulus, project])
+@pytest.mark.parametrize("n", [5, 300])
+def test_same_bits_for_any_number_of_threads(features, n, rng, two_threads):
+    X, norms = rng.standard_normal((n, 300)), rng.uniform(1, 8, 1000)
+    expected = on_one_thread(features, X, norms, 0, 1000)
+    with two_threads():
+        assert np.array_equal(features(X, norms, 0, 1000), expected)
 
 
 @settings(max_examples=25)

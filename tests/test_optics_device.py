@@ -4,7 +4,6 @@ import copy
 import pickle
 import tracemalloc
 
-import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +14,7 @@ from sklearn.base import clone
 import randkern as rk
 from randkern.backend.camera import expose, look_up
 from randkern.backend.counter import random_matrix
+from randkern.backend.threads import on_one_thread
 from randkern.optics import MirrorLayout, OpticalDevice, SimulatedOPU, _scattering
 
 N, WIDTH, D = 40, 150, 3000
@@ -156,8 +156,11 @@ def test_reads_differ_by_noise_only(X):
     assert np.array_equal(quiet.transform(X), quiet.transform(X))
 
 
-def test_structured_counts_do_not_depend_on_blocks(X, monkeypatch):
-    whole = SimulatedOPU(D, random_state=1).transform(X)
+def test_structured_counts_do_not_depend_on_blocks(X, monkeypatch, two_threads):
+    whole = on_one_thread(SimulatedOPU(D, random_state=1).transform, X)
+    with two_threads() as work:
+        assert np.array_equal(SimulatedOPU(D, random_state=1).transform(X), whole)
+    assert work.tasks == {"hadamard", "camera"}
     parts = SimulatedOPU(D, random_state=1).calibrate(X)
     found = [parts.transform(X[a:b]) for a, b in ((0, 1), (1, 18), (18, N))]
     assert np.array_equal(np.vstack(found), whole)
@@ -167,12 +170,6 @@ def test_structured_counts_do_not_depend_on_blocks(X, monkeypatch):
     tiled = SimulatedOPU(D, random_state=1)
     assert tiled._medium._tile_shape(*X.shape) == (7, 256)
     assert np.array_equal(tiled.transform(X), whole)
-    n_threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        assert np.array_equal(SimulatedOPU(D, random_state=1).transform(X), whole)
-    finally:
-        numba.set_num_threads(n_threads)
 
 
 @pytest.mark.parametrize("projection", ["streamed", "dense"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import randkern as rk
 from randkern.projections import PROJECTIONS
@@ -102,10 +103,51 @@ def test_streamed_has_the_entries_of_dense(kernel, dtype, rng):
     assert np.abs(dense - streamed).max() <= tolerance * np.abs(dense).max()
 
 
-@pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
-def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng):
-    from numba import get_num_threads, set_num_threads
+@pytest.mark.parametrize(
+    ("kernel", "projection"),
+    [
+        (rk.Laplacian("scale"), "dense"),
+        (rk.Laplacian("scale"), "streamed"),
+        (rk.Laplacian("scale"), "qmc"),
+        (rk.Matern(0.5, "scale"), "dense"),
+        (rk.Matern(0.5, "scale"), "orthogonal"),
+        (rk.Laplacian("scale") * rk.Categorical(columns=[0]), "streamed"),
+    ],
+)
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_large_phases_of_float32_rows(kernel, projection, container, rng):
+    """Frequencies that are a million times the others keep the digits that matter.
 
+    They are compared with float64 phases of the same rounded inputs and frequencies,
+    and from one row at a time, of which BLAS sums the products in another order.
+    """
+    d, n_components = 30, 4000
+    X = rng.normal(size=(40, d)).astype(np.float32)
+    X[:, 0] = 1  # one category
+    features = rk.RandomFeatures(
+        kernel, n_components, projection=projection, random_state=0
+    ).fit(X)
+    Z = features.transform(container(X)) * np.sqrt(n_components / 2)
+    phases = np.zeros((40, n_components // 2))
+    for factor in features.plan_.groups[0].factors:
+        inputs = factor.inputs.apply(X)
+        if factor.projection.name == "roots":
+            phases += factor.projection.project(inputs, 0, n_components // 2)
+            continue
+        frequencies = factor.projection.matrices(X)[0].astype(float)
+        phases += inputs.astype(float) @ frequencies.T
+    assert np.abs(phases).max() > 1e3
+    # Phases above 32 are taken modulo 2π in float64.
+    tolerance = 32 * 2.0**-23 * np.sqrt(d)
+    np.testing.assert_allclose(Z[:, ::2], np.cos(phases), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(Z[:, 1::2], np.sin(phases), rtol=0, atol=tolerance)
+    each = [features.transform(container(X[i : i + 1])) for i in range(40)]
+    each = np.vstack(each) * np.sqrt(n_components / 2)
+    np.testing.assert_allclose(each, Z, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
+def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng, two_threads):
     X = rng.normal(size=(45, 100)).astype(np.float32)
     features = rk.RandomFeatures(kernel, 333, projection="structured", random_state=2)
     Z = features.fit_transform(X)
@@ -114,12 +156,9 @@ def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng):
     order = rng.permutation(45)
     assert np.array_equal(features.transform(X[order]), Z[order])
     assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(X), Z)
-    threads = get_num_threads()
-    try:
-        set_num_threads(1)
+    with two_threads() as work:
         assert np.array_equal(features.transform(X), Z)
-    finally:
-        set_num_threads(threads)
+    assert work.tasks == {"hadamard"}
 
 
 def test_a_map_of_a_million_features_pickles_to_kilobytes(rng):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
+from randkern.backend.threads import on_one_thread
 
 N, N_TEST = 40, 15
 NUMBERS = [0, 1, 2, 3]
@@ -299,7 +300,9 @@ def test_rows_in_any_order(data, rng):
 @pytest.mark.parametrize(
     "n_components", [20, 700, None], ids=["primal", "dual", "exact"]
 )
-def test_blocks_and_threads_change_only_rounding(monkeypatch, rng, n_components):
+def test_blocks_and_threads_change_only_rounding(
+    monkeypatch, rng, n_components, two_threads
+):
     """The draws depend on neither the size of blocks nor the number of threads."""
     X = rng.normal(size=(600, 5))
     Y, weights = X[:, :2] ** 2, rng.uniform(size=600)
@@ -307,8 +310,12 @@ def test_blocks_and_threads_change_only_rounding(monkeypatch, rng, n_components)
     model = rk.KernelRidgeRegressor(
         kernel, 0.1, n_components, fit_intercept=True, random_state=0
     )
-    expected = model.fit(X, Y, weights).predict(X)
     with threadpool_limits(1):
+        expected = on_one_thread(lambda: model.fit(X, Y, weights).predict(X))
+    with two_threads(), threadpool_limits(2):
+        info = threadpool_info()
+        pools = {p["num_threads"] for p in info if p["user_api"] == "blas"}
+        assert pools == {2}
         assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
     monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 1)
     monkeypatch.setattr("randkern.models._systems._COLUMNS", 97)

@@ -5,9 +5,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import joblib
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,14 +22,12 @@ COUNTS = [0, 1, 7, 8, 9, 129]
 
 
 @pytest.fixture(params=[1, 2])
-def n_threads(request):
-    """Run on so many threads, however small the work."""
-    if request.param > numba.config.NUMBA_NUM_THREADS:
-        pytest.skip("Numba has one thread")
-    before = numba.get_num_threads()
-    numba.set_num_threads(request.param)
-    yield request.param
-    numba.set_num_threads(before)
+def running(request):
+    """Make contexts of one thread or of two; of one where no work can be shared."""
+    if request.param == 1:
+        return lambda shared=True: nullcontext()
+    two_threads = request.getfixturevalue("two_threads")
+    return lambda shared=True: two_threads() if shared else nullcontext()
 
 
 @pytest.fixture
@@ -112,21 +110,24 @@ def test_any_number_of_targets(dtype, k, rng):
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("k", [1, 3, 10, 15])
-def test_any_number_of_rows(dtype, n, k, rng, costly, n_threads):
-    check_all(n, k, 128, dtype, rng)
+def test_any_number_of_rows(dtype, n, k, rng, running):
+    with running(shared=n > 0):
+        check_all(n, k, 128, dtype, rng)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("width", [64, 512, 576, 1984, 2048, 2112, 2176, 4160])
-def test_any_width(dtype, width, rng, costly, n_threads):
-    check_all(131, 11, width, dtype, rng)
+def test_any_width(dtype, width, rng, running):
+    with running():
+        check_all(131, 11, width, dtype, rng)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("pitch", [65, 100, 2500])
 @pytest.mark.parametrize("n", [1, 9, 130])
-def test_rows_may_lie_apart(dtype, pitch, n, rng, costly, n_threads):
-    check_all(n, 5, 64, dtype, rng, pitch)
+def test_rows_may_lie_apart(dtype, pitch, n, rng, running):
+    with running(shared=n > 8):
+        check_all(n, 5, 64, dtype, rng, pitch)
 
 
 @given(
@@ -171,13 +172,19 @@ def test_long_sums_of_single_precision_lose_little(rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("D", [1, 63, 64, 700])
-def test_quantize(dtype, n, D, rng, n_threads):
+def test_quantize(dtype, n, D, rng, two_threads):
     Z = rng.normal(size=(n, D)).astype(dtype) * 10.0 ** rng.integers(-6, 6, (n, 1))
     Z = Z.astype(dtype)
     Z[1::4] = 0
     out = np.full((n, thin.padded(D)), 7, np.int16)
     scales = np.full(n, np.nan, dtype)
     thin.quantize(Z, out, scales)
+    if n > 1:
+        again, scales_again = np.full_like(out, 7), np.full_like(scales, np.nan)
+        with two_threads():
+            thin.quantize(Z, again, scales_again)
+        np.testing.assert_array_equal(again, out)
+        np.testing.assert_array_equal(scales_again, scales)
     largest = np.abs(Z).max(axis=1, initial=0)
     error = np.abs(scales[:, None] * out[:, :D].astype(np.float64) - Z)
     assert np.all(error <= 1.6e-5 * largest[:, None])
@@ -304,7 +311,6 @@ def test_errors_reach_the_caller(failing):
 
 NESTED = """
 import threading, time
-import numba
 numba.set_num_threads(2)
 from randkern.backend.threads import run_over_ranges
 

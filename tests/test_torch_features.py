@@ -183,8 +183,11 @@ def test_no_step_leaves_the_device(name, dtype, monkeypatch):
     """Tensors without values: a step that mixes them with others fails."""
     shape = (2000, POINTS.shape[1])
     X = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-    # This one asks whether rows are of extreme size: one answer a call.
+    # These ask for values, one answer per call: whether rows are of extreme size, and
+    # which phases are large (here all).
     monkeypatch.setattr(torch_ops, "bounded_amplitudes", lambda *args: None)
+    everywhere = lambda values: torch.arange(len(values), device="meta")  # noqa: E731
+    monkeypatch.setattr(torch_ops, "flatnonzero", everywhere)
     for plan in plans(name):
         Z = evaluate(plan, X)
         shape = (2000, plan.n_components)

@@ -280,9 +280,11 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
             for factor, block, (*_, undo) in zip(
                 group.factors, inputs, safe, strict=True
             ):
-                term = factor.projection.project(
-                    block, start + draws.start, start + draws.stop
-                )
+                first, last = start + draws.start, start + draws.stop
+                if factor.role == "phase":
+                    term = factor.projection.phases(block, first, last)
+                else:
+                    term = factor.projection.project(block, first, last)
                 if factor.role == "polar":
                     term, angle = term
                     phase = angle if phase is None else phase + angle

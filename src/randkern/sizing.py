@@ -18,6 +18,7 @@ from randkern._validation import (
     check_positive,
     column_names,
 )
+from randkern.backend.blas_threads import one_thread_if_short
 from randkern.kernels import Kernel
 from randkern.kernels.draw import (
     TermVariance,
@@ -235,7 +236,8 @@ def effective_dimension(
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
     kernel, X = _sampled(kernel, X, max_rows, random_state)
     gram = kernel._gram(X, None)
-    eigenvalues = scipy.linalg.eigh(gram, eigvals_only=True, overwrite_a=True)
+    with one_thread_if_short(len(gram) ** 3):
+        eigenvalues = scipy.linalg.eigh(gram, eigvals_only=True, overwrite_a=True)
     eigenvalues = np.maximum(eigenvalues, 0.0) * (n_rows / X.shape[0])
     return float(np.sum(eigenvalues / (eigenvalues + alpha)))
 

@@ -9,6 +9,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg.lapack import dpotri, dpstrf
 
+from randkern.backend.blas_threads import short_on_one_thread
 from randkern.backend.thin import padded
 
 __all__ = [
@@ -33,6 +34,21 @@ __all__ = [
 _ROWS = 1024
 
 
+def _cubed(matrix, *args):
+    """Count the operations of a decomposition, but for a factor near 1."""
+    return max(matrix.shape) * min(matrix.shape) ** 2
+
+
+def _eigen(matrix, *args):
+    """Count those of eigenvalues, singular values and what rests on them, roughly."""
+    return 4 * _cubed(matrix)
+
+
+def _solved(factor, right, *args, **kwargs):
+    """Count those of one triangular solve."""
+    return len(factor) * right.size
+
+
 def identity(n, like):
     """Return the identity matrix."""
     return np.eye(n)
@@ -50,6 +66,7 @@ def column_products(X, Y):
     return np.einsum("ij,ij->j", X, Y)
 
 
+@short_on_one_thread(_cubed)
 def lower_factor(matrix):
     """Return the lower Cholesky factor of a matrix given by its upper triangle.
 
@@ -66,11 +83,13 @@ def log_determinant(factor):
     return 2 * float(np.sum(np.log(np.diagonal(factor))))
 
 
+@short_on_one_thread(_solved)
 def factor_solve(factor, right):
     """Return the solution of LLᵀx = b, a vector or a matrix."""
     return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
 
 
+@short_on_one_thread(_solved)
 def triangular_solve(factor, right, transposed=False):
     """Return L⁻¹b, or L⁻ᵀb."""
     return scipy.linalg.solve_triangular(
@@ -82,6 +101,7 @@ def triangular_solve(factor, right, transposed=False):
     )
 
 
+@short_on_one_thread(_cubed)
 def inverse_by_factor(factor):
     """Return the inverse of LLᵀ."""
     inverse, info = dpotri(factor, lower=1)
@@ -96,11 +116,13 @@ def inverse_by_factor(factor):
     return inverse
 
 
+@short_on_one_thread(_eigen)
 def shortest_solution(matrix, right):
     """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
     return scipy.linalg.lstsq(matrix, right)[0]
 
 
+@short_on_one_thread(_cubed)
 def pivoted_factor(gram):
     """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
 
@@ -117,6 +139,7 @@ def pivoted_factor(gram):
     return out, pivots[:rank]
 
 
+@short_on_one_thread(_eigen)
 def leading_eigenpairs(matrix, rank):
     """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
     n = len(matrix)
@@ -127,17 +150,20 @@ def leading_eigenpairs(matrix, rank):
     return values[::-1], vectors[:, ::-1]
 
 
+@short_on_one_thread(_cubed)
 def inverse_factor(gram):
     """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
     factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
     return scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
 
 
+@short_on_one_thread(_cubed)
 def qr(matrix):
     """Return an orthonormal basis of the columns, and the upper triangle."""
     return scipy.linalg.qr(matrix, mode="economic", check_finite=False)
 
 
+@short_on_one_thread(_eigen)
 def symmetric_eigenpairs(matrix):
     """Return eigenvalues, rising, and eigenvectors of a C-contiguous float64 matrix.
 
@@ -155,6 +181,7 @@ def norm(values):
     return float(np.linalg.norm(values))
 
 
+@short_on_one_thread(_eigen)
 def singular_values(matrix):
     """Return singular values, falling."""
     return np.linalg.svd(matrix, compute_uv=False)

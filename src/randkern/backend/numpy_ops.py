@@ -396,6 +396,8 @@ def memory_limit(like):
 
 def largest_sizes(values):
     """Return the largest absolute value of every column."""
+    if sp.issparse(values):
+        return abs(values).max(axis=0).toarray().ravel()
     return np.abs(values).max(axis=0, initial=0.0)
 
 

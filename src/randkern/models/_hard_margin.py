@@ -30,6 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._tensors import is_tensor
+from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
 from randkern.models._feature_rows import FactorFeatures, FeatureRows
@@ -316,12 +317,14 @@ def _on_margin(
     """
     face = np.flatnonzero(shares > _ON_MARGIN * shares.max())
     M, ones = Z[face], np.ones(len(face))
-    exact, *_ = scipy.linalg.lstsq(M @ M.T, ones)
+    with one_thread_if_short(4 * len(M) ** 3):
+        exact, *_ = scipy.linalg.lstsq(M @ M.T, ones)
     if exact.min() >= 0 and exact.max() > 0:
         shares = np.zeros(len(Z))
         shares[face] = exact / exact.sum()
         yield shares, shares @ Z
-    weights, *_ = scipy.linalg.lstsq(M, ones, lapack_driver="gelsy")
+    with one_thread_if_short(2 * max(M.shape) * min(M.shape) ** 2):
+        weights, *_ = scipy.linalg.lstsq(M, ones, lapack_driver="gelsy")
     yield shares, weights
     yield shares, _repaired(Z, weights)
 
@@ -357,7 +360,8 @@ def _shortest(Z: np.ndarray, unit: float = 1.0) -> np.ndarray:
     Zeros where there are none of a positive sum: an active-set method on Zᵀa/unit = 0
     and 1ᵀa = 1, exact where `unit` is about the length of that combination.
     """
-    triangle = scipy.linalg.qr(Z.T, mode="r", check_finite=False)[0]
+    with one_thread_if_short(2 * max(Z.shape) * min(Z.shape) ** 2):
+        triangle = scipy.linalg.qr(Z.T, mode="r", check_finite=False)[0]
     equations = np.vstack([triangle[: len(Z)] / unit, np.ones(len(Z))])
     right = np.append(np.zeros(len(equations) - 1), 1.0)
     try:

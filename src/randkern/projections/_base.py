@@ -15,10 +15,13 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 
-__all__ = ["InputMap", "Law", "Mixing", "Projection"]
+__all__ = ["InputMap", "Law", "Mixing", "Projection", "phase_product"]
 
 # Frequencies of one tile of phases.
 TILE_DRAWS = 4096
+# Phases that single precision loses too much of, some 2⁻²⁴ of their size.
+_LARGE_PHASE = 32.0
+_SINGLE = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ class Law:
     @property
     def rotation_invariant(self) -> bool:
         return self.entries in ("normal", "complex_normal", "sphere")
+
+    @property
+    def heavy_tailed(self) -> bool:
+        """Whether some rows are very much longer than most."""
+        student = self.mixing is not None and self.mixing.name == "student"
+        return self.entries == "cauchy" or student
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +145,10 @@ class Projection(ABC):
         `X` is a block from :meth:`InputMap.apply`. A complex law returns the
         pair (real part, imaginary part).
         """
+
+    def phases(self, X: Rows, start: int, stop: int) -> Any:
+        """Return X Ωᵀ up to whole turns, for cosines and sines."""
+        return self.project(X, start, stop)
 
     def stored_bytes(self, itemsize: int) -> int:
         """Return the memory of the entries that are kept."""
@@ -221,7 +234,7 @@ class Projection(ABC):
                 yield (
                     rows,
                     draws,
-                    self.project(block, start + draws.start, start + draws.stop),
+                    self.phases(block, start + draws.start, start + draws.stop),
                 )
 
 
@@ -250,3 +263,31 @@ class Stored(Projection):
     def project(self, X: Rows, start: int, stop: int) -> Any:
         tiles = [X @ part[start:stop].T for part in self.matrices(X)]
         return tuple(tiles) if self.law.is_complex else tiles[0]
+
+    def phases(self, X: Rows, start: int, stop: int) -> Any:
+        if not self.law.heavy_tailed:
+            return self.project(X, start, stop)
+        return phase_product(X, self.matrices(X)[0][start:stop])
+
+
+def phase_product(X: Rows, matrix: Any) -> Any:
+    """Return X Ωᵀ, the large phases of single precision less whole turns.
+
+    A frequency of a heavy-tailed law may be a million times the others. In float32
+    the digits of its phases that matter are lost, and what takes their place depends
+    on the order of BLAS's sums: on how many rows there are. Columns of which the root
+    of Σ_j (ω_j max_i |x_ij|)² is above 32 are multiplied in float64, and whole turns
+    taken off.
+    """
+    ops = ops_of(X)
+    phases = X @ matrix.T
+    if ops.precision(X.dtype) < _SINGLE:
+        return phases
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (matrix * matrix) @ ops.largest_sizes(X) ** 2
+    large = ops.flatnonzero(~(squares <= _LARGE_PHASE**2))  # nan is large
+    if len(large):
+        wide = ops.as_float64(X) @ ops.as_float64(matrix[large]).T
+        wide -= 2 * np.pi * (wide / (2 * np.pi)).round()
+        phases[:, large] = ops.asarray(wide, phases)
+    return phases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
-from randkern.projections._base import InputMap, Stored
+from randkern.projections._base import InputMap, Stored, phase_product
 
 __all__ = ["Dense", "Streamed"]
 
@@ -99,6 +99,18 @@ class Streamed(Dense):
         return parts[0]
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
+        return self._products(X, start, stop, _product)
+
+    def phases(self, X: Rows, start: int, stop: int) -> Any:
+        return self._products(X, start, stop, self._phase_product)
+
+    @property
+    def _phase_product(self) -> Callable[[Rows, Any], Any]:
+        return phase_product if self.law.heavy_tailed else _product
+
+    def _products(
+        self, X: Rows, start: int, stop: int, product: Callable[[Rows, Any], Any]
+    ) -> Any:
         generated = self._generated(X, start, stop)
         if generated is not None:
             return generated
@@ -108,7 +120,7 @@ class Streamed(Dense):
         for draws in row_blocks(stop - start, self.tile_draws):
             matrices = self.rows(start + draws.start, start + draws.stop, X)
             for target, matrix in zip(out, matrices, strict=True):
-                target[:, draws] = X @ ops.asarray(matrix, X).T
+                target[:, draws] = product(X, ops.asarray(matrix, X))
         return out if self.law.is_complex else out[0]
 
     def _tiles(
@@ -127,5 +139,9 @@ class Streamed(Dense):
             )
             for rows in blocks:
                 block = inputs.apply(X[rows]) if only is None else only
-                tiles = tuple(block @ matrix.T for matrix in matrices)
+                tiles = tuple(self._phase_product(block, part) for part in matrices)
                 yield rows, draws, tiles if self.law.is_complex else tiles[0]
+
+
+def _product(X: Rows, matrix: Any) -> Any:
+    return X @ matrix.T

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import scipy.linalg
 
+from randkern.backend.blas_threads import one_thread_if_short
 from randkern.blocks import row_blocks
 from randkern.projections._base import Stored
 
@@ -41,7 +42,8 @@ class Orthogonal(Stored):
         entries = rng.standard_normal((n_rows, self.width))
         if self.law.is_complex:
             entries = entries + 1j * rng.standard_normal((n_rows, self.width))
-        q, r = scipy.linalg.qr(entries.T, mode="economic", check_finite=False)
+        with one_thread_if_short(self.width * n_rows**2):
+            q, r = scipy.linalg.qr(entries.T, mode="economic", check_finite=False)
         # Mezzadri 2007, "How to generate random matrices from the classical
         # compact groups": without these phases Q is not Haar distributed.
         diagonal = np.diagonal(r)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
+from randkern.backend.blas_threads import short_on_one_thread
 from randkern.blocks import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers._solution import Outcome, Solution
@@ -59,6 +60,7 @@ class Cholesky:
     def __init__(self, first_jitter: float | None = None):
         self.first_jitter = first_jitter
 
+    @short_on_one_thread(lambda self, matrix, *_, **__: len(matrix) ** 3)
     def init(
         self, matrix: np.ndarray, shift: float = 0.0, scale: float | None = None
     ) -> CholeskyState:
@@ -120,6 +122,7 @@ class Cholesky:
             return _warned(Outcome.ILL_CONDITIONED, detail)
         return Outcome.SUCCESS
 
+    @short_on_one_thread(lambda self, state, rhs: len(rhs) * rhs.size)
     def solve(self, state: CholeskyState, rhs: np.ndarray) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
         n = len(state.diagonal)
