@@ -12,7 +12,8 @@ from scipy import stats
 import randkern as rk
 from randkern._random import Stream
 from randkern.kernels import Kernel
-from randkern.kernels.draw import draw_plan, mean_diagonals
+from randkern.kernels.base import mean_diagonals
+from randkern.kernels.draw import draw_plan
 from randkern.plan import Group, Plan, evaluate
 
 # Rows 0 and 1 are parallel, 0 and 2 orthogonal, 3 is zero. Columns 2 and 3

@@ -1,7 +1,6 @@
 """Kernels: exact values, and the plan of a draw of their random features."""
 
-from randkern.kernels._base import Kernel
-from randkern.kernels.algebra import Product, Scaled, Sum
+from randkern.kernels.base import Kernel, Product, Scaled, Sum
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.optical import Optical

@@ -7,9 +7,18 @@ law; `auto` is resolved here.
 from __future__ import annotations
 
 from randkern._random import Stream
-from randkern.projections._base import InputMap, Law, Mixing, Projection
+from randkern.projections._base import TILE_DRAWS, InputMap, Projection, Stored
 from randkern.projections.dense import Dense, Streamed
 from randkern.projections.identity import Identity
+from randkern.projections.laws import (
+    CauchyLaw,
+    ComplexNormalLaw,
+    LaplaceLaw,
+    Law,
+    Mixing,
+    NormalLaw,
+    SphereLaw,
+)
 from randkern.projections.orthogonal import Orthogonal
 from randkern.projections.quasi import QuasiMonteCarlo
 from randkern.projections.roots import Roots
@@ -17,15 +26,22 @@ from randkern.projections.structured import Structured
 
 __all__ = [
     "PROJECTIONS",
+    "TILE_DRAWS",
+    "CauchyLaw",
+    "ComplexNormalLaw",
     "Dense",
     "Identity",
     "InputMap",
+    "LaplaceLaw",
     "Law",
     "Mixing",
+    "NormalLaw",
     "Orthogonal",
     "Projection",
     "QuasiMonteCarlo",
     "Roots",
+    "SphereLaw",
+    "Stored",
     "Streamed",
     "Structured",
     "make_projection",
@@ -69,11 +85,11 @@ def make_projection(
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
             f"projection={name!r} needs frequencies whose law is invariant under "
-            f"rotations, but those of {owner} are independent {law.entries} "
+            f"rotations, but those of {owner} are independent {law.name} "
             "variables; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )
     if name == "qmc":
-        dimensions = first_dimension + QuasiMonteCarlo.dimensions(law, width)
+        dimensions = first_dimension + law.dimensions(width)
         if dimensions > _SOBOL_DIMENSIONS:
             raise ValueError(
                 f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "

@@ -171,7 +171,9 @@ class SkeletonColumns(SkeletonPaths):
     merged: bool = True
     analytic: bool = True
 
-    def weighted(self, X: Rows, start: int, stop: int, weight: float, out: Any) -> None:
+    def write_columns(
+        self, X: Rows, start: int, stop: int, weight: float, out: Any
+    ) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
         ops = ops_of(X)
         entries, used = self.drawn(X)

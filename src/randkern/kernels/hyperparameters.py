@@ -1,0 +1,155 @@
+"""What learning may change in a kernel, and the derivatives in it.
+
+θ is the vector of the logarithms of the numbers that kernels call learnable: the
+lengthscales of stationary kernels (one per column where they are vectors) and the
+scales of :class:`Scaled` kernels. Random draws stay as they are: features change with θ
+through the inputs of their projections and through their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import clone
+
+from randkern._validation import Rows
+from randkern.kernels.base import Kernel
+from randkern.kernels.feature_gradients import phase_slopes
+from randkern.plan import Plan
+
+__all__ = [
+    "Hyperparameters",
+    "add_feature_gradient",
+    "add_gram_gradient",
+    "with_kernel",
+]
+
+
+class Hyperparameters:
+    """The numbers of a resolved kernel that can be learned, as one vector θ.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from randkern.kernels.hyperparameters import Hyperparameters
+    >>> Hyperparameters(2.0 * rk.Gaussian([1.0, 3.0])).names
+    ['scale', 'kernel__lengthscale[0]', 'kernel__lengthscale[1]']
+    """
+
+    def __init__(self, kernel: Kernel):
+        # A clone: an object that stands in two places has numbers of its own in each.
+        self.kernel = kernel = clone(kernel)
+        self._entries = list(kernel._learnable(""))
+        self._slices: dict[int, slice] = {}
+        start = 0
+        for entry in self._entries:
+            stop = start + entry.value.size
+            self._slices[id(entry.owner)] = slice(start, stop)
+            start = stop
+        self.size = start
+
+    @property
+    def names(self) -> list[str]:
+        """Names as in ``get_params``, with an index where there is a vector."""
+        names = []
+        for entry in self._entries:
+            vector = np.ndim(getattr(entry.owner, entry.attribute)) > 0
+            names += [
+                f"{entry.path}[{i}]" if vector else entry.path
+                for i in range(entry.value.size)
+            ]
+        return names
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Natural logarithms, in the order of `names`."""
+        parts = [np.log(entry.value) for entry in self._entries]
+        return np.concatenate([*parts, np.empty(0)])
+
+    def at(self, theta: np.ndarray) -> Hyperparameters:
+        """Return those of a copy of the kernel with other numbers."""
+        other = Hyperparameters(self.kernel)
+        start = 0
+        for entry in other._entries:
+            old = getattr(entry.owner, entry.attribute)
+            stop = start + entry.value.size
+            values = np.exp(theta[start:stop])
+            new = values if np.ndim(old) else float(values[0])
+            setattr(entry.owner, entry.attribute, new)
+            start = stop
+        return other
+
+    def rescaling(self) -> np.ndarray:
+        """Return the shortest direction in θ that multiplies all terms by e.
+
+        As nearly as there is one: terms without a scale do not change.
+        """
+        rows = [np.zeros(self.size)]
+        for term in self.kernel.terms():
+            if term.scales:
+                rows.append(np.zeros(self.size))
+            for owner in term.scales:
+                rows[-1][self._slices[id(owner)]] = 1.0
+        wanted = np.ones(len(rows))
+        return np.linalg.lstsq(np.array(rows), wanted, rcond=None)[0]
+
+    def place(self, owner: Kernel) -> slice | None:
+        """Return where in θ the numbers of a part of the kernel stand."""
+        return self._slices.get(id(owner))
+
+
+def add_gram_gradient(
+    hyper: Hyperparameters, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+) -> None:
+    """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out`, for float64 rows."""
+    hyper.kernel._add_gradient(hyper.place, X, Y, M, out)
+
+
+def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
+    """Return the same draws for a kernel of the same form with other numbers.
+
+    Every term keeps its columns, whatever its scale is now; the weights of features
+    are proportional to the roots of the terms' scales.
+    """
+    groups = []
+    for group, old, new in zip(plan.groups, before.terms(), after.terms(), strict=True):
+        parts = (
+            leaf.rebound(factors, plan.n_features_in)
+            for leaf, factors in new.split(group.factors)
+        )
+        factors = tuple(factor for part in parts for factor in part)
+        weight = group.weight * math.sqrt(new.weight / old.weight)
+        groups.append(replace(group, factors=factors, weight=weight))
+    return Plan(tuple(groups), plan.n_features_in)
+
+
+def add_feature_gradient(
+    hyper: Hyperparameters,
+    plan: Plan,
+    X: Rows,
+    Z: np.ndarray,
+    G: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Add Σ_ij G_ij ∂z_ij/∂θ to `out`, Z being the features of float64 rows X.
+
+    The derivative of a cosine in its phase is minus the sine beside it; a weight is
+    the root of its scales.
+    """
+    for group, term in zip(plan.groups, hyper.kernel.terms(), strict=True):
+        columns = slice(group.start, group.stop)
+        Z_group, G_group = Z[:, columns], G[:, columns]
+        total = float((Z_group * G_group).sum())
+        for owner in term.scales:
+            out[hyper.place(owner)] += 0.5 * total
+        parts = [
+            (leaf, factors)
+            for leaf, factors in term.split(group.factors)
+            if hyper.place(leaf) is not None
+        ]
+        if parts:
+            slopes = phase_slopes(group, X, Z_group, G_group, plan.n_features_in)
+            for leaf, factors in parts:
+                out[hyper.place(leaf)] += leaf.phase_gradient(factors, X, slopes)

@@ -1,0 +1,138 @@
+"""What random features make of projected rows: amplitudes, phases, or both.
+
+A draw of a group of columns is w·A·[cos p, sin p]: the amplitudes of its factors
+multiply to A, their phases add to p. A nonlinearity says what one factor contributes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import gamma
+
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.projections import InputMap, Projection
+
+__all__ = ["Modulus", "Nonlinearity", "Phase", "Polar", "Signed"]
+
+
+@dataclass(frozen=True)
+class Nonlinearity(ABC):
+    """What one factor of a draw makes of its projected rows."""
+
+    #: Whether draws are pairs of cosine and sine.
+    has_phase: ClassVar[bool] = False
+    #: Whether the mean amplitude is known and worth subtracting (``centered=True``).
+    can_center: ClassVar[bool] = False
+    #: Outputs of a group of this one factor that projections write in one pass.
+    fused: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        """Return the amplitude and the phase of a tile, None for one it lacks.
+
+        Parameters
+        ----------
+        projected : array of shape (n, n_draws), or two of them for a complex law
+            From :meth:`Projection.project`; may be overwritten.
+        block : array of shape (n, width)
+            The rows that were projected.
+        """
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray | float:
+        """Return the mean amplitude over draws for every row of X, in float64."""
+        raise ValueError(f"{self} has no mean amplitude.")
+
+    def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
+        """Return rows whose amplitudes stay in range, their map, and what undoes it.
+
+        Amplitudes are to be multiplied by the third value, one per row (None: by 1).
+        """
+        return X, inputs, None
+
+    def write(
+        self,
+        projection: Projection,
+        X: Rows,
+        inputs: InputMap,
+        draws: slice,
+        weight: float,
+        out: np.ndarray,
+    ) -> None:
+        """Write the weighted amplitudes of a group of this one factor, if fused."""
+        raise NotImplementedError(f"{self} is not fused.")
+
+
+@dataclass(frozen=True)
+class Phase(Nonlinearity):
+    """Adds ω·x to the phase."""
+
+    has_phase = True
+    fused = frozenset({"pair", "offset"})
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        return None, projected
+
+
+@dataclass(frozen=True)
+class Signed(Nonlinearity):
+    """Multiplies the amplitude by ω·x, whose law is symmetric."""
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        return projected, None
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Polar(Nonlinearity):
+    """Takes modulus and phase as the projection gives them."""
+
+    has_phase = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        return projected
+
+
+@dataclass(frozen=True)
+class Modulus(Nonlinearity):
+    """Multiplies the amplitude by |u·x|^power, u complex normal."""
+
+    power: float
+
+    can_center = True
+    fused = frozenset({"amplitude", "centered"})
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        real, imaginary = projected
+        return ops_of(block).modulus_in_place(real, imaginary, self.power), None
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray:
+        # |u·x|² is ‖x‖² times a standard exponential variable.
+        norms = inputs.squared_norms(X)
+        return norms ** (self.power / 2) * gamma(1 + self.power / 2)
+
+    def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
+        # |u·x|² may overflow, or vanish, where |u·x|^power does not: rows of extreme
+        # size are divided by powers of two, which loses no bit.
+        found = ops_of(X).bounded_amplitudes(X, inputs.apply, self.power)
+        if found is None:
+            return X, inputs, None
+        block, undo = found
+        return block, InputMap(inputs.width), undo
+
+    def write(
+        self,
+        projection: Projection,
+        X: Rows,
+        inputs: InputMap,
+        draws: slice,
+        weight: float,
+        out: np.ndarray,
+    ) -> None:
+        projection.modulus(X, inputs, draws.start, draws.stop, self.power, weight, out)
