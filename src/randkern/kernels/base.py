@@ -27,18 +27,19 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.kernels.allotment import allot
 from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.kernels.term_variance import Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity
 from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law
 
-__all__ = ["Kernel", "Leaf", "Learnable", "Product", "Scaled", "Sum", "Term"]
+__all__ = ["Kernel", "Leaf", "Learnable", "Product", "Scale", "Scaled", "Sum", "Term"]
 
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
 
-#: Where in θ the numbers of a part of a kernel stand, None if they are not learned.
-Place = Callable[["Kernel"], slice | None]
+#: Where in θ an attribute of a part of a kernel stands, None if it is not learned.
+Place = Callable[["Kernel", str], slice | None]
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,34 @@ class Learnable:
     def value(self) -> np.ndarray:
         return np.atleast_1d(np.asarray(getattr(self.owner, self.attribute), float))
 
+    @property
+    def names(self) -> list[str]:
+        """The path, with an index for each entry of an array."""
+        shape = np.shape(getattr(self.owner, self.attribute))
+        if not shape:
+            return [self.path]
+        return [f"{self.path}{list(index)}" for index in np.ndindex(shape)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A learnable number that multiplies a term: an attribute or an entry of it."""
+
+    owner: Kernel
+    attribute: str
+    index: int = 0
+
 
 @dataclass(frozen=True)
 class Term:
     """One product of leaf kernels, times a positive weight.
 
-    `scales` are the numbers that multiply the term and can be learned, each with the
-    kernel that holds it.
+    `scales` are the learnable numbers that multiply the term.
     """
 
     weight: float
     leaves: tuple[Leaf, ...]
-    scales: frozenset[Kernel] = frozenset()
+    scales: frozenset[Scale] = frozenset()
 
     def diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal of this term in float64."""
@@ -275,7 +292,7 @@ class Kernel(BaseEstimator):
     ) -> None:
         """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out` for float64 rows.
 
-        ``place(owner)`` is where in θ the numbers of a part of the kernel stand.
+        ``place(owner, attribute)`` is where in θ the numbers of a part stand.
         """
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
@@ -468,7 +485,7 @@ class Scaled(Kernel):
     def terms(self) -> list[Term]:
         scale = check_positive("scale", self.scale)
         return [
-            Term(scale * term.weight, term.leaves, term.scales | {self})
+            Term(scale * term.weight, term.leaves, term.scales | {Scale(self, "scale")})
             for term in _kernel("kernel", self.kernel).terms()
         ]
 
@@ -488,7 +505,7 @@ class Scaled(Kernel):
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
     ) -> None:
         M = self.scale * M
-        out[place(self)] += float((M * self.kernel._gram(X, Y)).sum())
+        out[place(self, "scale")] += float((M * self.kernel._gram(X, Y)).sum())
         self.kernel._add_gradient(place, X, Y, M, out)
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
@@ -580,11 +597,14 @@ class Leaf(Kernel):
         """Return E[cos 2Δ] over draws (1 where there is no phase)."""
         return 1.0
 
-    def phase_gradient(
-        self, factors: tuple[Factor, ...], X: Rows, slopes: np.ndarray
-    ) -> np.ndarray:
-        """Return Σ slopes_ir ∂p_ir/∂θ for the phases p of rows and draws."""
-        raise NotImplementedError(f"{self} has no phase with numbers to be learned.")
+    def _add_feature_gradient(
+        self,
+        place: Place,
+        factors: tuple[Factor, ...],
+        slopes: DrawSlopes,
+        out: np.ndarray,
+    ) -> None:
+        """Add the derivatives of features in this kernel's part of θ to `out`."""
 
     def _resolve_leaf(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream

@@ -1,7 +1,9 @@
-"""Derivatives of features in their phases, and of phases in the input."""
+"""Derivatives of features in the phases and amplitudes of their draws."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.plan import Factor, Group, Plan, evaluate
 
-__all__ = ["column_slopes", "phase_slopes"]
+__all__ = ["DrawSlopes", "column_slopes"]
 
 _DRAWS = 4096
 
@@ -24,21 +26,56 @@ class _Turned(Group):
         return (angles + np.pi / 2).astype(dtype)
 
 
-def phase_slopes(
-    group: Group, X: Rows, Z: np.ndarray, G: np.ndarray, n_features: int
-) -> np.ndarray:
-    """Return Σ G ∂z/∂p for the phase p of every row and draw."""
-    n_pairs = group.width // 2
-    even, odd = slice(0, 2 * n_pairs, 2), slice(1, 2 * n_pairs, 2)
-    slopes = G[:, odd] * Z[:, even] - G[:, even] * Z[:, odd]
-    if group.width == 2 * n_pairs:
-        return slopes
-    turned = _Turned(
-        group.factors, 0, group.width, group.weight, group.output, group.offsets
-    )
-    last = slice(group.width - 1, group.width)
-    sines = evaluate(Plan((turned,), n_features), X, last)
-    return ops_of(Z).hstack([slopes, G[:, last] * sines])
+@dataclass(frozen=True, eq=False)
+class DrawSlopes:
+    """Derivatives of Σ G∘Z in the phase and the amplitude of every row and draw.
+
+    Parameters
+    ----------
+    group : Group
+    X : float64 rows of shape (n, n_features_in)
+    Z, G : arrays of shape (n, width)
+        The features of the group, and the derivatives in them.
+    """
+
+    group: Group
+    X: Rows
+    Z: np.ndarray
+    G: np.ndarray
+
+    @cached_property
+    def phase(self) -> np.ndarray:
+        """Σ G ∂z/∂p, shape (n, n_draws).
+
+        The derivative of a cosine in its phase is minus the sine beside it.
+        """
+        G, Z = self.G, self.Z
+        even, odd = self._pairs
+        slopes = G[:, odd] * Z[:, even] - G[:, even] * Z[:, odd]
+        group = self.group
+        if group.width % 2 == 0:
+            return slopes
+        turned = _Turned(
+            group.factors, 0, group.width, group.weight, group.output, group.offsets
+        )
+        last = slice(group.width - 1, group.width)
+        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, last)
+        return ops_of(Z).hstack([slopes, G[:, last] * sines])
+
+    @cached_property
+    def amplitude(self) -> np.ndarray:
+        """Σ G ∂z/∂log A, shape (n, n_draws)."""
+        products = self.G * self.Z
+        even, odd = self._pairs
+        if self.group.output != "pair":
+            return products
+        sums = products[:, even] + products[:, odd]
+        return ops_of(self.Z).hstack([sums, products[:, 2 * (self.group.width // 2) :]])
+
+    @property
+    def _pairs(self) -> tuple[slice, slice]:
+        stop = 2 * (self.group.width // 2)
+        return slice(0, stop, 2), slice(1, stop, 2)
 
 
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:

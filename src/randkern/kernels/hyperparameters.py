@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.base import clone
 
 from randkern._validation import Rows
-from randkern.kernels.base import Kernel
-from randkern.kernels.feature_gradients import phase_slopes
+from randkern.kernels.base import Kernel, Scale
+from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.plan import Plan
 
 __all__ = [
@@ -42,25 +42,18 @@ class Hyperparameters:
         # A clone: an object that stands in two places has numbers of its own in each.
         self.kernel = kernel = clone(kernel)
         self._entries = list(kernel._learnable(""))
-        self._slices: dict[int, slice] = {}
+        self._slices: dict[tuple[int, str], slice] = {}
         start = 0
         for entry in self._entries:
             stop = start + entry.value.size
-            self._slices[id(entry.owner)] = slice(start, stop)
+            self._slices[id(entry.owner), entry.attribute] = slice(start, stop)
             start = stop
         self.size = start
 
     @property
     def names(self) -> list[str]:
         """Names as in ``get_params``, with an index where there is a vector."""
-        names = []
-        for entry in self._entries:
-            vector = np.ndim(getattr(entry.owner, entry.attribute)) > 0
-            names += [
-                f"{entry.path}[{i}]" if vector else entry.path
-                for i in range(entry.value.size)
-            ]
-        return names
+        return [name for entry in self._entries for name in entry.names]
 
     @property
     def theta(self) -> np.ndarray:
@@ -76,7 +69,7 @@ class Hyperparameters:
             old = getattr(entry.owner, entry.attribute)
             stop = start + entry.value.size
             values = np.exp(theta[start:stop])
-            new = values if np.ndim(old) else float(values[0])
+            new = values.reshape(np.shape(old)) if np.ndim(old) else float(values[0])
             setattr(entry.owner, entry.attribute, new)
             start = stop
         return other
@@ -90,14 +83,18 @@ class Hyperparameters:
         for term in self.kernel.terms():
             if term.scales:
                 rows.append(np.zeros(self.size))
-            for owner in term.scales:
-                rows[-1][self._slices[id(owner)]] = 1.0
+            for scale in term.scales:
+                rows[-1][self.index_of(scale)] = 1.0
         wanted = np.ones(len(rows))
         return np.linalg.lstsq(np.array(rows), wanted, rcond=None)[0]
 
-    def place(self, owner: Kernel) -> slice | None:
-        """Return where in θ the numbers of a part of the kernel stand."""
-        return self._slices.get(id(owner))
+    def place(self, owner: Kernel, attribute: str) -> slice | None:
+        """Return where in θ an attribute of a part of the kernel stands."""
+        return self._slices.get((id(owner), attribute))
+
+    def index_of(self, scale: Scale) -> int:
+        """Return which entry of θ a scale is."""
+        return self._slices[id(scale.owner), scale.attribute].start + scale.index
 
 
 def add_gram_gradient(
@@ -135,21 +132,13 @@ def add_feature_gradient(
 ) -> None:
     """Add Σ_ij G_ij ∂z_ij/∂θ to `out`, Z being the features of float64 rows X.
 
-    The derivative of a cosine in its phase is minus the sine beside it; a weight is
-    the root of its scales.
+    A weight of features is the root of its scales.
     """
     for group, term in zip(plan.groups, hyper.kernel.terms(), strict=True):
         columns = slice(group.start, group.stop)
-        Z_group, G_group = Z[:, columns], G[:, columns]
-        total = float((Z_group * G_group).sum())
-        for owner in term.scales:
-            out[hyper.place(owner)] += 0.5 * total
-        parts = [
-            (leaf, factors)
-            for leaf, factors in term.split(group.factors)
-            if hyper.place(leaf) is not None
-        ]
-        if parts:
-            slopes = phase_slopes(group, X, Z_group, G_group, plan.n_features_in)
-            for leaf, factors in parts:
-                out[hyper.place(leaf)] += leaf.phase_gradient(factors, X, slopes)
+        slopes = DrawSlopes(group, X, Z[:, columns], G[:, columns])
+        total = float((slopes.Z * slopes.G).sum())
+        for scale in term.scales:
+            out[hyper.index_of(scale)] += 0.5 * total
+        for leaf, factors in term.split(group.factors):
+            leaf._add_feature_gradient(hyper.place, factors, slopes, out)

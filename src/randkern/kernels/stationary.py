@@ -19,7 +19,7 @@ from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Learnable, Place
-from randkern.kernels.feature_gradients import column_slopes
+from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
 from randkern.kernels.lengthscale import (
     check_lengthscale,
     median_distance,
@@ -114,7 +114,7 @@ class Stationary(Leaf):
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
     ) -> None:
-        here = place(self)
+        here = place(self, "lengthscale")
         if here is None:
             return
         X, Y = densify(self._select(X)), densify(self._select(Y))
@@ -145,13 +145,19 @@ class Stationary(Leaf):
         """Return −2 f'(s) for K = f(s), s the squared distance (may overwrite it)."""
         raise NotImplementedError(f"{type(self).__name__} has no gradient.")
 
-    def phase_gradient(
-        self, factors: tuple[Factor, ...], X: Rows, slopes: np.ndarray
-    ) -> np.ndarray:
-        # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
-        (factor,) = factors
-        columns = -column_slopes(factor, X, slopes)
-        return columns if np.ndim(self.lengthscale) else columns.sum()
+    def _add_feature_gradient(
+        self,
+        place: Place,
+        factors: tuple[Factor, ...],
+        slopes: DrawSlopes,
+        out: np.ndarray,
+    ) -> None:
+        here = place(self, "lengthscale")
+        if here is not None:
+            # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
+            (factor,) = factors
+            columns = column_slopes(factor, slopes.X, slopes.phase)
+            out[here] -= columns if np.ndim(self.lengthscale) else columns.sum()
 
     @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
