@@ -269,4 +269,12 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                     if undo is not None:
                         size = size * ops.asarray(undo, size)[:, None]
                     amplitude = size if amplitude is None else amplitude * size
-            yield rows, draws, phase, amplitude
+            yield rows, draws, *_polar(phase, amplitude)
+
+
+def _polar(phase: Any, amplitude: Any) -> tuple[Any, Any]:
+    """Return phase and amplitude with the angle of a complex amplitude in the phase."""
+    if amplitude is None or "complex" not in str(amplitude.dtype):
+        return phase, amplitude
+    angle = ops_of(amplitude).elementwise.angle(amplitude)
+    return angle if phase is None else phase + angle, abs(amplitude)

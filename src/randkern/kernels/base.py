@@ -56,6 +56,17 @@ class Learnable:
         return np.atleast_1d(np.asarray(getattr(self.owner, self.attribute), float))
 
     @property
+    def logarithms(self) -> np.ndarray:
+        """Logarithms of the sizes of all entries, as a vector; signs stay."""
+        return np.log(np.maximum(abs(self.value), np.finfo(float).tiny)).ravel()
+
+    def set_logarithms(self, logarithms: np.ndarray) -> None:
+        """Give the owner other numbers, of the shape and the signs of those it has."""
+        old = getattr(self.owner, self.attribute)
+        new = np.sign(self.value) * np.exp(logarithms).reshape(self.value.shape)
+        setattr(self.owner, self.attribute, new if np.ndim(old) else float(new[0]))
+
+    @property
     def names(self) -> list[str]:
         """The path, with an index for each entry of an array."""
         shape = np.shape(getattr(self.owner, self.attribute))

@@ -58,7 +58,7 @@ class Hyperparameters:
     @property
     def theta(self) -> np.ndarray:
         """Natural logarithms, in the order of `names`."""
-        parts = [np.log(entry.value) for entry in self._entries]
+        parts = [entry.logarithms for entry in self._entries]
         return np.concatenate([*parts, np.empty(0)])
 
     def at(self, theta: np.ndarray) -> Hyperparameters:
@@ -66,11 +66,8 @@ class Hyperparameters:
         other = Hyperparameters(self.kernel)
         start = 0
         for entry in other._entries:
-            old = getattr(entry.owner, entry.attribute)
             stop = start + entry.value.size
-            values = np.exp(theta[start:stop])
-            new = values.reshape(np.shape(old)) if np.ndim(old) else float(values[0])
-            setattr(entry.owner, entry.attribute, new)
+            entry.set_logarithms(theta[start:stop])
             start = stop
         return other
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from randkern._random import Stream
 from randkern.projections._base import TILE_DRAWS, InputMap, Projection, Stored
 from randkern.projections.dense import Dense, Streamed
+from randkern.projections.derived import Antithetic, Repeated
 from randkern.projections.identity import Identity
 from randkern.projections.laws import (
     CauchyLaw,
     ComplexNormalLaw,
+    ComplexSignLaw,
     LaplaceLaw,
     Law,
     Mixing,
@@ -27,8 +29,10 @@ from randkern.projections.structured import Structured
 __all__ = [
     "PROJECTIONS",
     "TILE_DRAWS",
+    "Antithetic",
     "CauchyLaw",
     "ComplexNormalLaw",
+    "ComplexSignLaw",
     "Dense",
     "Identity",
     "InputMap",
@@ -39,6 +43,7 @@ __all__ = [
     "Orthogonal",
     "Projection",
     "QuasiMonteCarlo",
+    "Repeated",
     "Roots",
     "SphereLaw",
     "Stored",
@@ -84,9 +89,9 @@ def make_projection(
         name = _automatic(n_draws, width, law)
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
-            f"projection={name!r} needs frequencies whose law is invariant under "
-            f"rotations, but those of {owner} are independent {law.name} "
-            "variables; use projection='dense', 'streamed', 'qmc' or 'auto'."
+            f"projection={name!r} needs rows whose law is invariant under "
+            f"rotations, but those of {owner} have independent {law.name} "
+            "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )
     if name == "qmc":
         dimensions = first_dimension + law.dimensions(width)
