@@ -89,9 +89,9 @@ KERNELS: dict[str, Case] = {
             constant="sampled",
         )
     ),
-    "polynomial": Case(rk.Polynomial(3, 0.5), light_tailed=False),
-    "arc-cosine": Case(rk.ArcCosine(1), phases=False),
-    "softmax": Case(rk.Softmax(1.5), phases=False, light_tailed=False),
+    "polynomial": Case(rk.Polynomial(2, 0.5), light_tailed=False),
+    "arc-cosine": Case(rk.ArcCosine(0), phases=False),
+    "softmax": Case(rk.Softmax(2.5), phases=False, light_tailed=False),
     "spectral-mixture": Case(
         rk.SpectralMixture(
             [1.0, 0.5], [[0.1] * 4, [0.2, 0.0, -0.1, 0.3]], [[0.1] * 4] * 2

@@ -159,12 +159,12 @@ class Harmonics(Projection):
     def _draws(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the frequencies, (n_draws, width), and the moduli, (n_draws,)."""
         generator = self.stream.child("harmonics").generator()
-        uniform = generator.random((2, self.n_draws, self.width))
+        uniform = generator.random((self.n_draws, 2, self.width))
         # About normal of variance κ where κ is large.
         most = int(12 * np.sqrt(self.drawn) + 40)
         halves = ive(np.arange(most), self.drawn)
-        k = np.searchsorted(np.cumsum(2 * halves) - halves[0], uniform[0])
-        k = np.minimum(k, most - 1) * np.where(uniform[1] < 0.5, 1, -1)
+        k = np.searchsorted(np.cumsum(2 * halves) - halves[0], uniform[:, 0])
+        k = np.minimum(k, most - 1) * np.where(uniform[:, 1] < 0.5, 1, -1)
         ratio = ive(abs(k), self.kappa) / ive(abs(k), self.drawn)
         return k, np.sqrt(ratio.prod(axis=1))
 

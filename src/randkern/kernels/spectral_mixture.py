@@ -69,7 +69,7 @@ class SpectralMixture(Leaf):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        n_mixtures, width = len(self.weights), len(self._selected(n_features))
+        n_mixtures, width = np.size(self.weights), len(self._selected(n_features))
         for name in ("weights", "means", "scales"):
             values = np.asarray(getattr(self, name), dtype=float)
             shape = (n_mixtures,) if name == "weights" else (n_mixtures, width)
