@@ -91,7 +91,9 @@ KERNELS: dict[str, Case] = {
     ),
     "polynomial": Case(rk.Polynomial(2, 0.5), light_tailed=False),
     "arc-cosine": Case(rk.ArcCosine(0), phases=False),
-    "softmax": Case(rk.Softmax(2.5), phases=False, light_tailed=False),
+    "softmax": Case(
+        rk.Softmax(2.5, features="positive"), phases=False, light_tailed=False
+    ),
     "spectral-mixture": Case(
         rk.SpectralMixture(
             [1.0, 0.5], [[0.1] * 4, [0.2, 0.0, -0.1, 0.3]], [[0.1] * 4] * 2

@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import ExpSineSquared
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import randkern as rk
+from _cases import redraw
 from randkern._random import Stream
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
@@ -169,6 +170,26 @@ def test_pairs_of_opposite_draws_vary_less():
     # e^{w·x} and e^{−w·x} side by side: their product does not depend on w.
     products = Z[:, :20:2] * Z[:, 1:20:2]
     np.testing.assert_allclose(products, products[:, :1] + 0 * products, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_components", [2, 5])
+def test_variance_of_opposite_draws(n_components):
+    """The mean of 8,000 maps, and their variance, within 6 of its standard errors."""
+    kernel, n_maps = rk.Softmax(5.0), 8_000
+    diagonals = np.ones(1)
+    estimates = np.empty((n_maps, 3))
+    plan = draw_plan(kernel, n_components, 3, diagonals, Stream(0), projection="dense")
+    for seed in range(n_maps):
+        Z = evaluate(redraw(plan, seed), X[:2])
+        estimates[seed] = (Z @ Z.T)[[0, 0, 1], [0, 1, 1]]
+    exact = kernel(X[:2])[[0, 0, 1], [0, 1, 1]]
+    closed = kernel.feature_variance(X[:2], n_components=n_components)
+    closed = closed[[0, 0, 1], [0, 1, 1]]
+    squares = (estimates - exact) ** 2
+    assert np.all(abs(estimates.mean(axis=0) - exact) < 6 * np.sqrt(closed / n_maps))
+    error = squares.std(axis=0) / math.sqrt(n_maps)
+    assert np.all(abs(squares.mean(axis=0) - closed) < 6 * error)
+    assert np.all(error < 0.1 * closed)
 
 
 def test_periodic_features_are_periodic():

@@ -152,13 +152,13 @@ class Modulus(Nonlinearity):
 
 @dataclass(frozen=True)
 class ComplexValue(Nonlinearity):
-    """Multiplies by the complex number u·x itself."""
+    """Multiplies by the complex number u·x/√2, for rows u of modulus √2."""
 
     has_phase = True
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         real, imaginary = projected
-        return real + 1j * imaginary, None
+        return (real + 1j * imaginary) * math.sqrt(0.5), None
 
 
 @dataclass(frozen=True)

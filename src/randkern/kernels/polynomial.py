@@ -22,7 +22,7 @@ class Polynomial(Leaf):
     """The polynomial kernel, (x·y + ν)^p.
 
     A draw is z(x) = Π_{i=1..p} w_i·x̃ with x̃ = (x, √ν) and entries of w_i uniform
-    over the four roots of −1; its real and imaginary parts are two columns
+    over the four numbers (±1 ± i)/√2; its real and imaginary parts are two columns
     (complex-to-real sketches).
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +45,7 @@ class Dense(Stored):
                 self._entries(part, start, stop, like) for part in ("real", "imaginary")
             )
             for part in parts:
-                part *= math.sqrt(0.5)
+                part *= self.law.part_scale
             return parts
         matrix = self.law.transform(self._entries("real", start, stop, like))
         if self.law.mixing is not None:
@@ -85,7 +84,7 @@ class Streamed(Dense):
             return None
         names = ("real", "imaginary") if self.law.is_complex else ("real",)
         keys = [self.stream.child(name).key for name in names]
-        scale = math.sqrt(0.5) if self.law.is_complex else 1.0
+        scale = self.law.part_scale
         ops = ops_of(X)
         parts = ops.generated_products(X, keys, start, stop, scale)
         if parts is None or self.law.is_complex:

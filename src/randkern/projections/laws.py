@@ -65,8 +65,9 @@ class Law:
     entries: ClassVar[Literal["normal", "cauchy", "laplace", "uniform", "sign"]] = (
         "normal"
     )
-    #: Whether a row is (real + i·imaginary)/√2 of two rows of such entries.
+    #: Whether a row is part_scale·(real + i·imaginary) of two rows of such entries.
     is_complex: ClassVar[bool] = False
+    part_scale: ClassVar[float] = 1.0
     rotation_invariant: ClassVar[bool] = False
     #: Whether rows are the entries themselves, which products may generate on the way.
     multiplies_generated: ClassVar[bool] = False
@@ -93,7 +94,7 @@ class Law:
         """Return rows, or their two parts, from points of the open unit cube."""
         if self.is_complex:
             parts = self.quantile(points)
-            parts *= math.sqrt(0.5)
+            parts *= self.part_scale
             width = points.shape[1] // 2
             return parts[:, :width], parts[:, width:]
         if self.mixing is None:
@@ -124,6 +125,7 @@ class ComplexNormalLaw(NormalLaw):
 
     name = "complex normal"
     is_complex = True
+    part_scale = math.sqrt(0.5)
 
     def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
         return np.sqrt(generator.standard_gamma(dimension, size=n_rows))
@@ -172,7 +174,7 @@ class LaplaceLaw(Law):
 
 @dataclass(frozen=True)
 class ComplexSignLaw(Law):
-    """Independent entries (±1 ± i)/√2: the complex roots of −1, of modulus one."""
+    """Independent entries ±1 ± i, of modulus √2."""
 
     name = "complex sign"
     entries = "sign"
