@@ -18,13 +18,13 @@ from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
 from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law
 from randkern.skeletons.builders import FullyConnected
-from randkern.skeletons.graph import Skeleton
 from randkern.skeletons.paths import (
     SkeletonColumns,
     SkeletonPaths,
     has_constant,
     least_columns,
 )
+from randkern.skeletons.skeleton import Skeleton
 
 __all__ = ["Compositional"]
 
