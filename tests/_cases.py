@@ -12,8 +12,10 @@ from scipy import stats
 import randkern as rk
 from randkern._random import Stream
 from randkern.kernels import Kernel
-from randkern.kernels.draw import draw_plan, mean_diagonals
+from randkern.kernels.base import mean_diagonals
+from randkern.kernels.draw import draw_plan
 from randkern.plan import Group, Plan, evaluate
+from randkern.projections import Antithetic
 
 # Rows 0 and 1 are parallel, 0 and 2 orthogonal, 3 is zero. Columns 2 and 3
 # hold few values, so that categorical kernels find some rows equal: 0 and 2
@@ -49,6 +51,14 @@ def _ones() -> list[np.ndarray]:
     return [np.array([0.0, 0.5])]
 
 
+def _uniform(n, d, generator):
+    return generator.uniform(-1, 1, size=(n, d))
+
+
+def _sinc(differences):
+    return np.sinc(differences / np.pi).prod(axis=-1)
+
+
 ARD = np.array([0.7, 1.0, 2.0, 1.4])
 KERNELS: dict[str, Case] = {
     "gaussian": Case(rk.Gaussian(0.9)),
@@ -79,6 +89,18 @@ KERNELS: dict[str, Case] = {
             constant="sampled",
         )
     ),
+    "polynomial": Case(rk.Polynomial(2, 0.5), light_tailed=False),
+    "arc-cosine": Case(rk.ArcCosine(0), phases=False),
+    "softmax": Case(
+        rk.Softmax(2.5, features="positive"), phases=False, light_tailed=False
+    ),
+    "spectral-mixture": Case(
+        rk.SpectralMixture(
+            [1.0, 0.5], [[0.1] * 4, [0.2, 0.0, -0.1, 0.3]], [[0.1] * 4] * 2
+        )
+    ),
+    "periodic": Case(rk.Periodic(3.0, 1.5)),
+    "spectral": Case(rk.Spectral(_uniform, _sinc, lengthscale=0.5)),
     "scaled": Case(2.5 * rk.Gaussian(1.3)),
     "sum": Case(rk.Gaussian(0.9) + 2.0 * rk.Laplacian(2.0)),
     "sum-optical": Case(rk.Optical(1, 1.0) + rk.Cauchy() + rk.Linear(columns=[0, 1])),
@@ -115,7 +137,7 @@ STREAM = Stream(20_240_607)
 
 def admits(projection: str, case: Case) -> bool:
     """Tell whether every leaf of the kernel has draws of this projection."""
-    product_laws = (rk.Laplacian, rk.Cauchy)
+    product_laws = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
     return projection not in ("orthogonal", "structured") or not any(
         isinstance(leaf, product_laws) for leaf in case.kernel.leaves()
     )
@@ -164,6 +186,9 @@ def _redraw_group(group: Group, seed: int) -> Group:
     for factor in group.factors:
         stream = factor.projection.stream.child("seed", seed)
         projection = replace(factor.projection, stream=stream, _cache={})
+        if isinstance(projection, Antithetic):
+            half = replace(projection.half, stream=stream, _cache={})
+            projection = replace(projection, half=half)
         factors.append(replace(factor, projection=projection))
     offsets = group.offsets and group.offsets.child("seed", seed)
     return replace(group, factors=tuple(factors), offsets=offsets)

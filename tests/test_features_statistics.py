@@ -32,7 +32,12 @@ from _cases import (
 )
 from randkern._random import Stream
 from randkern.plan import evaluate
-from randkern.projections import Law, Mixing, make_projection
+from randkern.projections import (
+    ComplexNormalLaw,
+    Mixing,
+    NormalLaw,
+    make_projection,
+)
 
 N_COMPARISONS = 20_000
 Z = z_bound(N_COMPARISONS)
@@ -345,7 +350,7 @@ def rows_of(law, n_draws=8_000, width=8):
 
 
 def test_orthogonal_rows_have_the_norms_and_entries_of_independent_ones():
-    rows = rows_of(Law("normal"))
+    rows = rows_of(NormalLaw())
     norms = np.sum(rows**2, axis=1)
     assert stats.kstest(norms, stats.chi2(8).cdf).pvalue > KS_LEVEL
     for row, column in ((0, 0), (3, 5), (7, 7)):
@@ -355,7 +360,7 @@ def test_orthogonal_rows_have_the_norms_and_entries_of_independent_ones():
 
 
 def test_orthogonal_blocks_are_orthogonal():
-    rows = rows_of(Law("normal"), n_draws=21)
+    rows = rows_of(NormalLaw(), n_draws=21)
     for block in (rows[:8], rows[8:16], rows[16:]):
         gram = block @ block.T
         off = gram - np.diag(np.diag(gram))
@@ -365,7 +370,7 @@ def test_orthogonal_blocks_are_orthogonal():
 
 def test_complex_orthogonal_rows_are_haar():
     """Without the phases of Mezzadri 2007 the first entries would be real."""
-    rows = rows_of(Law("complex_normal"))
+    rows = rows_of(ComplexNormalLaw())
     norms = np.sum(np.abs(rows) ** 2, axis=1)
     assert stats.kstest(norms, stats.gamma(8).cdf).pvalue > KS_LEVEL
     for row, column in ((0, 0), (4, 4), (7, 2)):
@@ -377,7 +382,7 @@ def test_complex_orthogonal_rows_are_haar():
 
 def test_mixing_factors_multiply_whole_rows():
     """A Matérn row is one multivariate t: its entries share their χ²."""
-    rows = rows_of(Law("normal", Mixing("student", 1.5)))
+    rows = rows_of(NormalLaw(Mixing("student", 1.5)))
     for row, column in ((0, 0), (5, 3)):
         entries = rows[row::8, column]
         assert stats.kstest(entries, stats.t(3).cdf).pvalue > KS_LEVEL

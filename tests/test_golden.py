@@ -88,6 +88,24 @@ OPTICAL = {
     "optical-3.5-bias": rk.Optical(3.5, 1.0),
     "optical-4-columns": rk.Optical(4, columns=[0, 1]),
 }
+
+
+def _uniform(n, d, generator):
+    return generator.uniform(-1, 1, size=(n, d))
+
+
+OTHERS = {
+    "polynomial-3": rk.Polynomial(3, 0.5),
+    "arc-cosine-0": rk.ArcCosine(0),
+    "arc-cosine-2": rk.ArcCosine(2),
+    "softmax": rk.Softmax(2.0),
+    "softmax-positive": rk.Softmax(2.0, features="positive"),
+    "spectral-mixture": rk.SpectralMixture(
+        [1.0, 0.5], [[0.25] * 5, [0.5, 0.0, -0.25, 0.0, 0.0]], [[0.125] * 5, [0.25] * 5]
+    ),
+    "periodic": rk.Periodic(3.0, 1.5),
+    "spectral": rk.Spectral(_uniform),
+}
 NUMBERS, CODES = [0, 1, 2], [3, 4]
 _COMPOSITIONAL = rk.Compositional(sk.fully_connected(3, depth=2), columns=NUMBERS)
 COMBINED = {
@@ -169,7 +187,7 @@ ACTIVATIONS = {
 
 def _admitted(kernel):
     """Return the projections that a kernel takes."""
-    laws = (rk.Laplacian, rk.Cauchy)
+    laws = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
     free = not any(isinstance(leaf, laws) for leaf in kernel.leaves())
     return ROTATED if free else INDEPENDENT
 
@@ -190,7 +208,7 @@ def _on_base(name, rng):
 def _feature_cases():
     """Return {name: (kernel, rows, number of features, other arguments)}."""
     cases = {}
-    for name, kernel in (STATIONARY | OPTICAL | COMBINED).items():
+    for name, kernel in (STATIONARY | OPTICAL | OTHERS | COMBINED).items():
         for projection in _admitted(kernel):
             named = {"projection": projection}
             cases[f"narrow/{name}/{projection}"] = (kernel, NARROW, 13, named)
@@ -342,7 +360,7 @@ def _output(model, name):
 
 def _exact_cases():
     """Return {name: kernel and its rows}."""
-    kernels = STATIONARY | OPTICAL | COMBINED | OWN_WAY
+    kernels = STATIONARY | OPTICAL | OTHERS | COMBINED | OWN_WAY
     cases = {name: (kernel, NARROW) for name, kernel in kernels.items()}
     wide = {f"wide/{name}": (kernel, WIDE) for name, kernel in WIDE_KERNELS.items()}
     return cases | wide | _skeletons()
@@ -432,7 +450,7 @@ def test_every_kernel_is_here_with_every_projection_that_it_takes():
             if isinstance(part, rk.Kernel):
                 found[type(part)].add(options.get("projection", "auto"))
     for kernel, projections in found.items():
-        independent = kernel in (rk.Laplacian, rk.Cauchy)
+        independent = kernel in (rk.Laplacian, rk.Cauchy, rk.Polynomial)
         assert projections == set(INDEPENDENT if independent else PROJECTIONS), kernel
 
 

@@ -31,7 +31,9 @@ STATIONARY = {
     "matern-1.5": rk.Matern(1.5, 1.2),
     "rational-quadratic": rk.RationalQuadratic(0.7, 1.4),
 }
-EVERY_KERNEL = pytest.mark.parametrize("kernel", [c.kernel for c in KERNELS.values()])
+EVERY_KERNEL = pytest.mark.parametrize(
+    "kernel", [case.kernel for case in KERNELS.values()], ids=list(KERNELS)
+)
 EVERY_STATIONARY = pytest.mark.parametrize("kernel", STATIONARY.values())
 
 
@@ -216,12 +218,10 @@ def test_float32_is_kept_and_computed_in_float64(kernel):
 def test_copies_are_equal(kernel):
     gram = kernel(POINTS)
     names = {name: getattr(rk, name) for name in rk.__all__}
-    for copied in (
-        clone(kernel),
-        copy.deepcopy(kernel),
-        pickle.loads(pickle.dumps(kernel)),
-        eval(repr(kernel), names | {"array": np.array, "inf": np.inf}),
-    ):
+    copies = [clone(kernel), copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))]
+    if "<function" not in repr(kernel):
+        copies.append(eval(repr(kernel), names | {"array": np.array, "inf": np.inf}))
+    for copied in copies:
         np.testing.assert_array_equal(copied(POINTS), gram)
         assert copied != kernel
 

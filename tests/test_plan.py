@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw, has_draws
 from randkern._random import Stream
-from randkern.kernels.draw import allot, draw_plan, mean_diagonals
+from randkern.kernels.allotment import allot
+from randkern.kernels.base import mean_diagonals
+from randkern.kernels.draw import draw_plan
 from randkern.plan import Plan, evaluate
 
 D = 21  # odd, so that pairs leave a column over
@@ -203,7 +205,8 @@ def test_out_must_fit(out):
 
 def widths(kernel, n_components, rows=POINTS):
     terms = kernel.resolve(rows).terms()
-    return allot(terms, n_components, rows.shape[1], mean_diagonals(terms, rows, None))
+    most = [term.most_columns(rows.shape[1]) for term in terms]
+    return allot(n_components, mean_diagonals(terms, rows, None), most)
 
 
 def test_terms_share_by_weight_and_diagonal():

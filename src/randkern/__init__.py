@@ -12,6 +12,7 @@ __version__ = "0.1.0.dev0"
 _PUBLIC: dict[str, str] = {
     **dict.fromkeys(
         (
+            "ArcCosine",
             "Categorical",
             "Cauchy",
             "Compositional",
@@ -21,9 +22,14 @@ _PUBLIC: dict[str, str] = {
             "Linear",
             "Matern",
             "Optical",
+            "Periodic",
+            "Polynomial",
             "Product",
             "RationalQuadratic",
             "Scaled",
+            "Softmax",
+            "Spectral",
+            "SpectralMixture",
             "Sum",
         ),
         ".kernels",

@@ -20,7 +20,8 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
-from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
+from randkern.kernels.base import mean_diagonals
+from randkern.kernels.draw import draw_plan, resolve_kernel
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 

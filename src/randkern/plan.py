@@ -1,14 +1,12 @@
 """Features as data: the plan of a random feature map and its one evaluator.
 
 A plan says everything about a drawn feature map and holds none of its random
-numbers: groups of output columns, each the product of a few factors. With
-
-    A(x) = Π |uᵢ·x|^m · Π ωᵢ·x   (moduli and signed factors),
-    p(x) = Σ ωᵢ·x                (phases),
-
-draw i of a group is w·A(x)·[cos p(x), sin p(x)] (a pair), w·A(x)·cos(p(x) + bᵢ)
-(offset), or w·A(x) where no factor is a phase. Sums of kernels are several
-groups; products are several factors.
+numbers: groups of output columns, each the product of a few factors. A factor
+contributes an amplitude, a phase, or both (see `randkern.nonlinearities`). With A(x)
+the product of the amplitudes and p(x) the sum of the phases, draw i of a group is
+w·A(x)·[cos p(x), sin p(x)] (a pair), w·A(x)·cos(p(x) + bᵢ) (offset), or w·A(x) where
+no factor has a phase. Sums of kernels are several groups; products are several
+factors.
 """
 
 from __future__ import annotations
@@ -18,77 +16,57 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import gamma
 
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
-from randkern.projections import InputMap, Projection
-from randkern.projections._base import TILE_DRAWS
+from randkern.nonlinearities import Nonlinearity
+from randkern.projections import TILE_DRAWS, InputMap, Projection
 
 __all__ = ["Factor", "Group", "Plan", "evaluate"]
+
+Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """One random projection of a draw, and what is made of it.
+    """One random projection of a draw, and what is made of it."""
 
-    ``phase`` adds ω·x to the phase; ``modulus`` multiplies the amplitude by
-    |u·x|^power; ``signed`` multiplies it by ω·x; ``polar`` does both, by the modulus
-    and the phase that its projection gives.
-    """
-
-    role: Literal["phase", "modulus", "signed", "polar"]
     projection: Projection
+    nonlinearity: Nonlinearity
     inputs: InputMap
-    power: float = 1.0
-
-    def mean_amplitude(self, X: Rows) -> np.ndarray | float:
-        """Return the mean over draws of what this factor multiplies in."""
-        if self.role == "signed":
-            return 0.0
-        norms = self.inputs.squared_norms(X)
-        # |u·x|² is ‖x‖² times a standard exponential variable.
-        return norms ** (self.power / 2) * gamma(1 + self.power / 2)
-
-    def safe(self, X: Rows) -> tuple[Rows, InputMap, np.ndarray | None]:
-        """Return rows whose squares stay in range, their map, and what undoes it.
-
-        |u·x|² may overflow, or vanish, where |u·x|^power does not. Rows of extreme
-        size are divided by powers of two, which loses no bit; their amplitudes are
-        to be multiplied by the third value (None where there is no such row).
-        """
-        if self.role != "modulus":
-            return X, self.inputs, None
-        bounded = ops_of(X).bounded_amplitudes(X, self.inputs.apply, self.power)
-        if bounded is None:
-            return X, self.inputs, None
-        block, undo = bounded
-        return block, InputMap(self.inputs.width), undo
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
     """Columns `start` to `stop` of a plan: independent draws of one product.
 
-    `output` is ``pair`` (two columns a draw; an odd width ends in one column
+    `output` is ``pair`` (two columns per draw; an odd width ends in one column
     of offset form), ``offset``, ``amplitude``, ``centered`` (the amplitude
-    less its mean over draws), ``mean`` (one column: that mean) or ``weighted`` (columns
-    that the one factor's projection weighs itself).
+    less its mean over draws), ``mean`` (one column: that mean) or ``columns`` (which
+    the one factor's projection writes itself).
     """
 
     factors: tuple[Factor, ...]
     start: int
     stop: int
     weight: float
-    output: Literal["pair", "offset", "amplitude", "centered", "mean", "weighted"]
+    output: Output
     offsets: Stream | None = None
 
     @property
     def width(self) -> int:
         return self.stop - self.start
+
+    @property
+    def fused(self) -> Factor | None:
+        """The one factor, if projections write its output in one pass."""
+        factor, *others = self.factors
+        return (
+            None if others or self.output not in factor.nonlinearity.fused else factor
+        )
 
     def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
         """Return the phases bᵢ ~ U[0, 2π) of draws `start` to `stop`."""
@@ -171,20 +149,18 @@ def _evaluate_group(
     """Write columns `low` to `high` of one group."""
     if group.output == "mean":
         out[:] = group.weight * _mean_amplitude(group, X)[:, None]
-    elif group.output == "weighted":
+    elif group.output == "columns":
         (factor,) = group.factors
         projection: Any = factor.projection
         for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             inputs = factor.inputs.apply(X[rows])
-            projection.weighted(inputs, low, high, group.weight, out[rows])
+            projection.write_columns(inputs, low, high, group.weight, out[rows])
     elif group.output == "pair":
         _evaluate_pairs(group, X, low, high, out)
+    elif group.output == "offset":
+        _evaluate_offset(group, X, low, high, out)
     else:
-        _evaluate_draws(group, X, low, high, out)
-
-
-def _is_one_phase(group: Group) -> bool:
-    return len(group.factors) == 1 and group.factors[0].role == "phase"
+        _evaluate_amplitudes(group, X, low, high, out)
 
 
 def _evaluate_pairs(
@@ -205,8 +181,8 @@ def _evaluate_pairs(
         out[:] = copy[:, low - whole[0] : high - whole[0]]
         return
     start, stop = low // 2, high // 2
-    if _is_one_phase(group):
-        (factor,) = group.factors
+    factor = group.fused
+    if factor is not None:
         factor.projection.pairs(X, factor.inputs, start, stop, group.weight, out)
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
@@ -224,8 +200,8 @@ def _evaluate_offset(
         lambda: group.draw_offsets(start, stop, np.float64),
     )
     offsets = ops.asarray(offsets, out)
-    if _is_one_phase(group):
-        (factor,) = group.factors
+    factor = group.fused
+    if factor is not None:
         factor.projection.cosines(
             X, factor.inputs, start, stop, offsets, group.weight, out
         )
@@ -234,67 +210,72 @@ def _evaluate_offset(
         ops.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
 
 
-def _evaluate_draws(
+def _evaluate_amplitudes(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
-    """Write columns that are one draw each."""
+    """Write draws of the form weight·A(x), less their mean if centered."""
     ops = ops_of(X)
-    if group.output == "offset":
-        _evaluate_offset(group, X, low, high, out)
-        return
-    if len(group.factors) == 1 and group.factors[0].role == "modulus":
-        (factor,) = group.factors
-        rows, inputs, undo = factor.safe(X)
-        factor.projection.modulus(
-            rows, inputs, low, high, factor.power, group.weight, out
-        )
+    factor = group.fused
+    if factor is None:
+        for rows, draws, _, amplitude in _tiles(group, X, low, high):
+            ops.multiply(amplitude, group.weight, out[rows, draws])
+    else:
+        nonlinearity = factor.nonlinearity
+        rows, inputs, undo = nonlinearity.bounded(X, factor.inputs)
+        drawn = slice(low, high)
+        nonlinearity.write(factor.projection, rows, inputs, drawn, group.weight, out)
         if undo is not None:
             with np.errstate(over="ignore"):
                 ops.multiply(out, ops.asarray(undo, out)[:, None], out)
-    else:
-        for rows, draws, _, amplitude in _tiles(group, X, low, high):
-            ops.multiply(amplitude, group.weight, out[rows, draws])
     if group.output == "centered":
-        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
+        for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
             mean = group.weight * _mean_amplitude(group, X[rows])
             out[rows] -= ops.asarray(mean, out)[:, None]
 
 
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
     """Return E[A(x)] over draws, a vector over the rows of X in float64."""
-    factors = [factor.mean_amplitude(X) for factor in group.factors]
+    factors = [
+        factor.nonlinearity.mean_amplitude(factor.inputs, X) for factor in group.factors
+    ]
     return math.prod(factors) * ops_of(X).ones(X.shape[0], X)
 
 
 def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     """Yield (rows, draws, phase, amplitude) tiles of a product of factors.
 
-    Phase or amplitude is None where no factor makes one.
+    Phase or amplitude is None where no factor has one.
     """
     ops = ops_of(X)
-    for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
-        safe = [factor.safe(X[rows]) for factor in group.factors]
-        inputs = [inputs.apply(block) for block, inputs, _ in safe]
+    for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
+        bounded = [
+            factor.nonlinearity.bounded(X[rows], factor.inputs)
+            for factor in group.factors
+        ]
+        blocks = [inputs.apply(block) for block, inputs, _ in bounded]
         for draws in row_blocks(stop - start, TILE_DRAWS):
             phase = amplitude = None
             for factor, block, (*_, undo) in zip(
-                group.factors, inputs, safe, strict=True
+                group.factors, blocks, bounded, strict=True
             ):
                 first, last = start + draws.start, start + draws.stop
-                if factor.role == "phase":
-                    term = factor.projection.phases(block, first, last)
-                else:
-                    term = factor.projection.project(block, first, last)
-                if factor.role == "polar":
-                    term, angle = term
+                projected = factor.nonlinearity.project(
+                    factor.projection, block, first, last
+                )
+                size, angle = factor.nonlinearity.contribute(projected, block)
+                if angle is not None:
+                    angle = ops.asarray(angle, X)
                     phase = angle if phase is None else phase + angle
-                if factor.role == "phase":
-                    term = ops.asarray(term, X)
-                    phase = term if phase is None else phase + term
-                    continue
-                if factor.role == "modulus":
-                    term = ops.modulus_in_place(*term, factor.power)
+                if size is not None:
                     if undo is not None:
-                        term = term * ops.asarray(undo, term)[:, None]
-                amplitude = term if amplitude is None else amplitude * term
-            yield rows, draws, phase, amplitude
+                        size = size * ops.asarray(undo, size)[:, None]
+                    amplitude = size if amplitude is None else amplitude * size
+            yield rows, draws, *_polar(phase, amplitude)
+
+
+def _polar(phase: Any, amplitude: Any) -> tuple[Any, Any]:
+    """Return phase and amplitude with the angle of a complex amplitude in the phase."""
+    if amplitude is None or "complex" not in str(amplitude.dtype):
+        return phase, amplitude
+    angle = ops_of(amplitude).elementwise.angle(amplitude)
+    return angle if phase is None else phase + angle, abs(amplitude)

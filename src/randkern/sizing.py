@@ -20,13 +20,9 @@ from randkern._validation import (
 )
 from randkern.backend.blas_threads import one_thread_if_short
 from randkern.kernels import Kernel
-from randkern.kernels.draw import (
-    TermVariance,
-    allot,
-    largest_width,
-    mean_diagonals,
-    resolve_kernel,
-)
+from randkern.kernels.allotment import allot
+from randkern.kernels.base import mean_diagonals
+from randkern.kernels.draw import resolve_kernel
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
 
@@ -91,7 +87,8 @@ def suggest_n_components(
             f"the error between rows needs at least 2 rows, got {X.shape[0]}."
         )
     terms = kernel.terms()
-    limit = largest_width(terms, X.shape[1])
+    most = [term.most_columns(X.shape[1]) for term in terms]
+    limit = None if None in most else sum(width or 0 for width in most)
     exact = kernel._gram(X, None)
     np.fill_diagonal(exact, 0.0)
     scale = float(np.sum(exact**2))
@@ -102,11 +99,11 @@ def suggest_n_components(
         )
 
     diagonals = mean_diagonals(terms, X, None)
-    moments = [TermVariance.of(term, X, X, fourier) for term in terms]
+    moments = [term.variance(X, X, fourier) for term in terms]
     sums = [[_off_diagonal(matrix) for matrix in m.matrices] for m in moments]
 
     def error(n_components: int) -> float:
-        widths = allot(terms, n_components, X.shape[1], diagonals)
+        widths = allot(n_components, diagonals, most)
         total = sum(
             float(m.combine(width, s))
             for m, width, s in zip(moments, widths, sums, strict=True)

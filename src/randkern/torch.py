@@ -18,7 +18,7 @@ from torch import nn
 from randkern._random import root_stream
 from randkern._validation import check_choice, check_count
 from randkern.kernels import Kernel
-from randkern.kernels._base import Term
+from randkern.kernels.base import Term
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
@@ -167,7 +167,8 @@ class FeatureMap(nn.Module):
         for group, term in zip(self.plan.groups, self.kernel.terms(), strict=True):
             factors = tuple(
                 _scaled(factor, scales.get(id(leaf)))
-                for factor, leaf in zip(group.factors, term.leaves, strict=True)
+                for leaf, parts in term.split(group.factors)
+                for factor in parts
             )
             yield replace(group, factors=factors)
 
@@ -192,8 +193,8 @@ def _fingerprint(plan: Plan) -> bytes:
         for factor in group.factors:
             projection, inputs = factor.projection, factor.inputs
             mixing = projection.law.mixing
-            drawn += [factor.role, float(factor.power), float(inputs.bias)]
-            drawn += [projection.name, projection.stream.key, projection.law.entries]
+            drawn += [factor.nonlinearity, float(inputs.bias)]
+            drawn += [projection.name, projection.stream.key, projection.law.name]
             drawn += [projection.n_draws, projection.width, *(inputs.columns or [":"])]
             if mixing is not None:
                 drawn += [mixing.name, float(mixing.parameter)]

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-from randkern.backend.counter import LAWS, _fill
+from randkern.backend.counter import LAWS, fill_entries
 from randkern.backend.rows import input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 
@@ -32,7 +32,7 @@ def _expose(key, law, frame, pixel, intensity, stride, camera, out, out_stride, 
         for start in range(0, shape[1], _TILE):
             n = min(_TILE, shape[1] - start)
             if noisy:
-                _fill(key, law, frame + i, pixel + start, noise, n, 1, n)
+                fill_entries(key, law, frame + i, pixel + start, noise, n, 1, n)
             light = intensity[i * stride + start : i * stride + start + n]
             counts = out[i * out_stride + start : i * out_stride + start + n]
             for j in range(n):

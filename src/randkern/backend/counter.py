@@ -120,7 +120,7 @@ def _log_f32(u):
 
 
 @_inline
-def _philox(c0, c1, c2, c3, k0, k1):
+def philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 on 32-bit words held in uint64."""
     for _ in range(10):
         p0 = _M0 * c0
@@ -143,7 +143,7 @@ def _fill_words(counter, n_blocks, row, stream, k0, k1, words):
         start = block * _HALF_BLOCK
         for lane in range(_LANES):
             c0 = (counter + np.uint64(block * _LANES + lane)) & _LOW
-            w0, w1, w2, w3 = _philox(c0, c1, c2, stream, k0, k1)
+            w0, w1, w2, w3 = philox(c0, c1, c2, stream, k0, k1)
             words[start + lane] = w0
             words[start + _LANES + lane] = w1
             words[_HALF_TILE + start + lane] = w2
@@ -221,7 +221,7 @@ def _overload_transform(law, words, n, values):
 
 
 @njit(nogil=True, cache=True)
-def _fill(key, law, row_start, col_start, out, stride, n_rows, n_cols):
+def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
     words = np.zeros(_TILE, dtype=np.uint32)
     values = np.empty(_TILE, dtype=np.float32)
     k0 = key & _LOW
@@ -292,7 +292,7 @@ def random_matrix_into(
     def fill(rows: slice, columns: slice) -> None:
         part = out[rows, columns]
         origin = row_start + rows.start, col_start + columns.start
-        _fill(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
+        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
 
     if n_rows >= 16:
         run_over_ranges(

@@ -14,6 +14,7 @@ from scipy.special import softmax as _softmax
 from randkern.backend.matern import matern_correlation
 
 __all__ = [
+    "angle",
     "arccos",
     "arcsin",
     "clip",
@@ -31,6 +32,7 @@ __all__ = [
     "where",
 ]
 
+angle = np.angle
 arccos, arcsin = np.arccos, np.arcsin
 cos, sin = np.cos, np.sin
 exp, expm1 = np.exp, np.expm1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from randkern.backend.counter import _philox
+from randkern.backend.counter import philox
 
 __all__ = [
     "ADD",
@@ -106,7 +106,7 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 @njit(nogil=True, cache=True)
 def _refill(state, draw, k0, k1):
     """Make the next four words; not inlined, as it is long and called often."""
-    w0, w1, w2, w3 = _philox(
+    w0, w1, w2, w3 = philox(
         state[0] & _LOW, draw & _LOW, draw >> _32, _PATH_TAG, k0, k1
     )
     state[2], state[3], state[4], state[5] = w0, w1, w2, w3
@@ -455,7 +455,7 @@ def unpack(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _normals(key, draws, positions, offsets, out):
     k0, k1 = key & _LOW, key >> _32
     for i in range(len(out)):
-        w0, w1, w2, w3 = _philox(
+        w0, w1, w2, w3 = philox(
             np.uint64(offsets[i]) & _LOW,
             np.uint64(draws[i]) & _LOW,
             np.uint64(positions[i]) & _LOW,

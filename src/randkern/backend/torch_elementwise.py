@@ -8,6 +8,7 @@ from scipy.special import gamma
 from randkern.backend.torch_special import matern_correlation
 
 __all__ = [
+    "angle",
     "arccos",
     "arcsin",
     "clip",
@@ -25,6 +26,7 @@ __all__ = [
     "where",
 ]
 
+angle = torch.angle
 expit = torch.special.expit
 normal_cdf = torch.special.ndtr
 arccos, arcsin = torch.arccos, torch.arcsin

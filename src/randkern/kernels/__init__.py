@@ -1,10 +1,15 @@
 """Kernels: exact values, and the plan of a draw of their random features."""
 
-from randkern.kernels._base import Kernel
-from randkern.kernels.algebra import Product, Scaled, Sum
+from randkern.kernels.arc_cosine import ArcCosine
+from randkern.kernels.base import Kernel, Product, Scaled, Sum
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.optical import Optical
+from randkern.kernels.periodic import Periodic
+from randkern.kernels.polynomial import Polynomial
+from randkern.kernels.softmax import Softmax
+from randkern.kernels.spectral import Spectral
+from randkern.kernels.spectral_mixture import SpectralMixture
 from randkern.kernels.stationary import (
     Cauchy,
     Gaussian,
@@ -14,6 +19,7 @@ from randkern.kernels.stationary import (
 )
 
 __all__ = [
+    "ArcCosine",
     "Categorical",
     "Cauchy",
     "Compositional",
@@ -23,8 +29,13 @@ __all__ = [
     "Linear",
     "Matern",
     "Optical",
+    "Periodic",
+    "Polynomial",
     "Product",
     "RationalQuadratic",
     "Scaled",
+    "Softmax",
+    "Spectral",
+    "SpectralMixture",
     "Sum",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,19 +11,20 @@ from randkern._random import Stream
 from randkern._validation import Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
-from randkern.kernels._base import Leaf
+from randkern.kernels.base import Leaf
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
+from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law
 from randkern.skeletons.builders import FullyConnected
-from randkern.skeletons.graph import Skeleton
 from randkern.skeletons.paths import (
     SkeletonColumns,
     SkeletonPaths,
     has_constant,
     least_columns,
 )
-
-if TYPE_CHECKING:
-    from randkern.projections import Projection
+from randkern.skeletons.skeleton import Skeleton
 
 __all__ = ["Compositional"]
 
@@ -104,14 +106,6 @@ class Compositional(Leaf):
         self.constant = constant
 
     @property
-    def role(self) -> Literal["phase", "signed", "polar"]:  # type: ignore[override]
-        """What a draw gives: a phase, a signed number, or a modulus and a phase."""
-        skeleton = self._skeleton()
-        if skeleton.is_real:
-            return "signed"
-        return "phase" if skeleton.is_unit else "polar"
-
-    @property
     def is_normalised(self) -> bool:
         """Whether k(x, x) is 1 for every x."""
         return self._skeleton().recursion.is_normalised
@@ -186,7 +180,7 @@ class Compositional(Leaf):
         return self._moments(X, Y)[1]
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
-        if self.role == "signed":
+        if self._skeleton().is_real:
             return 1.0
         squares, sizes = self._moments(X, Y)
         where = ops_of(X).elementwise.where
@@ -200,22 +194,94 @@ class Compositional(Leaf):
 
     # -- draws --------------------------------------------------------------------
 
+    def nonlinearity(self) -> Nonlinearity:
+        skeleton = self._skeleton()
+        if skeleton.is_real:
+            return Signed()
+        return Phase() if skeleton.is_unit else Polar()
+
     def law(self) -> Law:
-        return Law("paths")
+        return Law()
 
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0, 0.0)
 
-    def projection(self, stream: Stream, n_draws: int) -> Projection:
-        """Return independent draws."""
+    def factors(
+        self, n_features: int, n_draws: int, draws: FactorDraws
+    ) -> tuple[Factor, ...]:
         skeleton = self._skeleton()
         width = skeleton.n_features
-        return SkeletonPaths(stream, n_draws, width, self.law(), skeleton=skeleton)
+        paths = SkeletonPaths(
+            draws.stream(), n_draws, width, self.law(), skeleton=skeleton
+        )
+        return (Factor(paths, self.nonlinearity(), self.inputs(n_features)),)
 
-    def weighs_columns(self, n_columns: int) -> bool:
+    def own_group(
+        self,
+        n_features: int,
+        columns: slice,
+        weight: float,
+        fourier: Fourier,
+        draws: FactorDraws,
+    ) -> Group | None:
+        """Return columns with weights of their own, if there are to be such."""
+        width = columns.stop - columns.start
+        if not self._weighs_columns(width, fourier):
+            return None
+        skeleton = self._skeleton()
+        drawn = SkeletonColumns(
+            *(draws.stream(), width, skeleton.n_features, self.law()),
+            skeleton=skeleton,
+            merged=self._merges(),
+            analytic=self.constant == "analytic",
+        )
+        factor = Factor(drawn, self.nonlinearity(), self.inputs(n_features))
+        root = math.sqrt(weight)
+        return Group((factor,), columns.start, columns.stop, root, "columns")
+
+    def own_variance(
+        self, X: Rows, Y: Rows, weight: float, fourier: Fourier
+    ) -> TermVariance:
+        """Return the variance with the constant feature's probability P apart.
+
+        A draw that is not constant has the mean (K − P)/(1 − P) and the second moment
+        (S − cP)/(1 − P), where c = 1 is that of the constant (3/2 in offset form), and
+        weighs 1 − P. Merging equal draws lowers the variance further.
+        """
+        size = weight**2 * self.squared_amplitude(X, Y)
+        value = weight * self._gram(X, Y)
+        moments: tuple[Any, ...] = (size,)
+        plain = TermVariance.of_amplitudes(size, value**2)
+        if self.nonlinearity().has_phase:
+            double = self.doubled_phase(X, Y)
+            moments = size * (1 + double) / 2, size * (1 + double / 2)
+            plain = TermVariance.of_phases(size, double, value**2, fourier)
+        share = self.analytic_share() * weight
+        apart = tuple(
+            (weight - share) * (moment / weight - c * share) - (value - share) ** 2
+            for moment, c in zip(moments, (1.0, 1.5), strict=False)
+        )
+
+        def factors(width: int) -> tuple[float, ...]:
+            none = (0.0,) * len(moments)
+            if not self._weighs_columns(width, fourier):
+                return *plain.factors(width), *none
+            drawn_apart = (0.0,) * len(plain.matrices)
+            left = width - self.constant_columns()
+            if len(moments) == 1:
+                return *drawn_apart, 1 / left
+            pairs, odd = divmod(left, 2)
+            n = pairs + odd
+            return *drawn_apart, pairs / n**2, odd / n**2
+
+        return TermVariance((*plain.matrices, *apart), factors)
+
+    def _weighs_columns(self, n_columns: int, fourier: Fourier) -> bool:
         """Tell whether so many columns have weights of their own."""
         apart = self._merges() or self.constant == "analytic"
-        return apart and n_columns >= least_columns(self._skeleton())
+        return (
+            apart and fourier == "pair" and n_columns >= least_columns(self._skeleton())
+        )
 
     def _merges(self) -> bool:
         if self.deduplicate == "auto":
@@ -231,16 +297,6 @@ class Compositional(Leaf):
     def constant_columns(self) -> int:
         """Return how many columns are kept for the constant feature, 0 or 1."""
         return int(has_constant(self._skeleton()))
-
-    def weighted_columns(self, stream: Stream, n_columns: int) -> SkeletonColumns:
-        """Return columns of features with weights of their own."""
-        skeleton = self._skeleton()
-        return SkeletonColumns(
-            *(stream, n_columns, skeleton.n_features, self.law()),
-            skeleton=skeleton,
-            merged=self._merges(),
-            analytic=self.constant == "analytic",
-        )
 
 
 def _repeats(skeleton: Skeleton) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ from randkern._random import Stream
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
-from randkern.kernels._base import Leaf
-from randkern.projections import InputMap, Law
+from randkern.kernels.base import Leaf
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.nonlinearities import Phase, Signed
+from randkern.plan import Factor, Group
+from randkern.projections import Identity, InputMap, Law, Projection, Roots, SphereLaw
 
 __all__ = ["Categorical", "Linear"]
 
@@ -34,16 +39,64 @@ class Linear(Leaf):
     array([[11.]])
     """
 
-    role = "signed"
-
     def __init__(self, *, columns: Any = None):
         self.columns = columns
 
+    def nonlinearity(self) -> Signed:
+        return Signed()
+
     def law(self) -> Law:
-        return Law("sphere")
+        return SphereLaw()
 
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0, 0.0)
+
+    def exact_width(self, n_features: int) -> int:
+        return len(self._selected(n_features))
+
+    def own_group(
+        self,
+        n_features: int,
+        columns: slice,
+        weight: float,
+        fourier: Fourier,
+        draws: FactorDraws,
+    ) -> Group:
+        """Return the columns themselves, or an orthogonal projection to fewer."""
+        width = columns.stop - columns.start
+        inputs = self.inputs(n_features)
+        projection: Projection
+        if width == inputs.width:
+            projection = Identity(draws.stream(), width, inputs.width, self.law())
+        else:
+            projection = draws.project(
+                self.law(), width, inputs.width, self, projection="orthogonal"
+            )
+        factor = Factor(projection, self.nonlinearity(), inputs)
+        root = math.sqrt(weight / width)
+        return Group((factor,), columns.start, columns.stop, root, "amplitude")
+
+    def own_variance(
+        self, X: Rows, Y: Rows, weight: float, fourier: Fourier
+    ) -> TermVariance:
+        """Return the variance of (d/D)·x·Py, P a Haar random projector of rank D.
+
+        E[P_ij P_kl] = a δ_ij δ_kl + b (δ_ik δ_jl + δ_il δ_jk), with a and b from
+        E[(tr P)²] = D² and E[tr P²] = D.
+        """
+        d = self.exact_width(X.shape[1])
+        dots = weight**2 * self._gram(X, Y) ** 2
+        norms = weight**2 * np.outer(self._diag(X), self._diag(Y))
+
+        def factors(width: int) -> tuple[float, ...]:
+            if width == d:
+                return 0.0, 0.0
+            b = width * (d - width) / (d * (d**2 + d - 2))
+            a = (width**2 - 2 * b * d) / d**2
+            scale = (d / width) ** 2
+            return scale * (a + b) - 1, scale * b
+
+        return TermVariance((dots, norms), factors)
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         # E[(ω·x)²(ω·y)²] for ω uniform on the sphere of radius √d.
@@ -84,7 +137,6 @@ class Categorical(Leaf):
     array([[1. , 0.5, 0. ]])
     """
 
-    role = "phase"
     reads_categories = True
 
     def __init__(self, *, columns: Any = None, categories: Any = "auto"):
@@ -136,8 +188,21 @@ class Categorical(Leaf):
         """Return the number of roots of unity a column: one for unseen values."""
         return tuple(len(values) + 1 for values in self._sorted_categories())
 
+    def nonlinearity(self) -> Phase:
+        return Phase()
+
     def law(self) -> Law:
-        return Law("roots")
+        return Law()
+
+    def factors(
+        self, n_features: int, n_draws: int, draws: FactorDraws
+    ) -> tuple[Factor, ...]:
+        inputs = self.inputs(n_features)
+        stream = draws.stream(dimensions=inputs.width)
+        projection = Roots(
+            stream, n_draws, inputs.width, self.law(), sizes=self.sizes()
+        )
+        return (Factor(projection, self.nonlinearity(), inputs),)
 
     def inputs(self, n_features: int) -> InputMap:
         plain = self._input_map(n_features, 1.0, 0.0)

@@ -10,8 +10,9 @@ from scipy.special import gamma
 
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
-from randkern.kernels._base import Leaf
-from randkern.projections import InputMap, Law
+from randkern.kernels.base import Leaf
+from randkern.nonlinearities import Modulus
+from randkern.projections import ComplexNormalLaw, InputMap, Law
 
 __all__ = ["Optical"]
 
@@ -52,8 +53,6 @@ class Optical(Leaf):
     array([[2., 1.]])
     """
 
-    role = "modulus"
-
     def __init__(self, degree: float = 2, bias: float = 0.0, *, columns: Any = None):
         self.degree = degree
         self.bias = bias
@@ -64,8 +63,11 @@ class Optical(Leaf):
         check_positive("degree", self.degree)
         check_positive("bias", self.bias, zero=True)
 
+    def nonlinearity(self) -> Modulus:
+        return Modulus(float(self.degree))
+
     def law(self) -> Law:
-        return Law("complex_normal")
+        return ComplexNormalLaw()
 
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0, math.sqrt(self.bias))

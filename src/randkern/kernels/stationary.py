@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,13 +18,23 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
-from randkern.kernels._base import Leaf
-from randkern.kernels._lengthscale import (
+from randkern.kernels.base import Leaf, Learnable, Place
+from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
+from randkern.kernels.lengthscale import (
     check_lengthscale,
     median_distance,
     standard_deviation,
 )
-from randkern.projections import InputMap, Law, Mixing
+from randkern.nonlinearities import Phase
+from randkern.plan import Factor
+from randkern.projections import (
+    CauchyLaw,
+    InputMap,
+    LaplaceLaw,
+    Law,
+    Mixing,
+    NormalLaw,
+)
 
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
 
@@ -31,7 +42,6 @@ __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
 class Stationary(Leaf):
     """A kernel of (x − y)/ℓ with ℓ a number or one a column (ARD)."""
 
-    role = "phase"
     metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
     lengthscale: Any
 
@@ -61,6 +71,9 @@ class Stationary(Leaf):
         d = X.shape[1]
         factor = d if self.metric == "manhattan" else math.sqrt(d / 2)
         return deviation * factor or 1.0
+
+    def nonlinearity(self) -> Phase:
+        return Phase()
 
     def inputs(self, n_features: int) -> InputMap:
         width = len(self._selected(n_features))
@@ -92,6 +105,59 @@ class Stationary(Leaf):
         if isinstance(scale, float):
             return scale
         return ops_of(X).float64_like(scale, X)
+
+    # -- learning: θ is the logarithm of the lengthscale, one per column if a vector --
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        yield Learnable(self, "lengthscale", f"{path}lengthscale")
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        here = place(self, "lengthscale")
+        if here is None:
+            return
+        X, Y = densify(self._select(X)), densify(self._select(Y))
+        scale = self._inverse_scale(X)
+        columns = ops_of(X).to_host(self._column_gradient(X * scale, Y * scale, M))
+        out[here] += columns if np.ndim(self.lengthscale) else columns.sum()
+
+    def _column_gradient(
+        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
+    ) -> np.ndarray:
+        """Return Σ M ∂K/∂log ℓ_j for every column j of rows divided by ℓ.
+
+        With one lengthscale only the sum over columns is asked for: it comes in one
+        entry where that is cheaper.
+        """
+        ops = ops_of(X)
+        squared = ops.scaled_squared_distances(X, Y, 1.0, False)
+        weight = M * self._slope(ops.copy(squared))
+        if not np.ndim(self.lengthscale):
+            return ops.stacked_numbers([(weight * squared).sum()])
+        # Σ W (x − y)² by products; centred, little cancels where W is not small.
+        center = Y.mean(axis=0)
+        X, Y = X - center, Y - center
+        cross = ops.algebra.column_products(X, weight @ Y)
+        return weight.sum(axis=1) @ X**2 + weight.sum(axis=0) @ Y**2 - 2 * cross
+
+    def _slope(self, squared: np.ndarray) -> np.ndarray:
+        """Return −2 f'(s) for K = f(s), s the squared distance (may overwrite it)."""
+        raise NotImplementedError(f"{type(self).__name__} has no gradient.")
+
+    def _add_feature_gradient(
+        self,
+        place: Place,
+        factors: tuple[Factor, ...],
+        slopes: DrawSlopes,
+        out: np.ndarray,
+    ) -> None:
+        here = place(self, "lengthscale")
+        if here is not None:
+            # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
+            (factor,) = factors
+            columns = column_slopes(factor, slopes.X, slopes.phase)
+            out[here] -= columns if np.ndim(self.lengthscale) else columns.sum()
 
     @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
@@ -126,11 +192,14 @@ class Gaussian(Stationary):
         self.columns = columns
 
     def law(self) -> Law:
-        return Law("normal")
+        return NormalLaw()
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -0.5
         return ops_of(distances).exp_of(distances)
+
+    def _slope(self, squared: np.ndarray) -> np.ndarray:
+        return self._profile(squared)
 
 
 class Laplacian(Stationary):
@@ -160,11 +229,25 @@ class Laplacian(Stationary):
         self.columns = columns
 
     def law(self) -> Law:
-        return Law("cauchy")
+        return CauchyLaw()
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -1.0
         return ops_of(distances).exp_of(distances)
+
+    def _column_gradient(
+        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
+    ) -> np.ndarray:
+        ops = ops_of(X)
+        distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+        ops.manhattan_distances(X, Y, distances)
+        weight = M * self._profile(distances)
+        return ops.stacked_numbers(
+            [
+                (weight * abs(x[:, None] - y)).sum()
+                for x, y in zip(X.T, Y.T, strict=True)
+            ]
+        )
 
 
 class Cauchy(Stationary):
@@ -188,7 +271,7 @@ class Cauchy(Stationary):
         self.columns = columns
 
     def law(self) -> Law:
-        return Law("laplace")
+        return LaplaceLaw()
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = self._inverse_scale(X)
@@ -198,6 +281,17 @@ class Cauchy(Stationary):
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + distances)
+
+    def _column_gradient(
+        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
+    ) -> np.ndarray:
+        squares = [(x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
+        weight = 2 * M
+        for square in squares:
+            weight = weight / (1 + square)
+        return ops_of(X).stacked_numbers(
+            [(weight * square / (1 + square)).sum() for square in squares]
+        )
 
 
 class Matern(Stationary):
@@ -238,11 +332,14 @@ class Matern(Stationary):
 
     def law(self) -> Law:
         if self.nu == math.inf:
-            return Law("normal")
-        return Law("normal", Mixing("student", float(self.nu)))
+            return NormalLaw()
+        return NormalLaw(Mixing("student", float(self.nu)))
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         return ops_of(distances).matern_correlation(distances, float(self.nu))
+
+    def _slope(self, squared: np.ndarray) -> np.ndarray:
+        return ops_of(squared).elementwise.matern_slope(squared, float(self.nu))
 
 
 class RationalQuadratic(Stationary):
@@ -281,7 +378,7 @@ class RationalQuadratic(Stationary):
         check_positive("alpha", self.alpha)
 
     def law(self) -> Law:
-        return Law("normal", Mixing("gamma", float(self.alpha)))
+        return NormalLaw(Mixing("gamma", float(self.alpha)))
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= 0.5 / self.alpha
@@ -289,3 +386,7 @@ class RationalQuadratic(Stationary):
         distances = ops.log1p_of(distances)
         distances *= -self.alpha
         return ops.exp_of(distances)
+
+    def _slope(self, squared: np.ndarray) -> np.ndarray:
+        profile = self._profile(ops_of(squared).copy(squared))
+        return profile / (1 + squared / (2 * self.alpha))

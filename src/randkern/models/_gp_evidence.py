@@ -21,7 +21,7 @@ import numpy as np
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.exceptions import IllConditionedWarning
-from randkern.kernels._gradients import (
+from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,
     add_gram_gradient,
@@ -162,8 +162,8 @@ class Evidence:
     """log p(y | θ) of some rows as a function of θ, with its gradient.
 
     θ holds the logarithms of the kernel's numbers (see
-    :class:`~randkern.kernels._gradients.Hyperparameters`), then that of the noise.
-    Random draws are the same for every θ.
+    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then that of the
+    noise. Random draws are the same for every θ.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from scipy.special import expit, roots_hermitenorm
 
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
-from randkern.kernels._gradients import (
+from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,
     add_gram_gradient,

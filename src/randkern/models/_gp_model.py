@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.kernels import Gaussian, Kernel, Scaled
-from randkern.kernels._gradients import Hyperparameters, with_kernel
+from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_learning import (
     TargetSizes,

@@ -21,8 +21,8 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._systems import (
     NormalEquations,
-    _symmetric_product,
     power_of_two,
+    symmetric_product,
 )
 
 __all__ = ["DualPath", "PrimalPath", "added", "eigenpairs", "mirrored", "subtracted"]
@@ -235,7 +235,7 @@ class DualPath:
         share = relative / relative.sum()
         if fit_intercept:
             target_mean = share @ Y
-            means = _symmetric_product(gram, share)
+            means = symmetric_product(gram, share)
             grand = float(share @ means)
         for rows in row_blocks(n, _TILE):
             if fit_intercept:

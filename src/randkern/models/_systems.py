@@ -267,7 +267,7 @@ def solve_dual(
         target_mean = share @ Y
         targets = Y - target_mean
         # (I − 1sᵀ) K (I − s1ᵀ), with s the shares: centred features.
-        means = _symmetric_product(gram, share)
+        means = symmetric_product(gram, share)
         grand = float(share @ means)
         for rows in row_blocks(n, _COLUMNS):
             gram[rows] -= means[rows, None] + means - grand
@@ -284,7 +284,7 @@ def solve_dual(
     return _with_value(solution, dual), target_mean - means @ dual
 
 
-def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
+def symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Return Kv given the upper triangle of K."""
     ops = ops_of(gram)
     out = ops.zeros(len(gram), gram)

@@ -17,7 +17,7 @@ from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
-from randkern.kernels._gradients import Hyperparameters
+from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
 from randkern.models._gp_learning import (
     TargetSizes,

@@ -13,7 +13,7 @@ from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
 from randkern.kernels import Kernel
-from randkern.kernels._gradients import Hyperparameters
+from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import check_same_device
 from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._gp_laplace import (

@@ -13,8 +13,14 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.hadamard import block_size
 from randkern.blocks import row_blocks
+from randkern.nonlinearities import Modulus
 from randkern.plan import Factor, Group, Plan, evaluate
-from randkern.projections import InputMap, Law, Projection, make_projection
+from randkern.projections import (
+    ComplexNormalLaw,
+    InputMap,
+    Projection,
+    make_projection,
+)
 
 __all__ = ["ScatteringMedium"]
 
@@ -68,11 +74,11 @@ class ScatteringMedium:
         name = self.projection
         if name == "auto":
             name = "structured" if n_features >= _STRUCTURED_WIDTH else "streamed"
-        law = Law("complex_normal")
+        law = ComplexNormalLaw()
         projection = make_projection(
             name, self.stream, self.n_components, n_features, law, self
         )
-        factor = Factor("modulus", projection, InputMap(n_features), 2.0)
+        factor = Factor(projection, Modulus(2.0), InputMap(n_features))
         group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
         return Plan((group,), n_features)
 

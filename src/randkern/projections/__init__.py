@@ -7,9 +7,20 @@ law; `auto` is resolved here.
 from __future__ import annotations
 
 from randkern._random import Stream
-from randkern.projections._base import InputMap, Law, Mixing, Projection
+from randkern.projections._base import TILE_DRAWS, InputMap, Projection, Stored
 from randkern.projections.dense import Dense, Streamed
+from randkern.projections.derived import Antithetic, Repeated
 from randkern.projections.identity import Identity
+from randkern.projections.laws import (
+    CauchyLaw,
+    ComplexNormalLaw,
+    ComplexSignLaw,
+    LaplaceLaw,
+    Law,
+    Mixing,
+    NormalLaw,
+    SphereLaw,
+)
 from randkern.projections.orthogonal import Orthogonal
 from randkern.projections.quasi import QuasiMonteCarlo
 from randkern.projections.roots import Roots
@@ -17,15 +28,25 @@ from randkern.projections.structured import Structured
 
 __all__ = [
     "PROJECTIONS",
+    "TILE_DRAWS",
+    "Antithetic",
+    "CauchyLaw",
+    "ComplexNormalLaw",
+    "ComplexSignLaw",
     "Dense",
     "Identity",
     "InputMap",
+    "LaplaceLaw",
     "Law",
     "Mixing",
+    "NormalLaw",
     "Orthogonal",
     "Projection",
     "QuasiMonteCarlo",
+    "Repeated",
     "Roots",
+    "SphereLaw",
+    "Stored",
     "Streamed",
     "Structured",
     "make_projection",
@@ -68,12 +89,12 @@ def make_projection(
         name = _automatic(n_draws, width, law)
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
-            f"projection={name!r} needs frequencies whose law is invariant under "
-            f"rotations, but those of {owner} are independent {law.entries} "
-            "variables; use projection='dense', 'streamed', 'qmc' or 'auto'."
+            f"projection={name!r} needs rows whose law is invariant under "
+            f"rotations, but those of {owner} have independent {law.name} "
+            "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )
     if name == "qmc":
-        dimensions = first_dimension + QuasiMonteCarlo.dimensions(law, width)
+        dimensions = first_dimension + law.dimensions(width)
         if dimensions > _SOBOL_DIMENSIONS:
             raise ValueError(
                 f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "

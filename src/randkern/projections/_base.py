@@ -1,4 +1,4 @@
-"""What every projection shares: the law of its rows and how rows reach it."""
+"""What every projection shares, and how rows reach it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,69 +14,15 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
+from randkern.projections.laws import Law
 
-__all__ = ["InputMap", "Law", "Mixing", "Projection", "phase_product"]
+__all__ = ["TILE_DRAWS", "InputMap", "Projection", "Stored", "phase_product"]
 
 # Frequencies of one tile of phases.
 TILE_DRAWS = 4096
 # Phases that single precision loses too much of, some 2⁻²⁴ of their size.
 _LARGE_PHASE = 32.0
 _SINGLE = float(np.finfo(np.float32).eps)
-
-
-@dataclass(frozen=True)
-class Mixing:
-    """A random positive factor shared by the coordinates of one row.
-
-    ``student``: √(ν/g), g ~ Gamma(ν, 1), which turns a normal row into a
-    multivariate t with 2ν degrees of freedom (Matérn); ``gamma``: √(g/a), g ~
-    Gamma(a, 1) (rational quadratic).
-    """
-
-    name: Literal["student", "gamma"]
-    parameter: float
-
-    def draw(self, stream: Stream, n_rows: int) -> np.ndarray:
-        """Return the factors of rows 0, ..., n_rows - 1."""
-        gamma = stream.generator().standard_gamma(self.parameter, size=n_rows)
-        return self.factors(gamma)
-
-    def factors(self, gamma: np.ndarray) -> np.ndarray:
-        """Return the factors that standard Gamma variables give."""
-        # A Gamma variable of tiny shape underflows to 0; keep its rows finite.
-        scaled = np.maximum(gamma, np.finfo(float).tiny) / self.parameter
-        return np.sqrt(scaled) if self.name == "gamma" else 1.0 / np.sqrt(scaled)
-
-
-@dataclass(frozen=True)
-class Law:
-    """The distribution of the rows of a random matrix.
-
-    ``normal``, ``complex_normal`` (real and imaginary parts N(0, 1/2)) and
-    ``sphere`` (uniform on the sphere of radius √d) are invariant under
-    rotations; ``cauchy`` and ``laplace`` are products over the coordinates;
-    ``roots`` draws a column and a root of unity (see :class:`Roots`), ``paths`` the
-    paths of a skeleton.
-    """
-
-    entries: Literal[
-        "normal", "complex_normal", "sphere", "cauchy", "laplace", "roots", "paths"
-    ]
-    mixing: Mixing | None = None
-
-    @property
-    def is_complex(self) -> bool:
-        return self.entries == "complex_normal"
-
-    @property
-    def rotation_invariant(self) -> bool:
-        return self.entries in ("normal", "complex_normal", "sphere")
-
-    @property
-    def heavy_tailed(self) -> bool:
-        """Whether some rows are very much longer than most."""
-        student = self.mixing is not None and self.mixing.name == "student"
-        return self.entries == "cauchy" or student
 
 
 @dataclass(frozen=True, eq=False)

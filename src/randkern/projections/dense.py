@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,24 +45,21 @@ class Dense(Stored):
                 self._entries(part, start, stop, like) for part in ("real", "imaginary")
             )
             for part in parts:
-                part *= math.sqrt(0.5)
+                part *= self.law.part_scale
             return parts
-        matrix = self._entries("real", start, stop, like)
-        ops = ops_of(like)
-        if self.law.entries == "sphere":
-            norms = ops.squared_norms(matrix)[:, None] ** 0.5
-            return (math.sqrt(self.width) * (matrix / norms),)
+        matrix = self.law.transform(self._entries("real", start, stop, like))
         if self.law.mixing is not None:
-            factors = ops.constant(self, "mixing", like, lambda: self.mixing_factors)
+            factors = ops_of(like).constant(
+                self, "mixing", like, lambda: self.mixing_factors
+            )
             return (matrix * factors[start:stop, None],)
         return (matrix,)
 
     def _entries(self, part: str, start: int, stop: int, like: Any) -> Any:
         """Return standard entries in float32, the same whatever the range."""
-        kind = "normal" if self.law.rotation_invariant else self.law.entries
         key = self.stream.child(part).key
         random_matrix = ops_of(like).random_matrix
-        return random_matrix(key, kind, start, stop, 0, self.width, like)
+        return random_matrix(key, self.law.entries, start, stop, 0, self.width, like)
 
 
 class Streamed(Dense):
@@ -84,11 +80,11 @@ class Streamed(Dense):
 
         None where there is none.
         """
-        if self.law.entries not in ("normal", "complex_normal"):
+        if not self.law.multiplies_generated:
             return None
         names = ("real", "imaginary") if self.law.is_complex else ("real",)
         keys = [self.stream.child(name).key for name in names]
-        scale = math.sqrt(0.5) if self.law.is_complex else 1.0
+        scale = self.law.part_scale
         ops = ops_of(X)
         parts = ops.generated_products(X, keys, start, stop, scale)
         if parts is None or self.law.is_complex:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import scipy.linalg
 
@@ -50,9 +48,5 @@ class Orthogonal(Stored):
         return (q * (diagonal / np.abs(diagonal))).T
 
     def _norms(self) -> np.ndarray:
-        if self.law.entries == "sphere":
-            return np.full(self.n_draws, math.sqrt(self.width))
         generator = self.stream.child("norms").generator()
-        if self.law.is_complex:
-            return np.sqrt(generator.standard_gamma(self.width, size=self.n_draws))
-        return np.sqrt(generator.chisquare(self.width, size=self.n_draws))
+        return self.law.norms(generator, self.width, self.n_draws)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import gamma, qmc
+from scipy.stats import qmc
 
-from randkern.projections._base import Law, Stored
+from randkern.projections._base import Stored
 
 __all__ = ["QuasiMonteCarlo"]
 
@@ -33,36 +31,14 @@ class QuasiMonteCarlo(Stored):
     name = "qmc"
     first_dimension: int = 0
 
-    @staticmethod
-    def dimensions(law: Law, width: int) -> int:
-        """Return how many dimensions of the sequence a row uses."""
-        return width * (2 if law.is_complex else 1) + (law.mixing is not None)
-
     def draw(self) -> tuple[np.ndarray, ...]:
-        points = self._points()
-        law, d = self.law, self.width
-        if law.is_complex:
-            points = ndtri(points)
-            points *= math.sqrt(0.5)
-            return points[:, :d], points[:, d:]
-        if law.entries == "cauchy":
-            return (np.tan(np.pi * (points - 0.5)),)
-        if law.entries == "laplace":
-            sign = np.where(points < 0.5, 1.0, -1.0)
-            return (sign * np.log(2 * np.minimum(points, 1 - points)),)
-        rows = ndtri(points[:, :d])
-        if law.entries == "sphere":
-            rows *= math.sqrt(d) / np.linalg.norm(rows, axis=1, keepdims=True)
-        if law.mixing is not None:
-            shape = law.mixing.parameter
-            rows *= law.mixing.factors(gamma.ppf(points[:, -1], shape))[:, None]
-        return (rows,)
+        return self.law.rows_at(self._points())
 
     def _points(self) -> np.ndarray:
         """Return scrambled Sobol points in the open unit cube."""
         first = self.first_dimension
         sampler = qmc.Sobol(
-            first + self.dimensions(self.law, self.width),
+            first + self.law.dimensions(self.width),
             scramble=True,
             bits=_BITS,
             rng=np.random.default_rng(self.stream.child("sobol").key),

@@ -41,13 +41,8 @@ class Structured(Projection):
     @cached_property
     def norms(self) -> np.ndarray:
         """Norms of all rows, with their mixing factors."""
-        p = self.block
         generator = self.stream.child("norms").generator()
-        if self.law.entries == "sphere":
-            return np.full(self.n_draws, np.sqrt(p))
-        if self.law.is_complex:
-            return np.sqrt(generator.standard_gamma(p, size=self.n_draws))
-        norms = np.sqrt(generator.chisquare(p, size=self.n_draws))
+        norms = self.law.norms(generator, self.block, self.n_draws)
         return norms if self.law.mixing is None else norms * self.mixing_factors
 
     def __getstate__(self) -> dict[str, Any]:

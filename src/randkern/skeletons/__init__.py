@@ -36,9 +36,10 @@ from randkern.skeletons.builders import (
     fully_connected,
 )
 from randkern.skeletons.degrees import DegreeLaw
-from randkern.skeletons.graph import Input, Skeleton
+from randkern.skeletons.graph import Input
 from randkern.skeletons.hermite import from_function
 from randkern.skeletons.preprocessing import PixelsToAngles, TableToBases
+from randkern.skeletons.skeleton import Skeleton
 
 __all__ = [
     "Activation",

@@ -7,7 +7,7 @@ column of a row as a base space reads it.
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from randkern.backend.paths import (
 )
 from randkern.backend.sparse_phases import SparseEntries
 from randkern.skeletons.bases import Base, Binary, Categories, GaussianSpace, Sphere
-
-if TYPE_CHECKING:
-    from randkern.skeletons.graph import Graph
+from randkern.skeletons.graph import Graph
 
 __all__ = ["Alphabet"]
 

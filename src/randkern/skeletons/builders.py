@@ -11,7 +11,8 @@ import numpy as np
 from randkern._validation import check_count
 from randkern.skeletons.activations import Activation, Identity, activation_of
 from randkern.skeletons.bases import base_of
-from randkern.skeletons.graph import Graph, Skeleton
+from randkern.skeletons.graph import Graph
+from randkern.skeletons.skeleton import Skeleton, builder
 
 __all__ = [
     "Conv",
@@ -187,6 +188,7 @@ class _Layers:
         )
 
 
+@builder
 def fully_connected(
     n_inputs: int, depth: int = 1, activation: Any = "relu", base: Any = "circle"
 ) -> Skeleton:
@@ -273,6 +275,7 @@ class FullyConnected:
         return fully_connected(n_inputs, self.depth, self.activation, self.base)
 
 
+@builder
 def convolutional(
     image_shape: Sequence[int],
     layers: Iterable[Any] = (Conv(5, 2), Conv(5, 2), Dense()),

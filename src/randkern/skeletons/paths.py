@@ -19,7 +19,7 @@ from randkern.backend.paths import Draws, collect
 from randkern.backend.sparse_phases import SparseEntries
 from randkern.projections import Projection
 from randkern.skeletons.degrees import MAX_DEGREE
-from randkern.skeletons.graph import Skeleton
+from randkern.skeletons.skeleton import Skeleton
 from randkern.skeletons.support import exact_support
 
 __all__ = ["SkeletonColumns", "SkeletonPaths", "has_constant", "least_columns"]
@@ -171,7 +171,9 @@ class SkeletonColumns(SkeletonPaths):
     merged: bool = True
     analytic: bool = True
 
-    def weighted(self, X: Rows, start: int, stop: int, weight: float, out: Any) -> None:
+    def write_columns(
+        self, X: Rows, start: int, stop: int, weight: float, out: Any
+    ) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
         ops = ops_of(X)
         entries, used = self.drawn(X)

@@ -21,7 +21,8 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.skeletons.bases import Base, categorical, circle, gaussian
-from randkern.skeletons.graph import Input, Skeleton
+from randkern.skeletons.graph import Input
+from randkern.skeletons.skeleton import Skeleton
 
 __all__ = ["PixelsToAngles", "TableToBases"]
 

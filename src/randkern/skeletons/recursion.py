@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +20,7 @@ from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.skeletons.bases import Base
-
-if TYPE_CHECKING:
-    from randkern.skeletons.graph import Graph
+from randkern.skeletons.graph import Graph
 
 __all__ = ["Recursion"]
 

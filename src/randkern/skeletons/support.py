@@ -11,7 +11,7 @@ from randkern.skeletons.alphabet import Alphabet
 from randkern.skeletons.bases import Binary, Categories
 
 if TYPE_CHECKING:
-    from randkern.skeletons.graph import Skeleton
+    from randkern.skeletons.skeleton import Skeleton
 
 __all__ = ["exact_support"]
 

@@ -17,13 +17,13 @@ from randkern.solvers._solution import Outcome, Solution
 __all__ = ["Cholesky", "CholeskyState"]
 
 _TILE = 1024
-_REFINEMENTS = 2
+REFINEMENTS = 2
 # Least eigenvalues, relative to the size of A, at which weights that may lie
 # outside its range are lost, or have few digits: the error is n·eps over them.
-_LOST = 2.0**-39
-_UNCERTAIN = 2.0**-33
+LOST = 2.0**-39
+UNCERTAIN = 2.0**-33
 # A relative residual above this says that half of the digits are lost.
-_LARGE_RESIDUAL = 2.0**-26
+LARGE_RESIDUAL = 2.0**-26
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Cholesky:
             if info == 0:
                 reciprocal, _ = dpocon(matrix.T, norm, uplo="L")
                 smallest = reciprocal * norm  # about the least eigenvalue
-                if jitter or not self.first_jitter or smallest > _LOST * scale:
+                if jitter or not self.first_jitter or smallest > LOST * scale:
                     break
             _mirror_lower(matrix)
             jitter = max(10 * jitter, first * scale)
@@ -108,7 +108,7 @@ class Cholesky:
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        certain = _UNCERTAIN if self.first_jitter else np.finfo(float).eps
+        certain = UNCERTAIN if self.first_jitter else np.finfo(float).eps
         outcome = self._judge(jitter, smallest / scale, certain)
         return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
 
@@ -116,10 +116,10 @@ class Cholesky:
     def _judge(jitter: float, smallest: float, certain: float) -> Outcome:
         """Return the outcome, and warn unless it is a success."""
         if jitter > 0:
-            return _warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
+            return warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
         if smallest <= certain:
             detail = f"the least eigenvalue is about {smallest:.3g} of its size"
-            return _warned(Outcome.ILL_CONDITIONED, detail)
+            return warned(Outcome.ILL_CONDITIONED, detail)
         return Outcome.SUCCESS
 
     @short_on_one_thread(lambda self, state, rhs: len(rhs) * rhs.size)
@@ -144,8 +144,8 @@ class Cholesky:
             )
         x, residual, steps = self._refined(state, x, b)
         outcome = state.outcome
-        if outcome is Outcome.SUCCESS and residual > _LARGE_RESIDUAL:
-            outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {residual:.3g}")
+        if outcome is Outcome.SUCCESS and residual > LARGE_RESIDUAL:
+            outcome = warned(Outcome.ILL_CONDITIONED, f"residual {residual:.3g}")
         return Solution(
             size * x.reshape(rhs.shape), residual, steps, outcome, state.jitter
         )
@@ -163,7 +163,7 @@ class Cholesky:
         residual = self._residual(state, x, b)
         size = relative(residual)
         steps = 0
-        while steps < _REFINEMENTS and size > np.finfo(float).eps:
+        while steps < REFINEMENTS and size > np.finfo(float).eps:
             correction, _ = dpotrs(state.factor_and_matrix.T, residual, lower=1)
             better = x + correction
             residual = self._residual(state, better, b)
@@ -187,7 +187,7 @@ class Cholesky:
         return b - product
 
 
-def _warned(outcome: Outcome, detail: str) -> Outcome:
+def warned(outcome: Outcome, detail: str) -> Outcome:
     warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=4)
     return outcome
 

@@ -13,12 +13,12 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import (
-    _LARGE_RESIDUAL,
-    _LOST,
-    _REFINEMENTS,
-    _UNCERTAIN,
+    LARGE_RESIDUAL,
+    LOST,
+    REFINEMENTS,
+    UNCERTAIN,
     Cholesky,
-    _warned,
+    warned,
 )
 
 __all__ = ["TensorCholesky", "TensorCholeskyState", "cholesky_bytes", "cholesky_for"]
@@ -93,7 +93,7 @@ class TensorCholesky(Cholesky):
             factor = ops.algebra.cholesky(matrix)
             if factor is not None:
                 smallest = ops.algebra.smallest_eigenvalue(factor)
-                if jitter or not self.first_jitter or smallest > _LOST * scale:
+                if jitter or not self.first_jitter or smallest > LOST * scale:
                     break
             del factor  # before there is another
             more = max(10 * jitter, first * scale) - jitter
@@ -104,7 +104,7 @@ class TensorCholesky(Cholesky):
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        certain = _UNCERTAIN if self.first_jitter else float(np.finfo(float).eps)
+        certain = UNCERTAIN if self.first_jitter else float(np.finfo(float).eps)
         outcome = self._judge(jitter, smallest / scale, certain)
         return TensorCholeskyState(factor, matrix, jitter, outcome)
 
@@ -135,7 +135,7 @@ class TensorCholesky(Cholesky):
                 "system is too badly scaled; rescale the targets."
             )
         residual, steps = b - state.matrix @ x, 0
-        while steps < _REFINEMENTS and relative(residual) > np.finfo(float).eps:
+        while steps < REFINEMENTS and relative(residual) > np.finfo(float).eps:
             better = x + ops.algebra.factor_solve(state.factor, residual)
             after = b - state.matrix @ better
             if not relative(after) < relative(residual):
@@ -143,8 +143,8 @@ class TensorCholesky(Cholesky):
             x, residual, steps = better, after, steps + 1
         error = relative(residual + state.jitter * x)
         outcome = state.outcome
-        if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:
-            outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {error:.3g}")
+        if outcome is Outcome.SUCCESS and error > LARGE_RESIDUAL:
+            outcome = warned(Outcome.ILL_CONDITIONED, f"residual {error:.3g}")
         return Solution(size * x, error, steps, outcome, state.jitter)
 
 

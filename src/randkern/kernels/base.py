@@ -1,10 +1,12 @@
-"""What every kernel shares: exact values, algebra, and the moments of its draws."""
+"""Kernels and their algebra: exact values, and the draws of random features."""
 
 from __future__ import annotations
 
+import itertools
 import numbers
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,25 +19,81 @@ from randkern._validation import (
     check_choice,
     check_count,
     check_kernel_rows,
+    check_positive,
     check_weights,
     column_names,
 )
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
+from randkern.kernels.allotment import allot
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.feature_gradients import DrawSlopes
+from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.nonlinearities import Nonlinearity
+from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law
 
-__all__ = ["Kernel", "Leaf", "Term"]
+__all__ = ["Kernel", "Leaf", "Learnable", "Product", "Scale", "Scaled", "Sum", "Term"]
 
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
 
+#: Where in θ an attribute of a part of a kernel stands, None if it is not learned.
+Place = Callable[["Kernel", str], slice | None]
+
+
+@dataclass(frozen=True)
+class Learnable:
+    """An attribute of a part of a kernel that can be learned: a number or a vector."""
+
+    owner: Kernel
+    attribute: str
+    #: As in ``get_params``.
+    path: str
+
+    @property
+    def value(self) -> np.ndarray:
+        return np.atleast_1d(np.asarray(getattr(self.owner, self.attribute), float))
+
+    @property
+    def logarithms(self) -> np.ndarray:
+        """Logarithms of the sizes of all entries, as a vector; signs stay."""
+        return np.log(np.maximum(abs(self.value), np.finfo(float).tiny)).ravel()
+
+    def set_logarithms(self, logarithms: np.ndarray) -> None:
+        """Give the owner other numbers, of the shape and the signs of those it has."""
+        old = getattr(self.owner, self.attribute)
+        new = np.sign(self.value) * np.exp(logarithms).reshape(self.value.shape)
+        setattr(self.owner, self.attribute, new if np.ndim(old) else float(new[0]))
+
+    @property
+    def names(self) -> list[str]:
+        """The path, with an index for each entry of an array."""
+        shape = np.shape(getattr(self.owner, self.attribute))
+        if not shape:
+            return [self.path]
+        return [f"{self.path}{list(index)}" for index in np.ndindex(shape)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A learnable number that multiplies a term: an attribute or an entry of it."""
+
+    owner: Kernel
+    attribute: str
+    index: int = 0
+
 
 @dataclass(frozen=True)
 class Term:
-    """One product of leaf kernels, times a positive weight."""
+    """One product of leaf kernels, times a positive weight.
+
+    `scales` are the learnable numbers that multiply the term.
+    """
 
     weight: float
     leaves: tuple[Leaf, ...]
+    scales: frozenset[Scale] = frozenset()
 
     def diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal of this term in float64."""
@@ -43,6 +101,45 @@ class Term:
         for leaf in self.leaves:
             out *= leaf._diag(X)
         return out
+
+    @property
+    def has_phase(self) -> bool:
+        """Whether its features are cosines and sines."""
+        return any(leaf.nonlinearity().has_phase for leaf in self.leaves)
+
+    @property
+    def can_center(self) -> bool:
+        """Whether its features have a mean that can be subtracted."""
+        return all(leaf.nonlinearity().can_center for leaf in self.leaves)
+
+    def most_columns(self, n_features: int) -> int | None:
+        """Return the width at which its features are exact, None if they never are."""
+        (leaf, *others) = self.leaves
+        return None if others else leaf.exact_width(n_features)
+
+    def split(self, factors: tuple[Factor, ...]) -> Iterator[tuple[Leaf, Any]]:
+        """Yield every leaf with its own among the factors of a group."""
+        rest = iter(factors)
+        for leaf in self.leaves:
+            yield leaf, tuple(itertools.islice(rest, leaf.n_factors))
+
+    def variance(self, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
+        """Return Var[φ(x)·φ(y)] of its features, for any number of them."""
+        (leaf, *others) = self.leaves
+        if not others:
+            own = leaf.own_variance(X, Y, self.weight, fourier)
+            if own is not None:
+                return own
+        amplitude: Any = self.weight**2
+        double: Any = 1.0
+        square: Any = self.weight**2
+        for leaf in self.leaves:
+            amplitude = amplitude * leaf.squared_amplitude(X, Y)
+            double = double * leaf.doubled_phase(X, Y)
+            square = square * leaf._gram(X, Y) ** 2
+        if not self.has_phase:
+            return TermVariance.of_amplitudes(amplitude, square)
+        return TermVariance.of_phases(amplitude, double, square, fourier)
 
 
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
@@ -55,6 +152,16 @@ def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
             "(for instance with sklearn.preprocessing.StandardScaler or "
             "MaxAbsScaler) or use float64."
         )
+
+
+def mean_diagonals(
+    terms: list[Term], X: Rows, sample_weight: np.ndarray | None
+) -> np.ndarray:
+    """Return the (weighted) mean of k(x, x) over the rows of X, one per term."""
+    diagonals = [term.diag(X) for term in terms]
+    for diagonal in diagonals:
+        check_finite_diagonal(diagonal, X.dtype)
+    return np.array([ops_of(d).average(d, sample_weight) for d in diagonals])
 
 
 class Kernel(BaseEstimator):
@@ -149,8 +256,6 @@ class Kernel(BaseEstimator):
         -------
         ndarray of shape (n, m), float64
         """
-        from randkern.kernels.draw import variance
-
         check_choice("fourier", fourier, ("pair", "offset"))
         check_count("n_components", n_components)
         kernel = self._bind(column_names(X))
@@ -158,7 +263,17 @@ class Kernel(BaseEstimator):
         kernel._check(X.shape[1], encoder)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
-        return variance(kernel, X, Y, n_components, fourier)
+        terms = kernel.terms()
+        widths = allot(
+            n_components,
+            mean_diagonals(terms, X, None),
+            [term.most_columns(X.shape[1]) for term in terms],
+        )
+        total = np.zeros((X.shape[0], Y.shape[0]))
+        for term, width in zip(terms, widths, strict=True):
+            moments = term.variance(X, Y, fourier)
+            total += moments.combine(width, moments.matrices)
+        return total
 
     @abstractmethod
     def terms(self) -> list[Term]:
@@ -178,6 +293,18 @@ class Kernel(BaseEstimator):
     @abstractmethod
     def _diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal for checked rows, in float64."""
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        """Yield the numbers of the kernel that can be learned, named from `path` on."""
+        return iter(())
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out` for float64 rows.
+
+        ``place(owner, attribute)`` is where in θ the numbers of a part stand.
+        """
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
         """Raise unless every leaf has numbers that fit `n_features` columns."""
@@ -215,8 +342,6 @@ class Kernel(BaseEstimator):
         return resolved
 
     def __add__(self, other: Any) -> Kernel:
-        from randkern.kernels.algebra import Sum
-
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __radd__(self, other: Any) -> Kernel:
@@ -225,8 +350,6 @@ class Kernel(BaseEstimator):
         return self if is_zero else NotImplemented
 
     def __mul__(self, other: Any) -> Kernel:
-        from randkern.kernels.algebra import Product, Scaled
-
         if isinstance(other, Kernel):
             return Product(self, other)
         if isinstance(other, numbers.Real):
@@ -237,11 +360,175 @@ class Kernel(BaseEstimator):
         return self * other
 
 
+class _Binary(Kernel):
+    """Two kernels joined by an operation."""
+
+    def __init__(self, k1: Kernel, k2: Kernel):
+        self.k1 = k1
+        self.k2 = k2
+
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
+        _kernel("k1", self.k1)._check(n_features, encoder)
+        _kernel("k2", self.k2)._check(n_features, encoder)
+
+    def leaves(self) -> list[Leaf]:
+        return [*_kernel("k1", self.k1).leaves(), *_kernel("k2", self.k2).leaves()]
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        yield from self.k1._learnable(f"{path}k1__")
+        yield from self.k2._learnable(f"{path}k2__")
+
+
+def _kernel(name: str, value: Any) -> Kernel:
+    if not isinstance(value, Kernel):
+        raise ValueError(f"{name} must be a kernel, got {value!r}.")
+    return value
+
+
+class Sum(_Binary):
+    """The sum of two kernels, k₁(x, y) + k₂(x, y).
+
+    Its features are those of the terms side by side; columns are allotted in
+    proportion to each term's mean diagonal by largest remainder, which has a
+    lower variance than drawing the terms at random.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> kernel = rk.Gaussian(2.0) + 0.5 * rk.Linear()
+    >>> float(kernel([[1.0, 0.0]], [[1.0, 0.0]])[0, 0])
+    1.5
+    """
+
+    def terms(self) -> list[Term]:
+        return _kernel("k1", self.k1).terms() + _kernel("k2", self.k2).terms()
+
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        out += self.k2._gram(X, Y, precise=precise)
+        return out
+
+    def _diag(self, X: Rows) -> np.ndarray:
+        return self.k1._diag(X) + self.k2._diag(X)
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        self.k1._add_gradient(place, X, Y, M, out)
+        self.k2._add_gradient(place, X, Y, M, out)
+
+
+class Product(_Binary):
+    """The product of two kernels, k₁(x, y)·k₂(x, y).
+
+    A draw of its features is the product of independent draws: amplitudes
+    multiply and phases add. A product of sums is expanded into a sum of
+    products.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> kernel = rk.Gaussian(columns=[0]) * rk.Categorical(columns=[1])
+    >>> kernel([[0.5, 1.0]], [[0.5, 1.0], [0.5, 2.0]])
+    array([[1., 0.]])
+    """
+
+    def terms(self) -> list[Term]:
+        return [
+            Term(
+                first.weight * second.weight,
+                first.leaves + second.leaves,
+                first.scales | second.scales,
+            )
+            for first in _kernel("k1", self.k1).terms()
+            for second in _kernel("k2", self.k2).terms()
+        ]
+
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        out *= self.k2._gram(X, Y, precise=precise)
+        return out
+
+    def _diag(self, X: Rows) -> np.ndarray:
+        return self.k1._diag(X) * self.k2._diag(X)
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        self.k1._add_gradient(place, X, Y, M * self.k2._gram(X, Y), out)
+        self.k2._add_gradient(place, X, Y, M * self.k1._gram(X, Y), out)
+
+
+class Scaled(Kernel):
+    """A positive multiple of a kernel, scale·k(x, y).
+
+    Parameters
+    ----------
+    kernel : Kernel
+    scale : float
+        Positive.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> kernel = 2.5 * rk.Gaussian()
+    >>> kernel
+    Scaled(kernel=Gaussian(), scale=2.5)
+    >>> float(kernel([[1.0]])[0, 0])
+    2.5
+    """
+
+    def __init__(self, kernel: Kernel, scale: float = 1.0):
+        self.kernel = kernel
+        self.scale = scale
+
+    def leaves(self) -> list[Leaf]:
+        return _kernel("kernel", self.kernel).leaves()
+
+    def terms(self) -> list[Term]:
+        scale = check_positive("scale", self.scale)
+        return [
+            Term(scale * term.weight, term.leaves, term.scales | {Scale(self, "scale")})
+            for term in _kernel("kernel", self.kernel).terms()
+        ]
+
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.kernel._gram(X, Y, precise=precise)
+        out *= check_positive("scale", self.scale)
+        return out
+
+    def _diag(self, X: Rows) -> np.ndarray:
+        return self.scale * self.kernel._diag(X)
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        yield Learnable(self, "scale", f"{path}scale")
+        yield from self.kernel._learnable(f"{path}kernel__")
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        M = self.scale * M
+        out[place(self, "scale")] += float((M * self.kernel._gram(X, Y)).sum())
+        self.kernel._add_gradient(place, X, Y, M, out)
+
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
+        check_positive("scale", self.scale)
+        _kernel("kernel", self.kernel)._check(n_features, encoder)
+
+
 class Leaf(Kernel):
     """A kernel that is not made of others, on some columns of the input."""
 
-    #: What one random projection contributes to a draw (see `randkern.plan`).
-    role: Literal["phase", "modulus", "signed", "polar"]
+    #: How many random projections one draw takes.
+    n_factors: ClassVar[int] = 1
     #: Whether codes of categories are as good as numbers.
     reads_categories: ClassVar[bool] = False
     columns: Any
@@ -266,12 +553,52 @@ class Leaf(Kernel):
         """Return the diagonal in float64 for selected rows."""
 
     @abstractmethod
+    def nonlinearity(self) -> Nonlinearity:
+        """Return what a draw makes of projected rows."""
+
+    @abstractmethod
     def law(self) -> Law:
         """Return the distribution of the rows of the random projection."""
 
     @abstractmethod
     def inputs(self, n_features: int) -> InputMap:
         """Return how rows reach the random projection."""
+
+    def factors(
+        self, n_features: int, n_draws: int, draws: FactorDraws
+    ) -> tuple[Factor, ...]:
+        """Return the random projections of independent draws."""
+        inputs = self.inputs(n_features)
+        projection = draws.project(self.law(), n_draws, inputs.width, self)
+        return (Factor(projection, self.nonlinearity(), inputs),)
+
+    def rebound(
+        self, factors: tuple[Factor, ...], n_features: int
+    ) -> tuple[Factor, ...]:
+        """Return factors drawn for other numbers of this kernel, with those of now."""
+        inputs = self.inputs(n_features)
+        return tuple(replace(factor, inputs=inputs) for factor in factors)
+
+    def exact_width(self, n_features: int) -> int | None:
+        """Return the number of features that are exact, None if they never are."""
+        return None
+
+    def own_group(
+        self,
+        n_features: int,
+        columns: slice,
+        weight: float,
+        fourier: Fourier,
+        draws: FactorDraws,
+    ) -> Group | None:
+        """Return the features of weight·k alone if they are no independent draws."""
+        return None
+
+    def own_variance(
+        self, X: Rows, Y: Rows, weight: float, fourier: Fourier
+    ) -> TermVariance | None:
+        """Return the variance of such features of weight·k, None if there are none."""
+        return None
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray | float:
         """Return E[A(x)²A(y)²] over draws (1 where the amplitude is 1)."""
@@ -280,6 +607,15 @@ class Leaf(Kernel):
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
         """Return E[cos 2Δ] over draws (1 where there is no phase)."""
         return 1.0
+
+    def _add_feature_gradient(
+        self,
+        place: Place,
+        factors: tuple[Factor, ...],
+        slopes: DrawSlopes,
+        out: np.ndarray,
+    ) -> None:
+        """Add the derivatives of features in this kernel's part of θ to `out`."""
 
     def _resolve_leaf(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream

@@ -1,0 +1,105 @@
+"""The polynomial kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows, check_count, check_positive, densify
+from randkern.backend.namespace import ops_of
+from randkern.kernels.base import Leaf
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.nonlinearities import ComplexValue
+from randkern.plan import Factor
+from randkern.projections import ComplexSignLaw, InputMap, Law
+
+__all__ = ["Polynomial"]
+
+
+class Polynomial(Leaf):
+    """The polynomial kernel, (x·y + ν)^p.
+
+    A draw is z(x) = Π_{i=1..p} w_i·x̃ with x̃ = (x, √ν) and entries of w_i uniform
+    over the four numbers (±1 ± i)/√2; its real and imaginary parts are two columns
+    (complex-to-real sketches).
+
+    Parameters
+    ----------
+    degree : int
+        p ≥ 1.
+    bias : float
+        ν ≥ 0.
+    columns : None, slice, or list of column numbers or names
+
+    Notes
+    -----
+    With S = ‖x̃‖²‖ỹ‖² + (x̃·ỹ)² − Σ_j x̃_j²ỹ_j² and T = 2(x̃·ỹ)² − Σ_j x̃_j²ỹ_j², the
+    variance of D even columns is (S^p + T^p − 2K²)/D.
+
+    References
+    ----------
+    Wacker, Ohana, Filippone 2022, "Complex-to-real sketches for tensor products with
+    applications to the polynomial kernel", arXiv 2202.02031.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Polynomial(degree=2, bias=1.0)([[1.0, 2.0]], [[3.0, 0.0]])
+    array([[16.]])
+    """
+
+    def __init__(self, degree: int = 2, bias: float = 0.0, *, columns: Any = None):
+        self.degree = degree
+        self.bias = bias
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        check_count("degree", self.degree)
+        check_positive("bias", self.bias, zero=True)
+
+    @property
+    def n_factors(self) -> int:  # type: ignore[override]
+        """One random projection for each power."""
+        return int(self.degree)
+
+    def nonlinearity(self) -> ComplexValue:
+        return ComplexValue()
+
+    def law(self) -> Law:
+        return ComplexSignLaw()
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, 1.0, math.sqrt(self.bias))
+
+    def factors(
+        self, n_features: int, n_draws: int, draws: FactorDraws
+    ) -> tuple[Factor, ...]:
+        parts = (super(Polynomial, self).factors for _ in range(self.n_factors))
+        return tuple(f for part in parts for f in part(n_features, n_draws, draws))
+
+    def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
+        return self._moments(X, Y)[0] ** self.degree
+
+    def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
+        squares, turned = self._moments(X, Y)
+        ratio = np.divide(turned, squares, out=np.zeros_like(turned), where=squares > 0)
+        return ratio**self.degree
+
+    def _moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[|a|²|b|²] and E[(a b̄)²] for one factor a = w·x̃, b = w·ỹ."""
+        inputs = self.inputs(X.shape[1])
+        X, Y = densify(inputs.apply(X)), densify(inputs.apply(Y))
+        dots = (X @ Y.T) ** 2
+        common = X**2 @ (Y**2).T
+        norms = np.outer((X**2).sum(axis=1), (Y**2).sum(axis=1))
+        return norms + dots - common, 2 * dots - common
+
+    def _diag_selected(self, X: Rows) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return (ops_of(X).squared_norms(X) + self.bias) ** int(self.degree)
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        return (densify(X @ Y.T) + self.bias) ** int(self.degree)

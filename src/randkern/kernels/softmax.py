@@ -1,0 +1,114 @@
+"""The softmax kernel of attention, by positive random features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows, check_choice, check_positive, densify
+from randkern.backend.namespace import ops_of
+from randkern.kernels.base import Leaf
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.nonlinearities import ShiftedExponential
+from randkern.plan import Factor, Group
+from randkern.projections import Antithetic, InputMap, Law, NormalLaw
+
+__all__ = ["Softmax"]
+
+
+class Softmax(Leaf):
+    """The softmax kernel, exp(x·y/s²), with features that are positive.
+
+    A positive feature is exp(w·x/s − ‖x‖²/(2s²)), w ~ N(0, I). Hyperbolic features are
+    the same for w and −w side by side, which lowers the variance; as a factor of a
+    product, features are positive ones.
+
+    Parameters
+    ----------
+    scale : float
+        s > 0; d^(1/4) for the attention of d columns.
+    features : {"hyperbolic", "positive"}
+    columns : None, slice, or list of column numbers or names
+
+    Notes
+    -----
+    With N = ‖x‖² + ‖y‖² and c = x·y, in units of s², the variance of D features is
+    (e^{N + 4c} − K²)/D if positive, and (e^{N + 4c} + e^{−N} − 2K²)/D if hyperbolic.
+
+    References
+    ----------
+    Choromanski et al. 2021, "Rethinking attention with performers", lemma 1.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> rk.Softmax(scale=2.0)([[2.0, 0.0]], [[2.0, 0.0], [0.0, 2.0]]).round(3)
+    array([[2.718, 1.   ]])
+    """
+
+    def __init__(
+        self, scale: float = 1.0, *, features: str = "hyperbolic", columns: Any = None
+    ):
+        self.scale = scale
+        self.features = features
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        check_positive("scale", self.scale)
+        check_choice("features", self.features, ("hyperbolic", "positive"))
+
+    def nonlinearity(self) -> ShiftedExponential:
+        return ShiftedExponential()
+
+    def law(self) -> Law:
+        return NormalLaw()
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, 1.0 / float(self.scale), 0.0)
+
+    def own_group(
+        self,
+        n_features: int,
+        columns: slice,
+        weight: float,
+        fourier: Fourier,
+        draws: FactorDraws,
+    ) -> Group | None:
+        if self.features == "positive":
+            return None
+        width = columns.stop - columns.start
+        (factor,) = self.factors(n_features, (width + 1) // 2, draws)
+        both = Antithetic.of(factor.projection, width)
+        factor = Factor(both, factor.nonlinearity, factor.inputs)
+        root = math.sqrt(weight / width)
+        return Group((factor,), columns.start, columns.stop, root, "amplitude")
+
+    def own_variance(
+        self, X: Rows, Y: Rows, weight: float, fourier: Fourier
+    ) -> TermVariance | None:
+        if self.features == "positive":
+            return None
+        square = self._gram(X, Y) ** 2
+        moment = self.squared_amplitude(X, Y)
+        norms = np.log(self._diag(X))[:, None] + np.log(self._diag(Y))
+        matrices = moment - square, np.exp(-norms) - square
+
+        def factors(width: int) -> tuple[float, float]:
+            return weight**2 / width, weight**2 * (width - width % 2) / width**2
+
+        return TermVariance(matrices, factors)
+
+    def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
+        return np.outer(self._diag(X), self._diag(Y)) * self._gram(X, Y) ** 4
+
+    def _diag_selected(self, X: Rows) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            exponents = ops_of(X).squared_norms(X) / self.scale**2
+            return ops_of(X).elementwise.exp(exponents)
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        return ops_of(X).elementwise.exp(densify(X @ Y.T) / self.scale**2)

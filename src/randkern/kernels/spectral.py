@@ -1,0 +1,123 @@
+"""Any stationary kernel, from a sampler of its frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows, densify
+from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks, rows_within
+from randkern.kernels.base import Learnable
+from randkern.kernels.factor_draws import FactorDraws
+from randkern.kernels.stationary import Stationary
+from randkern.plan import Factor
+from randkern.projections import Law, Stored
+
+__all__ = ["Sampled", "Spectral"]
+
+_ESTIMATE_DRAWS = 2**16
+_DIFFERENCE_BYTES = 2**26
+
+
+class Spectral(Stationary):
+    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω that you draw.
+
+    Parameters
+    ----------
+    sampler : callable
+        ``sampler(n, d, generator)`` returns n independent frequencies of d columns,
+        shape (n, d), drawn by a :class:`numpy.random.Generator`. Define it at the top
+        of a module if the model is to be saved.
+    value : callable, optional
+        ``value(T)`` returns the kernel at differences T of shape (..., d), shape (...).
+        None: exact values, and with them variances, are means over 65,536 frequencies
+        of a fixed seed, with an error of about 0.004.
+    lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ, by the rules of :class:`Gaussian`.
+    columns : None, slice, or list of column numbers or names
+
+    References
+    ----------
+    Bochner's theorem; Rahimi & Recht 2007, "Random features for large-scale kernel
+    machines", theorem 1.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> def uniform(n, d, generator):
+    ...     return generator.uniform(-1, 1, size=(n, d))
+    >>> def sinc(T):
+    ...     return np.sinc(T / np.pi).prod(axis=-1)
+    >>> rk.Spectral(uniform, sinc)([[0.0]], [[0.0], [2.0]]).round(3)
+    array([[1.   , 0.455]])
+    """
+
+    def __init__(
+        self,
+        sampler: Callable[[int, int, np.random.Generator], Any],
+        value: Callable[[np.ndarray], Any] | None = None,
+        *,
+        lengthscale: Any = 1.0,
+        columns: Any = None,
+    ):
+        self.sampler = sampler
+        self.value = value
+        self.lengthscale = lengthscale
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        for name, optional in (("sampler", False), ("value", True)):
+            given = getattr(self, name)
+            if not (callable(given) or (optional and given is None)):
+                raise ValueError(f"{name} must be a function, got {given!r}.")
+
+    def law(self) -> Law:
+        return Law()
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        return iter(())  # a function of the user has no derivative
+
+    def factors(
+        self, n_features: int, n_draws: int, draws: FactorDraws
+    ) -> tuple[Factor, ...]:
+        inputs = self.inputs(n_features)
+        stream = draws.stream(inputs.width)
+        rows = Sampled(stream, n_draws, inputs.width, self.law(), sampler=self.sampler)
+        return (Factor(rows, self.nonlinearity(), inputs),)
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        ops, scale, like = ops_of(X), self._inverse_scale(X), X
+        X, Y = (ops.to_host(densify(rows) * scale) for rows in (X, Y))
+        if self.value is None:
+            generator = np.random.default_rng(0)
+            rows = np.asarray(self.sampler(_ESTIMATE_DRAWS, X.shape[1], generator))
+            X, Y = X @ rows.T, Y @ rows.T
+            gram = np.cos(X) @ np.cos(Y).T + np.sin(X) @ np.sin(Y).T
+            return ops.float64_like(gram / _ESTIMATE_DRAWS, like)
+        out = np.empty((len(X), len(Y)))
+        for block in row_blocks(len(X), rows_within(_DIFFERENCE_BYTES, 8 * Y.size)):
+            out[block] = self.value(X[block, None] - Y)
+        return ops.float64_like(out, like)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled(Stored):
+    """Rows that a function of the user draws, all at once."""
+
+    name = "sampled"
+    sampler: Any = None
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        generator = self.stream.child("sampler").generator()
+        rows = np.asarray(self.sampler(self.n_draws, self.width, generator), float)
+        if rows.shape != (self.n_draws, self.width) or not np.isfinite(rows).all():
+            raise ValueError(
+                f"sampler must return finite numbers of shape "
+                f"{(self.n_draws, self.width)}, got shape {rows.shape}."
+            )
+        return (rows,)

@@ -1,0 +1,441 @@
+"""Computation skeletons: graphs that compose kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from randkern._extras import import_extra
+from randkern._validation import check_count, check_kernel_rows
+from randkern.skeletons.activations import Activation, activation_of
+from randkern.skeletons.alphabet import Alphabet
+from randkern.skeletons.bases import Categories
+from randkern.skeletons.checks import check_activation, ordered
+from randkern.skeletons.graph import Graph, Input
+from randkern.skeletons.recursion import Recursion
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Skeleton", "builder"]
+
+# More names on a level would overlap.
+_MOST_NAMES = 10
+_BUILDERS: dict[str, Callable[..., Skeleton]] = {}
+
+
+def builder(function: Callable[..., Skeleton]) -> Callable[..., Skeleton]:
+    """Register a function whose name and arguments a pickled skeleton is kept as."""
+    _BUILDERS[function.__name__] = function
+    return function
+
+
+class Skeleton:
+    """An acyclic graph of base spaces and dual activations, which defines a kernel.
+
+    Input nodes carry base spaces with kernels κ; an internal node v with dual
+    activation σ̂_v has
+
+        κ_v(x, y) = σ̂_v(mean of κ_u(x, y) over the nodes u with an edge into v),
+
+    and the kernel is that of the one node without outgoing edges. It cannot be
+    changed. :func:`fully_connected` and :func:`convolutional` build common ones.
+
+    Parameters
+    ----------
+    nodes : sequence or mapping of name to node
+        An :class:`Input`, or the activation of an internal node: a name such as
+        ``"relu"``, or an :class:`Activation`. The nodes of a sequence are named
+        0, 1, ....
+    edges : iterable of pairs
+        (from, to), by name.
+    n_features : int, optional
+        Number of columns of the rows that it reads; by default just enough.
+
+    Attributes
+    ----------
+    n_features : int
+    depth : int
+        Most internal nodes on a path.
+
+    Raises
+    ------
+    ValueError
+        If the graph has a cycle, several outputs, a node that nothing enters or an
+        input that something enters, or an edge that is given twice or names no node;
+        or if the coefficients of an activation are negative or do not sum to 1.
+
+    References
+    ----------
+    Daniely, Frostig, Gupta and Singer 2017, "Random features for compositional
+    kernels", section 5.
+
+    Examples
+    --------
+    Two angles that share a node with a category:
+
+    >>> from randkern import skeletons
+    >>> nodes = {
+    ...     "angle": skeletons.Input("circle", 0),
+    ...     "other": skeletons.Input("circle", 1),
+    ...     "colour": skeletons.Input(skeletons.categorical(3), 2),
+    ...     "shape": skeletons.Exponential(1.0),
+    ...     "out": "relu",
+    ... }
+    >>> edges = [("angle", "shape"), ("other", "shape"), ("shape", "out")]
+    >>> skeleton = skeletons.Skeleton(nodes, [*edges, ("colour", "out")])
+    >>> skeleton.depth, skeleton.complexity()
+    (2, 1.0)
+    >>> skeleton.kernel([[0.0, 1.0, 2.0]], [[0.5, 1.0, 2.0]]).round(4)
+    array([[0.9718]])
+    """
+
+    graph: Graph
+    n_features: int
+    _recipe: tuple[str, dict[str, Any]] | None
+    _names: tuple[Hashable, ...] | None
+    _whole: Skeleton | None
+
+    def __init__(
+        self,
+        nodes: Sequence[Any] | Mapping[Hashable, Any],
+        edges: Iterable[tuple[Hashable, Hashable]],
+        *,
+        n_features: int | None = None,
+    ):
+        named = (
+            dict(nodes) if isinstance(nodes, Mapping) else dict(enumerate(list(nodes)))
+        )
+        inputs = {k: v for k, v in named.items() if isinstance(v, Input)}
+        activations = {
+            k: activation_of(v) for k, v in named.items() if not isinstance(v, Input)
+        }
+        order, sources = ordered(list(inputs), list(activations), edges)
+        number = {name: i for i, name in enumerate([*inputs, *order])}
+        bases = tuple(dict.fromkeys(node.base for node in inputs.values()))
+        kinds: list[Activation] = []  # by equality: one of your own may have no hash
+        for activation in activations.values():
+            if activation not in kinds:
+                kinds.append(activation)
+        columns = [column for node in inputs.values() for column in node.columns]
+        entering = [[number[u] for u in sources[v]] for v in order]
+        graph = Graph(
+            bases,
+            np.array([bases.index(node.base) for node in inputs.values()]),
+            np.array(columns),
+            tuple(kinds),
+            np.array([kinds.index(activations[name]) for name in order], dtype=int),
+            np.cumsum([0, *(len(each) for each in entering)]),
+            np.array([u for each in entering for u in each], dtype=int),
+        )
+        self._build(graph, n_features, None, tuple(number))
+
+    def _build(
+        self,
+        graph: Graph,
+        n_features: int | None,
+        recipe: tuple[str, dict[str, Any]] | None,
+        names: tuple[Hashable, ...] | None,
+        whole: Skeleton | None = None,
+    ) -> None:
+        """Set what cannot be changed; `whole` is what this is the truncation of."""
+        for activation in graph.activations:
+            check_activation(activation)
+        needed = int(graph.columns.max()) + 1
+        given = needed if n_features is None else check_count("n_features", n_features)
+        if given < needed:
+            raise ValueError(
+                f"the skeleton reads column {needed - 1}, but n_features={n_features}."
+            )
+        self.__dict__.update(
+            graph=graph, n_features=given, _recipe=recipe, _names=names, _whole=whole
+        )
+
+    @classmethod
+    def _of(cls, graph: Graph, n_features: int, recipe: Any) -> Skeleton:
+        """Return the skeleton of a graph that a builder made, as its `recipe` says."""
+        self = cls.__new__(cls)
+        self._build(graph, n_features, recipe, None)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a skeleton cannot be changed; build another.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a skeleton cannot be changed; build another.")
+
+    def __deepcopy__(self, memo: Any) -> Skeleton:
+        return self
+
+    def __copy__(self) -> Skeleton:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Kilobytes, whatever the size of the image.
+        if self._whole is not None:
+            return {"whole": self._whole}
+        if self._recipe is not None:
+            return {"recipe": self._recipe}
+        return {"nodes": self.nodes, "edges": self.edges, "n_features": self.n_features}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "whole" in state:
+            made = state["whole"].truncated()
+        elif "recipe" in state:
+            name, arguments = state["recipe"]
+            made = _BUILDERS[name](**arguments)
+        else:
+            n_features = state["n_features"]
+            made = Skeleton(state["nodes"], state["edges"], n_features=n_features)
+        self.__dict__.update(made.__dict__)
+
+    def __repr__(self) -> str:
+        if self._whole is not None:
+            return f"{self._whole!r}.truncated()"
+        if self._recipe is not None:
+            name, arguments = self._recipe
+            shown = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
+            return f"skeletons.{name}({shown})"
+        graph = self.graph
+        if graph.n_inputs + graph.n_internal <= 12:
+            wider = self.n_features > graph.columns.max() + 1
+            width = f", n_features={self.n_features}" if wider else ""
+            return f"skeletons.Skeleton({self.nodes!r}, {self.edges!r}{width})"
+        return (
+            f"<Skeleton of {graph.n_inputs} inputs on {_listed(graph.bases)}, "
+            f"{graph.n_internal} internal nodes ({_listed(graph.activations)}), "
+            f"{len(graph.sources)} edges, depth {self.depth}>"
+        )
+
+    # -- what it is made of -------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[Hashable, Any]:
+        """The nodes by name: inputs, then activations in topological order."""
+        graph = self.graph
+        cuts = graph.column_starts
+        made: list[Any] = [
+            Input(graph.bases[kind], graph.columns[cuts[i] : cuts[i + 1]])
+            for i, kind in enumerate(graph.base)
+        ]
+        made += [graph.activations[kind] for kind in graph.activation]
+        return dict(zip(self.names, made, strict=True))
+
+    @property
+    def names(self) -> tuple[Hashable, ...]:
+        """The names of the nodes, in the order of :attr:`nodes`."""
+        if self._names is not None:
+            return self._names
+        return tuple(range(self.graph.n_inputs + self.graph.n_internal))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether nodes were given names, other than numbers."""
+        return any(not isinstance(name, int) for name in self.names)
+
+    @property
+    def edges(self) -> list[tuple[Hashable, Hashable]]:
+        """The edges, (from, to) by name."""
+        graph, names = self.graph, self.names
+        targets = np.repeat(np.arange(graph.n_internal), np.diff(graph.starts))
+        return [
+            (names[u], names[graph.n_inputs + v])
+            for u, v in zip(graph.sources.tolist(), targets.tolist(), strict=True)
+        ]
+
+    def columns_of_numbers(self) -> list[int]:
+        """Return the columns that some input reads as numbers, not as categories."""
+        graph = self.graph
+        codes = np.array([isinstance(base, Categories) for base in graph.bases])
+        of_column = np.repeat(codes[graph.base], np.diff(graph.column_starts))
+        return np.unique(graph.columns[~of_column]).tolist()
+
+    @cached_property
+    def recursion(self) -> Recursion:
+        """The exact kernel's recursion, level by level."""
+        return Recursion(self.graph)
+
+    @cached_property
+    def alphabet(self) -> Alphabet:
+        """What random features are spelled with."""
+        return Alphabet(self.graph)
+
+    @property
+    def depth(self) -> int:
+        """Most internal nodes on a path from an input to the output."""
+        return len(self.recursion.depths)
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether every base feature has modulus 1."""
+        return all(base.unit for base in self.graph.bases)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether every feature is real."""
+        return all(base.is_real for base in self.graph.bases)
+
+    # -- the kernel ---------------------------------------------------------------
+
+    def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
+        """Return the exact kernel matrix.
+
+        Parameters
+        ----------
+        X : array, tensor, CSR matrix or dataframe of shape (n, n_features)
+        Y : the same, of shape (m, n_features), optional
+            `X` by default.
+
+        Returns
+        -------
+        array or tensor of shape (n, m)
+        """
+        from_rows = check_kernel_rows(X, Y, tensors=True)
+        X, Y = from_rows[0], from_rows[1]
+        self.check_width(X.shape[1])
+        return self.recursion.gram(X, X if Y is None else Y)
+
+    def check_width(self, n_columns: int) -> None:
+        """Raise unless rows have as many columns as the skeleton reads."""
+        if n_columns != self.n_features:
+            raise ValueError(
+                f"the skeleton reads rows of {self.n_features} columns, got "
+                f"{n_columns}; build it for these rows, or pick columns by columns=."
+            )
+
+    def truncated(self) -> Skeleton:
+        """Return the skeleton whose kernel is just the mean of its random features.
+
+        Degrees above 10,000 are not drawn: this one's activations are the series
+        without them. It differs by 1e-7 for the ReLU, by 0.0025 for the step.
+        """
+        if self._whole is not None:
+            return self
+        graph = self.graph
+        series = tuple(activation.truncated() for activation in graph.activations)
+        cut = Graph(
+            *(graph.bases, graph.base, graph.columns, series),
+            *(graph.activation, graph.starts, graph.sources),
+        )
+        out = Skeleton.__new__(Skeleton)
+        out._build(cut, self.n_features, None, self._names, self)
+        return out
+
+    def complexity(self, *, truncated: bool = False) -> float:
+        """Return the expected number of base features in a random feature.
+
+        C(v) = σ̂_v'(1)·mean C(u) over the nodes that enter v, 1 at inputs (eq. 11). An
+        activation whose σ̂'(1) is infinite, the step, counts with the mean of the
+        degrees that are drawn.
+
+        Parameters
+        ----------
+        truncated : bool
+            Whether to count all activations so.
+        """
+        graph = self.graph
+        slopes = []
+        for activation, law in zip(graph.activations, graph.laws, strict=True):
+            slope = activation.derivative_at_one()
+            slopes.append(law.mean if truncated or not np.isfinite(slope) else slope)
+        rule = [lambda mean, slope=slope: slope * mean for slope in slopes]
+        return float(graph.spread(np.ones(graph.n_inputs), rule)[-1])
+
+    def constant_probability(self) -> float:
+        """Return the probability that a random feature meets no input.
+
+        p(v) = σ̂_v(mean p(u)), 0 at inputs: of the degrees that are drawn.
+        """
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> float:
+        graph = self.graph
+        rule = [law.generating for law in graph.laws]
+        return float(graph.spread(np.zeros(graph.n_inputs), rule)[-1])
+
+    def omitted(self) -> float:
+        """Return the most probability that truncation omits at a node."""
+        return max((law.omitted for law in self.graph.laws), default=0.0)
+
+    def plot(self, ax: Axes | None = None, max_nodes: int = 40) -> Axes:
+        """Draw the skeleton, inputs at the bottom; needs Matplotlib.
+
+        Nodes that were given names are labelled, where a level has ten or fewer.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            A new figure by default.
+        max_nodes : int
+            Levels of more nodes are drawn by as many, evenly spread.
+
+        Returns
+        -------
+        matplotlib axes
+        """
+        return _draw_skeleton(self, ax, max_nodes)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(repr(value) for value in values)
+
+
+def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
+    """Draw a skeleton into Matplotlib axes; see :meth:`Skeleton.plot`."""
+    check_count("max_nodes", max_nodes)
+    if ax is None:
+        pyplot = import_extra("matplotlib.pyplot", "Skeleton.plot", "plot")
+        _, ax = pyplot.subplots(figsize=(7.0, 1.2 * (skeleton.depth + 1.5)))
+    graph = skeleton.graph
+    levels = [np.arange(graph.n_inputs)]
+    levels += [nodes + graph.n_inputs for nodes in skeleton.recursion.depths]
+    positions: dict[int, tuple[float, float]] = {}
+    for height, nodes in enumerate(levels):
+        count = min(max_nodes, len(nodes))
+        shown = nodes[np.linspace(0, len(nodes) - 1, count).round().astype(int)]
+        places = (np.arange(count) + 0.5) / count
+        positions |= {
+            int(node): (x, height)
+            for node, x in zip(shown, places.tolist(), strict=True)
+        }
+        ax.plot(places, np.full(count, height), "o", markersize=7, color=f"C{height}")
+        if count == len(nodes) <= _MOST_NAMES and skeleton.has_names:
+            for node, x in zip(shown.tolist(), places.tolist(), strict=True):
+                above = {"xytext": (0, 6), "textcoords": "offset points"}
+                name = str(skeleton.names[node])
+                ax.annotate(name, (x, height), ha="center", fontsize="small", **above)
+        label = _label(skeleton, nodes)
+        ax.text(1.02, height, label, va="center", ha="left", fontsize="small")
+    for node, (x, y) in positions.items():
+        internal = node - graph.n_inputs
+        if internal < 0:
+            continue
+        for source in graph.sources[
+            graph.starts[internal] : graph.starts[internal + 1]
+        ]:
+            if int(source) in positions:
+                below = positions[int(source)]
+                ends = [below[0], x], [below[1], y]
+                ax.plot(*ends, color="0.6", linewidth=0.6, zorder=0)
+    ax.set_xlim(0, 1.35)
+    ax.set_ylim(-0.5, len(levels) - 0.5)
+    ax.set_axis_off()
+    return ax
+
+
+def _label(skeleton: Skeleton, nodes: np.ndarray) -> str:
+    """Return what the nodes of a level are, and how many."""
+    graph = skeleton.graph
+    if nodes[0] < graph.n_inputs:
+        kinds = [graph.bases[kind] for kind in np.unique(graph.base)]
+        what = "input"
+    else:
+        used = np.unique(graph.activation[nodes - graph.n_inputs])
+        kinds = [graph.activations[kind] for kind in used]
+        what = "node"
+    names = ", ".join(repr(kind) for kind in kinds[:3]) + (", ..." if kinds[3:] else "")
+    return f"{len(nodes)} {what}{'' if len(nodes) == 1 else 's'}\n{names}"
