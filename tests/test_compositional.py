@@ -650,25 +650,26 @@ def test_unresolved_kernels():
         kernel.analytic_share()
 
 
-def test_suggested_number_of_features():
+@pytest.mark.parametrize("constant", ["analytic", "sampled"])
+def test_suggested_number_of_features(constant):
     """Independent draws have the error that was asked for, weighted ones half of it."""
-    kernel = rk.Compositional(sk.fully_connected(9, 2))
-    n_components = rk.suggest_n_components(kernel, CIRCLE_ROWS, 0.05)
+    skeleton = sk.fully_connected(9, 2)
+    plain = rk.Compositional(skeleton, deduplicate=False, constant=constant)
+    n_components = rk.suggest_n_components(plain, CIRCLE_ROWS, 0.05)
     off = ~np.eye(6, dtype=bool)
-    exact = kernel(CIRCLE_ROWS)
+    exact = plain(CIRCLE_ROWS)
 
     def error(kernel):
         squares = [
-            np.sum(
-                (estimate(kernel, CIRCLE_ROWS, n_components, seed) - exact)[off] ** 2
-            )
-            for seed in range(60)
+            np.sum((estimate(kernel, CIRCLE_ROWS, n_components, s) - exact)[off] ** 2)
+            for s in range(60)
         ]
         return np.sqrt(np.mean(squares) / np.sum(exact[off] ** 2))
 
-    plain = rk.Compositional(kernel.skeleton, deduplicate=False, constant="sampled")
-    assert 0.04 < error(plain) < 0.06
-    assert error(kernel) < 0.035
+    # Over 60 seeds it has a standard deviation of 5 % at most.
+    assert 0.038 < error(plain) < 0.062
+    if constant == "analytic":
+        assert error(rk.Compositional(skeleton)) < 0.035
 
 
 # -- transformers --------------------------------------------------------------------

@@ -183,8 +183,8 @@ def test_both_maps_and_svc_learn(machines):
     assert {r["method"] for r in of(machines, "rows")} == {"SVC", *fourier_svm.KERNELS}
     exact = [r for r in of(machines, "soft") if r["n_components"] is None]
     assert {r["kernel"] for r in exact} == set(fourier_svm.KERNELS)
-    X, y = fourier_svm._generate(1300, seed=0)
-    X, X_test, y_test = X.astype(float), X[800:].astype(float), y[800:]
+    X, y = fourier_svm._generate(3500, seed=0)
+    X_test, y_test = X[3000:], y[3000:]
     # More than the larger class, by four standard errors of 500 rows.
     largest = max(y_test.mean(), 1 - y_test.mean())
     margin = 4 * np.sqrt(largest * (1 - largest) / 500)
