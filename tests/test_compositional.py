@@ -120,6 +120,33 @@ def mean_over_seeds(kernel, X, n_components, n_seeds):
     return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
 
 
+@pytest.mark.parametrize(
+    ("base", "constant"),
+    [
+        *(("circle", "analytic"), ("circle", "sampled")),
+        *(("binary", "analytic"), ("categorical-4", "sampled")),
+        pytest.param(
+            *("categorical-4", "analytic"),
+            marks=pytest.mark.xfail(
+                strict=True, reason="the formula says 1.4 times the variance there is"
+            ),
+        ),
+    ],
+)
+def test_the_variance_of_independent_draws_is_that_over_seeds(base, constant):
+    X = points(BASES[base], 3, 4, np.random.default_rng(23))
+    skeleton = sk.fully_connected(4, 2, base=BASES[base]).truncated()
+    kernel = rk.Compositional(skeleton, deduplicate=False, constant=constant)
+    plan = features(kernel, X, 9).plan_
+    draws = np.array([evaluate(redraw(plan, seed), X) for seed in range(1200)])
+    squares = (draws @ draws.transpose(0, 2, 1) - skeleton.kernel(X)) ** 2
+    spread = squares.std(axis=0) / np.sqrt(len(squares))
+    variance = kernel.feature_variance(X, n_components=9)
+    bound = z_bound(6 * 9) * spread + 1e-9
+    assert np.all(np.abs(squares.mean(axis=0) - variance) <= bound)
+    assert bound.max() < 0.4 * variance.max()  # the power
+
+
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):
