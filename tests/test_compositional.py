@@ -31,7 +31,7 @@ from randkern.skeletons.support import exact_support
 RNG = np.random.default_rng(11)
 CIRCLE_ROWS = RNG.uniform(-1.6, 1.6, (6, 9))
 #: Draws of a map, and bound of the largest error in standard deviations.
-N_DRAWS = 8_000
+N_DRAWS, N_WEIGHTED = 8_000, 4_000
 Z = z_bound(200_000)
 
 
@@ -91,8 +91,8 @@ def test_weighted_columns_are_unbiased(activation, base):
     exact = skeleton.truncated().kernel(X)
     for deduplicate in ("auto", False):
         kernel = rk.Compositional(skeleton, deduplicate=deduplicate)
-        variance = kernel.feature_variance(X, n_components=1000)
-        error = np.abs(estimate(kernel, X, 1000) - exact)
+        variance = kernel.feature_variance(X, n_components=N_WEIGHTED)
+        error = np.abs(estimate(kernel, X, N_WEIGHTED) - exact)
         bound = Z * np.sqrt(np.maximum(variance, 0)) + 1e-9
         assert np.all(error <= (1.0 if BASES[base].unit else 1.5) * bound)
 
@@ -119,6 +119,33 @@ def mean_over_seeds(kernel, X, n_components, n_seeds):
         total += gram / n_seeds
         square += gram**2 / n_seeds
     return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
+
+
+@pytest.mark.parametrize(
+    ("base", "constant"),
+    [
+        *(("circle", "analytic"), ("circle", "sampled")),
+        *(("binary", "analytic"), ("categorical-4", "sampled")),
+        pytest.param(
+            *("categorical-4", "analytic"),
+            marks=pytest.mark.xfail(
+                strict=True, reason="the formula says 1.4 times the variance there is"
+            ),
+        ),
+    ],
+)
+def test_the_variance_of_independent_draws_is_that_over_seeds(base, constant):
+    X = points(BASES[base], 3, 4, np.random.default_rng(23))
+    skeleton = sk.fully_connected(4, 2, base=BASES[base]).truncated()
+    kernel = rk.Compositional(skeleton, deduplicate=False, constant=constant)
+    plan = features(kernel, X, 9).plan_
+    draws = np.array([evaluate(redraw(plan, seed), X) for seed in range(1200)])
+    squares = (draws @ draws.transpose(0, 2, 1) - skeleton.kernel(X)) ** 2
+    spread = squares.std(axis=0) / np.sqrt(len(squares))
+    variance = kernel.feature_variance(X, n_components=9)
+    bound = z_bound(6 * 9) * spread + 1e-9
+    assert np.all(np.abs(squares.mean(axis=0) - variance) <= bound)
+    assert bound.max() < 0.4 * variance.max()  # the power
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
@@ -646,14 +673,26 @@ def test_unresolved_kernels():
         kernel.analytic_share()
 
 
-def test_suggested_number_of_features():
-    kernel = rk.Compositional(sk.fully_connected(9, 2))
-    n_components = rk.suggest_n_components(kernel, CIRCLE_ROWS, 0.05)
+@pytest.mark.parametrize("constant", ["analytic", "sampled"])
+def test_suggested_number_of_features(constant):
+    """Independent draws have the error that was asked for, weighted ones half of it."""
+    skeleton = sk.fully_connected(9, 2)
+    plain = rk.Compositional(skeleton, deduplicate=False, constant=constant)
+    n_components = rk.suggest_n_components(plain, CIRCLE_ROWS, 0.05)
     off = ~np.eye(6, dtype=bool)
-    exact = kernel(CIRCLE_ROWS)
-    error = estimate(kernel, CIRCLE_ROWS, n_components) - exact
-    relative = np.sqrt(np.sum(error[off] ** 2) / np.sum(exact[off] ** 2))
-    assert relative < 0.1
+    exact = plain(CIRCLE_ROWS)
+
+    def error(kernel):
+        squares = [
+            np.sum((estimate(kernel, CIRCLE_ROWS, n_components, s) - exact)[off] ** 2)
+            for s in range(60)
+        ]
+        return np.sqrt(np.mean(squares) / np.sum(exact[off] ** 2))
+
+    # Over 60 seeds it has a standard deviation of 5 % at most.
+    assert 0.038 < error(plain) < 0.062
+    if constant == "analytic":
+        assert error(rk.Compositional(skeleton)) < 0.035
 
 
 # -- transformers --------------------------------------------------------------------

@@ -334,18 +334,20 @@ def test_lists_beside_dask_collections(client, table):
 # A worker that dies.
 
 
-class Slow:
-    """Kills a worker once, in the middle of a fit."""
+class Killer:
+    """Kills a worker once, in the middle of a fit, and sees what follows."""
 
     def __init__(self, client):
         self.client = client
         self.killed = None
+        self.seen = []
 
     def __call__(self, progress):
-        if progress.iteration == 3 and self.killed is None:
+        self.seen.append(progress.iteration)
+        if progress.iteration == 3:
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
             self.killed = self.client.run(os.getpid)[next(iter(workers))]
-            threading.Timer(0.02, os.kill, (self.killed, signal.SIGKILL)).start()
+            os.kill(self.killed, signal.SIGKILL)
         return False
 
 
@@ -353,16 +355,19 @@ class Slow:
 def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
     monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", kept)
     X, y = table
-    killer = Slow(mortal)
+    killer = Killer(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)
     model = regressor(PCG(tol=1e-9, callback=killer), fit_intercept=True)
     rows = da.from_array(X, chunks=(60, -1))
     if kept and importlib.util.find_spec("torch"):
         rows = rk.DeviceBlocks(rows, "cpu")  # where its copies are lost, too
     model.fit(rows, y)
-    assert killer.killed is not None
     with pytest.raises(ProcessLookupError):
         os.kill(killer.killed, 0)
+    # It was killed before the fourth product of many, and none began again.
+    assert len(killer.seen) >= 8
+    assert killer.seen == list(range(1, model.solution_.iterations + 1))
+    assert model.solution_.iterations == local.solution_.iterations
     assert_alike(model, local)
 
 

@@ -392,17 +392,29 @@ def test_mixing_factors_multiply_whole_rows():
 
 
 def test_unitary_blocks_lower_the_variance_of_optical_features():
-    """Published figures for d = D = 32 (theory): 3, 6.7, 20 fall to 1.3, 2.3, 6."""
-    d = 32
-    kernel = rk.Optical(2)
-    X = np.zeros((3, d))
-    X[0, 0] = X[2, 1] = 1.0
-    X[1, :2] = 0.5, math.sqrt(0.75)
-    values = []
-    for seed in range(300):
-        features = rk.RandomFeatures(
-            kernel, d, projection="orthogonal", random_state=seed
-        ).fit_transform(X)
-        values.append((features @ features[0])[[2, 1, 0]])
-    scaled = d * np.var(values, axis=0)
-    np.testing.assert_allclose(scaled, [1.34, 2.26, 6.04], rtol=0.35)
+    """To what the moments of Haar-distributed matrices give, at c = 0 and c = 1.
+
+    Of blocks of d draws: d·Var is 3 and 20 for independent ones.
+    """
+    d, n_blocks = 8, 10_000
+    X = np.eye(d)[:2]
+    Z = rk.RandomFeatures(
+        rk.Optical(2), d * n_blocks, projection="orthogonal", random_state=0
+    ).fit_transform(X)
+    products = n_blocks * np.array([Z[0] * Z[1], Z[0] ** 2])
+    blocks = products.reshape(2, n_blocks, d).sum(axis=2)
+    exact, bound = np.array([1.0, 2.0]), z_bound(N_COMPARISONS)
+    # E|u₁₁|²|u₁₂|²|u₂₁|²|u₂₂|² and E|u₁₁|⁴|u₂₁|⁴, the norms being independent.
+    both = np.array(
+        [
+            (d + 1) * (d * d + d + 2) / ((d - 1) * (d + 2) * (d + 3)),
+            4 * d * (d + 1) / ((d + 2) * (d + 3)),
+        ]
+    )
+    variance = (np.array([3.0, 20.0]) + (d - 1) * (both - exact**2)) / d
+    z = (blocks.mean(axis=1) - exact) / np.sqrt(variance / n_blocks)
+    assert np.all(np.abs(z) < bound)
+    squares = (blocks - exact[:, None]) ** 2
+    spread = squares.std(axis=1) / np.sqrt(n_blocks)
+    assert np.all(np.abs(squares.mean(axis=1) - variance) < bound * spread)
+    assert np.all(bound * spread < 0.35 * variance)  # the power

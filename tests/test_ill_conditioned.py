@@ -29,6 +29,10 @@ INPUTS = {
 }
 
 
+def root_mean_square(errors):
+    return float(np.sqrt(np.mean(errors**2)))
+
+
 def fitted_values(X, y, alpha, n_components):
     """Return the predictions at X of the minimiser, by singular values in float64.
 
@@ -49,8 +53,18 @@ def fitted_values(X, y, alpha, n_components):
     return vectors @ (shares * (vectors.T @ y))
 
 
-def mean_square(errors):
-    return float(np.mean(errors**2))
+def true_residual(X, y, model):
+    """Return the relative residual of the weights in float64."""
+    errors = y - model.predict(X)
+    if model.n_components is None:
+        residual, right = errors - model.alpha * model.dual_coef_.ravel(), y
+    else:
+        Z = rk.RandomFeatures(KERNEL, model.n_components, random_state=0).fit_transform(
+            X.astype(np.float64)
+        )
+        residual = Z.T @ errors - model.alpha * model.coef_.ravel()
+        right = Z.T @ y
+    return np.linalg.norm(residual) / np.linalg.norm(right)
 
 
 def fit(X, y, alpha, n_components, solver):
@@ -64,32 +78,64 @@ def fit(X, y, alpha, n_components, solver):
     return model, bool(caught)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("alpha", [0.0, 1e-12])
-@pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_nothing_is_lost_in_silence(dtype, mode, alpha, name, solver, rng):
-    """A solver that names no trouble fits as well as singular values do.
+EVERY_SYSTEM = [
+    pytest.mark.parametrize("dtype", [np.float64, np.float32]),
+    pytest.mark.parametrize("mode", MODES),
+    pytest.mark.parametrize("alpha", [0.0, 1e-12]),
+    pytest.mark.parametrize("name", INPUTS),
+]
 
-    By its own measure: conjugate gradients stop within a share of the loss.
-    """
+
+def every_system(test):
+    for mark in EVERY_SYSTEM:
+        test = mark(test)
+    return test
+
+
+def rows_of(name, dtype, rng):
     X = INPUTS[name](rng).astype(dtype)
-    y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=N)
-    tight = PCG(tol=1e-6, max_iter=60) if solver == "pcg" else solver
-    model, warned = fit(X, y, alpha, MODES[mode], tight)
+    return X, np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=N)
+
+
+@every_system
+def test_cholesky_loses_nothing_in_silence(dtype, mode, alpha, name, rng):
+    """It fits as singular values do with the jitter that it says it has added."""
+    X, y = rows_of(name, dtype, rng)
+    model, warned = fit(X, y, alpha, MODES[mode], "cholesky")
+    outcome, jitter = model.solution_.outcome, model.solution_.jitter
+    assert warned == (outcome is not Outcome.SUCCESS)
+    assert warned == ("increase alpha" in outcome.value)
+    assert (jitter > 0) == (outcome is Outcome.JITTERED)
+    # An alpha that balances bias and rounding, at most that of single precision.
+    assert jitter <= (1e-3 if dtype == np.float32 else 2e-8)
+    apart = model.predict(X) - fitted_values(X, y, alpha + jitter, MODES[mode])
+    # Exact kernels are float64's; features that are all alike differ by rounding.
+    single = dtype == np.float32 and mode != "exact"
+    bound = 5e-3 if not single else 0.2 if name == "all alike" else 0.03
+    assert root_mean_square(apart) <= bound * y.std()
+
+
+@every_system
+def test_gradients_lose_nothing_in_silence(dtype, mode, alpha, name, rng):
+    """Converged is converged: by the residual of the weights, and in predictions."""
+    X, y = rows_of(name, dtype, rng)
+    tol = 1e-6
+    model, warned = fit(X, y, alpha, MODES[mode], PCG(tol=tol, max_iter=60))
     predictions = model.predict(X)
     assert np.all(np.isfinite(predictions))
-    error = mean_square(predictions - y)
-    # Whatever happens, the weights are of use: not worse than none.
-    assert error <= 1.5 * mean_square(y)
-    if model.solution_.outcome in COMPLETE:
-        assert not warned
-        best = mean_square(fitted_values(X, y, alpha, MODES[mode]) - y)
-        assert error <= best + 0.1 * mean_square(y - y.mean())
-    else:
+    # Whatever happens, the weights are of use: hardly worse than none.
+    assert root_mean_square(predictions - y) <= 1.2 * root_mean_square(y)
+    if model.solution_.outcome is not Outcome.CONVERGED:
         assert warned
         assert "alpha" in model.solution_.outcome.value
+        return
+    assert not warned
+    assert true_residual(X, y, model) <= (1.1 if dtype == np.float64 else 100) * tol
+    # Where all rows are alike, eigenvalues that predictions need are below the
+    # tolerance: `tol` is documented to bound the residual alone.
+    if name != "all alike":
+        apart = predictions - fitted_values(X, y, alpha, MODES[mode])
+        assert root_mean_square(apart) <= 2e-3 * y.std()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -155,8 +201,8 @@ def test_validation_stops_before_noise_is_fitted(rng):
     model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **parameters).fit(X, y)
     assert model.solution_.outcome is Outcome.VALIDATED
     exact = rk.KernelRidgeRegressor(KERNEL, solver="cholesky", **parameters).fit(X, y)
-    stopped = mean_square(model.predict(X) - signal)
-    assert stopped < 0.5 * mean_square(exact.predict(X) - signal)
+    stopped = root_mean_square(model.predict(X) - signal)
+    assert stopped < 0.7 * root_mean_square(exact.predict(X) - signal)
 
 
 def test_the_best_weights_are_returned(rng):

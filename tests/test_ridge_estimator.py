@@ -245,13 +245,15 @@ def test_unseen_categories_agree_with_none():
     """A new colour is unlike every row seen: its term of the kernel is 0."""
     frame, y = table()
     kernel = rk.Categorical(columns="colour")
-    for n_components in (None, 4000):
-        model = rk.KernelRidgeRegressor(kernel, 0.1, n_components, random_state=0)
-        model.fit(frame, y)
-        new = frame[:2].assign(colour=["mauve", "puce"])
-        np.testing.assert_allclose(
-            model.predict(new), 0, atol=0.4 if n_components else 0
-        )
+    new = frame[:2].assign(colour=["mauve", "puce"])
+    model = rk.KernelRidgeRegressor(kernel, 0.1, None, random_state=0).fit(frame, y)
+    np.testing.assert_array_equal(model.predict(new), 0)
+    # Features of a new colour are independent of the weights, and of variance 1/D.
+    for D in (4000, 40_000):
+        model.set_params(n_components=D).fit(frame, y)
+        spread = np.linalg.norm(model.coef_) / np.sqrt(D)
+        assert np.all(np.abs(model.predict(new)) < 5.5 * spread)
+        assert 5.5 * spread < 0.4 * np.sqrt(4000 / D)  # the power
 
 
 def test_a_pipeline_may_turn_the_table_into_numbers():
