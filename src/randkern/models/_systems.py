@@ -13,10 +13,12 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from randkern._memory import format_bytes
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
@@ -33,6 +35,7 @@ __all__ = [
     "exact_gram",
     "feature_gram",
     "feature_gram_bytes",
+    "mirrored",
     "solve_dual",
 ]
 
@@ -160,6 +163,32 @@ class NormalEquations:
             self.weight_unit,
         )
 
+    def saved(self) -> Callable[[], None]:
+        """Return a function that undoes what is added from now on.
+
+        Of an array only the upper triangle is added to: it is copied below the
+        diagonal, which takes no memory. Tensors are copied as a whole.
+        """
+        gram, ops = self.gram, ops_of(self.gram)
+        before = replace(
+            self,
+            gram=ops.copy(gram) if is_tensor(gram) else mirrored(gram).T,
+            cross=ops.copy(self.cross),
+            feature_sum=ops.copy(self.feature_sum),
+            target_sum=ops.copy(self.target_sum),
+        )
+        diagonal = ops.copy(gram.diagonal())
+
+        def undo() -> None:
+            vars(self).update(vars(before) | {"gram": gram})
+            for rows in row_blocks(len(gram), _COLUMNS):
+                upper = ops.triu(before.gram[rows, rows.start :], 1)
+                gram[rows, rows.start :] = upper
+            ops.algebra.add_to_diagonal(gram, diagonal)
+            mirrored(gram)
+
+        return undo
+
     def on_host(self) -> NormalEquations:
         """Return them as NumPy arrays."""
         to_host = ops_of(self.gram).to_host
@@ -195,6 +224,15 @@ class NormalEquations:
         if not fit_intercept or self.weight_sum == 0:
             return solution, ops.zeros(cross.shape[1], gram)
         return solution, target_mean - mean @ solution.value
+
+
+def mirrored(gram: Any) -> Any:
+    """Copy the strict upper triangle to the lower one, and return the array."""
+    triu = ops_of(gram).triu
+    for rows in row_blocks(len(gram), _COLUMNS):
+        gram[rows, : rows.start] = gram[: rows.start, rows].T
+        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
+    return gram
 
 
 def power_of_two(sample_weight: np.ndarray | None) -> float:

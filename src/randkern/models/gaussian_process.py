@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
@@ -179,6 +180,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     # -- fitting --------------------------------------------------------------
 
+    @all_or_nothing
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessRegressor:

@@ -11,6 +11,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from randkern._fitting import all_or_nothing
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
@@ -118,6 +119,7 @@ class KernelLogistic(MarginClassifier):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelLogistic:
         """Fit to rows `X` and labels `y` of shape (n,).
 

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
+from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
@@ -123,6 +124,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
@@ -148,6 +150,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         return self
 
     @available_if(has_components)
+    @all_or_nothing
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, solve: bool = True
     ) -> KernelRidgeRegressor:
@@ -277,6 +280,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
@@ -304,6 +308,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         return self
 
     @available_if(has_components)
+    @all_or_nothing
     def partial_fit(
         self,
         X: Any,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
+from randkern._fitting import all_or_nothing
 from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
@@ -146,6 +147,7 @@ class KernelSVC(MarginClassifier):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVC:
         """Fit to rows `X` and labels `y` of shape (n,).
 

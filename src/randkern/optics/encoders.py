@@ -15,6 +15,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, check_choice, check_count
 from randkern.blocks import row_blocks
 
@@ -115,6 +116,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
     def __init__(self, threshold: Any = "auto"):
         self.threshold = threshold
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> ThresholdBinarizer:
         """Choose the threshold.
 
@@ -212,6 +214,7 @@ class ThermometerEncoder(_Encoder):
         self.strategy = strategy
         self.per_column = per_column
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> ThermometerEncoder:
         """Choose the thresholds.
 
@@ -297,6 +300,7 @@ class BitPlaneEncoder(_Encoder):
         self.bits = bits
         self.value_range = value_range
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> BitPlaneEncoder:
         """Find the range of every column.
 
