@@ -6,11 +6,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +17,7 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
+from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import draw_plan, mean_diagonals, resolve_kernel
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
@@ -50,7 +47,7 @@ def fit_plan(
     return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
 
 
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel):
     """Random features φ with E[φ(x)·φ(y)] = k(x, y), for any kernel.
 
     A stationary kernel gives ``√(2/D)·[cos ω·x, sin ω·x]`` with ω from its
@@ -60,8 +57,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``Gaussian(lengthscale="scale")``. Name a kernel to search over its
-        parameters (``kernel__lengthscale``).
+        None is ``Gaussian(lengthscale="scale")``; a search may set its parameters
+        (``kernel__lengthscale``).
     n_components : int, default=1000
         D, exactly the number of output columns.
     projection : str, default="auto"
@@ -160,7 +157,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         stream = root_stream(self.random_state)
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
-            self.kernel, X, sample_weight, stream, names, self.table_encoder_
+            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = fit_plan(
             self.kernel_,

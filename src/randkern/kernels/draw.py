@@ -14,8 +14,8 @@ from randkern._validation import Rows, TableEncoder
 from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Kernel, Leaf, Term, check_finite_diagonal
 from randkern.kernels.compositional import Compositional
+from randkern.kernels.default import default_kernel
 from randkern.kernels.discrete import Categorical, Linear
-from randkern.kernels.stationary import Gaussian
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import (
     Identity,
@@ -61,7 +61,7 @@ def resolve_kernel(
     the columns, `encoder` what made numbers of a table's categories.
     """
     if kernel is None:
-        kernel = Gaussian(lengthscale="scale")
+        kernel = default_kernel()
     if not isinstance(kernel, Kernel):
         raise ValueError(
             f"kernel must be a kernel object or None, got {kernel!r}; use for "

@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,6 +16,7 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
+from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._rows import ArrayRows, StreamedRows
@@ -27,7 +27,7 @@ from randkern.projections import PROJECTIONS
 __all__ = ["FeatureModel", "check_same_device"]
 
 
-class FeatureModel(BaseEstimator):
+class FeatureModel(TakesKernel):
     """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -38,7 +38,6 @@ class FeatureModel(BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    kernel: Kernel | None
     n_components: int | None
     projection: str
     memory_limit: Any
@@ -90,16 +89,11 @@ class FeatureModel(BaseEstimator):
         """Return targets (n, k) and weights of rows in memory, learning from them."""
         raise NotImplementedError
 
-    def _default_kernel(self) -> Kernel | None:
-        """Return the kernel that None stands for (None: that of all models)."""
-        return None
-
     def _draw(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> None:
         """Resolve the kernel on X and draw its features."""
-        kernel = self._default_kernel() if self.kernel is None else self.kernel
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
-            kernel, X, sample_weight, stream, names, self.table_encoder_
+            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = None
         if self.n_components is not None:
