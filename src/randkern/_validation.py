@@ -25,6 +25,7 @@ from randkern._tensors import is_tensor, tensor_floats
 __all__ = [
     "Rows",
     "TableEncoder",
+    "canonical",
     "check_block_weights",
     "check_choice",
     "check_count",
@@ -349,9 +350,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     if is_device_array(X):
         _check_takes_tensors(estimator)
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    return validate_data(
+    X = validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
     )
+    return canonical(X)
 
 
 def check_kernel_rows(
@@ -388,10 +390,10 @@ def check_kernel_rows(
             f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    X = check_array(X, order="C", input_name="X", **options)
+    X = canonical(check_array(X, order="C", input_name="X", **options))
     if Y is None:
         return X, None, encoder
-    Y = check_array(Y, order="C", input_name="Y", **options)
+    Y = canonical(check_array(Y, order="C", input_name="Y", **options))
     _check_widths(X, Y)
     dtype = np.result_type(X.dtype, Y.dtype)
     return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
@@ -420,6 +422,22 @@ def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
     _check_widths(X, Y)
     dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
     return X.to(dtype), Y.to(dtype)
+
+
+def canonical(X: Rows) -> Rows:
+    """Return rows whose entries, if CSR, are sorted and each there once.
+
+    What is repeated adds up. The matrix that was passed stays as it is.
+    """
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+        if X.dtype.kind == "f" and not np.isfinite(X.data).all():
+            raise ValueError(
+                "Input X contains infinity: entries that are there more than once "
+                f"add up to more than {X.dtype} holds; scale X down."
+            )
+    return X
 
 
 def densify(X: Rows) -> np.ndarray:

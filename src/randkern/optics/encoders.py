@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._fitting import all_or_nothing
-from randkern._validation import Rows, check_choice, check_count
+from randkern._validation import Rows, canonical, check_choice, check_count
 from randkern.blocks import row_blocks
 
 __all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
@@ -37,10 +37,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
         if X.dtype.kind == "c":
             raise ValueError(f"Complex data not supported, got {X.dtype}.")
-        if sp.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
+        return canonical(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
