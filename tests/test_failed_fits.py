@@ -189,8 +189,6 @@ def test_too_little_memory(name):
     assert_same(model, X, expected)
 
 
-
-
 @EVERY_ESTIMATOR
 def test_a_bad_parameter(name):
     """Parameters that a fit refuses change nothing that was fitted."""

@@ -95,9 +95,7 @@ def test_streams(rng):
     X, whole = repeated(rng)
     y = np.arange(30.0)
     model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
-    streams = (
-        rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, whole)
-    )
+    streams = (rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, whole))
     found, expected = (clone(model).fit(rows).coef_ for rows in streams)
     np.testing.assert_array_equal(found, expected)
 

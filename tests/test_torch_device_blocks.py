@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _validation
+from randkern import _row_sample, _validation
+from randkern._row_sample import RowSample
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _dask, _rows, _streams
+from randkern.models import _dask, _rows
 from randkern.models._rows import ArrayRows
-from randkern.models._streams import RowSample
 from randkern.solvers import PCG, SGD
 
 N = 230
@@ -210,8 +210,8 @@ def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
 
 
 def test_a_sample_is_that_of_arrays(monkeypatch, rng):
-    monkeypatch.setattr(_streams, "_LEAST_SAMPLE", 40)
-    monkeypatch.setattr(_streams, "_SAMPLE_BYTES", 0)
+    monkeypatch.setattr(_row_sample, "_LEAST_SAMPLE", 40)
+    monkeypatch.setattr(_row_sample, "_SAMPLE_BYTES", 0)
     X, weight = rng.normal(size=(N, 3)), rng.uniform(size=N) - 0.3
     weight = weight.clip(0.0)
     found = []

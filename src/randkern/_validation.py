@@ -33,6 +33,7 @@ __all__ = [
     "check_positive",
     "check_weights",
     "column_names",
+    "is_dask_collection",
     "is_device_array",
     "place_of",
     "read_tensor",
@@ -316,6 +317,20 @@ class TableEncoder:
         return out
 
 
+def is_dask_collection(X: Any) -> bool:
+    """Tell whether X is a Dask array or dataframe, without importing Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def _refuse_dask(X: Any, reader: str) -> None:
+    """Raise rather than gather a Dask collection into this process."""
+    if is_dask_collection(X):
+        raise TypeError(
+            f"{reader} reads no Dask collections; pass X.compute() if it fits in the "
+            "memory of this process."
+        )
+
+
 def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
@@ -328,6 +343,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
             "make_blocks being a function that starts anew."
         )
+    _refuse_dask(X, type(estimator).__name__)
     X = read_tensor(X)
     if is_table(X):
         column_names(X)
@@ -365,6 +381,8 @@ def check_kernel_rows(
     numbers of the categories of a dataframe.
     """
     encoder = None
+    for each in (X, Y):
+        _refuse_dask(each, "a kernel")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):
         encoder = TableEncoder.of(X)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._row_sample import sampled_dask
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks
@@ -144,17 +145,21 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKer
 
         Parameters
         ----------
-        X : array, CSR matrix or dataframe of shape (n, d)
+        X : array, CSR matrix, dataframe, Dask array or dataframe of shape (n, d)
             Read for its width, for lengthscales that are rules, and for the
-            shares of the terms of a sum.
+            shares of the terms of a sum. Workers draw a sample of at most 16 MB from
+            a Dask collection, which stands for all of its rows.
         y : ignored
         sample_weight : array of shape (n,), optional
         """
         self._validate_params()
         check_count("n_components", self.n_components)
-        X = validate_rows(self, X, reset=True)
-        sample_weight = check_weights(sample_weight, X)
         stream = root_stream(self.random_state)
+        if is_dask(X) and not isinstance(X, DeviceBlocks):
+            X, sample_weight = sampled_dask(self, X, sample_weight, stream)
+        else:
+            X = validate_rows(self, X, reset=True)
+            sample_weight = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
             self._given_kernel, X, sample_weight, stream, names, self.table_encoder_

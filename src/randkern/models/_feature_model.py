@@ -14,6 +14,7 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows, place_of, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks
+from randkern.blocks.dask import is_dask, lazily
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
@@ -69,15 +70,15 @@ class FeatureModel(TakesKernel):
     ) -> tuple[ArrayRows | StreamedRows, Stream]:
         """Return checked rows, the kernel resolved on them and its features drawn."""
         stream = root_stream(self.random_state)
-        if not isinstance(X, (RowBlocks, DeviceBlocks)):
+        if not isinstance(X, (RowBlocks, DeviceBlocks)) and not is_dask(X):
             X = validate_rows(self, X, reset=True)
             Y, weight = self._read_targets(X, y, sample_weight)
             self._draw(X, weight, stream)
             return ArrayRows(X, Y, weight), stream
         if self.n_components is None:
             raise ValueError(
-                "the exact kernel (n_components=None) needs all rows in memory; set "
-                "n_components."
+                "the exact kernel (n_components=None) needs all rows in memory, got "
+                f"{type(X).__name__}; set n_components, or pass an array."
             )
         rows, sample = read_stream(self, X, y, sample_weight, stream)
         self._draw(*sample.rows(), stream)
@@ -117,6 +118,8 @@ class FeatureModel(TakesKernel):
     def _values(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self._values, X, self._n_outputs)
         if isinstance(X, DeviceBlocks):
             return mapped_blocks(self, X, lambda rows: self._values_of(rows, True))
         if isinstance(X, RowBlocks):

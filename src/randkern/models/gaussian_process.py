@@ -17,6 +17,7 @@ from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
@@ -333,6 +334,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if not return_std and not return_cov:
             return self._values(X)
         check_is_fitted(self)
+        if is_dask(X):
+            raise ValueError(
+                "of a Dask collection predict makes the mean only; for deviations pass "
+                "its parts, or RowBlocks."
+            )
         noise = self.noise_ if include_noise else 0.0
 
         def moments(rows: Rows) -> tuple[Any, Any]:

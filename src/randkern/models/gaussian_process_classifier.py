@@ -13,6 +13,7 @@ from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels._gradients import Hyperparameters
 from randkern.models._feature_model import check_same_device
@@ -189,12 +190,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
+        if is_dask(X):
+            return super().predict(X)
         probabilities = self.predict_proba(X)
         return self._labels_at(probabilities.argmax(axis=1))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self.predict_proba, X, len(self.classes_))
         if isinstance(X, (RowBlocks, DeviceBlocks)):
             return mapped_blocks(self, X, self._probabilities)
         return self._probabilities(validate_rows(self, X, reset=False))

@@ -15,7 +15,7 @@ from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
-from randkern.blocks.dask import is_dask, lazily
+from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge, has_components
@@ -180,8 +180,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets)."""
-        if is_dask(X):
-            return lazily(self.predict, X, self._n_outputs)
         return self._predict_targets(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -360,16 +358,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""
-        if is_dask(X):
-            return lazily(self.decision_function, X, self._n_outputs)
         return self._predict_targets(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the labels of the largest values, shape (n,)."""
-        if is_dask(X):
-            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
-            return lazily(self.predict, X, None, dtype)
-        return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""

@@ -167,11 +167,10 @@ class KernelSVC(MarginClassifier):
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
-        signs, weight = all_targets(rows)
         # Signs, dual variables and scores of every row, twice while they change.
-        kept = self._bytes_for_features(
-            rows, 16 + 40 * signs.shape[1], 16 * signs.shape[1]
-        )
+        k = rows.n_targets
+        kept = self._bytes_for_features(rows, 16 + 40 * k, 16 * k)
+        signs, weight = all_targets(rows)
         spare = self._memory_for(rows) - kept
         if is_tensor(signs):
             n = rows.n_rows
