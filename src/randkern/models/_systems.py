@@ -21,6 +21,7 @@ from randkern._memory import format_bytes
 from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.backend.products import GRAM_COLUMNS
 from randkern.blocks import row_blocks, rows_within
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
@@ -45,6 +46,8 @@ _COLUMNS = 1024
 # Tiles of that size that exact values may take at a time.
 _TILES = 6
 _CROSS_ROWS = 512
+# Phases of so many rows are there while features are made of them.
+_MADE_ROWS = 1024
 
 
 def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
@@ -119,7 +122,8 @@ class NormalEquations:
         With `like`, an array, also what solving takes where it lies.
         """
         D = plan.n_components
-        block = min(feature_block_rows(plan, itemsize), n_rows) * D * itemsize
+        rows = min(feature_block_rows(plan, itemsize), n_rows)
+        block = rows * D * itemsize + _block_temporaries(rows, D, itemsize)
         targets = 8 * n_targets * (n_rows + 2 * D)
         solving = 8 * D**2 + cholesky_bytes(D, like)
         return solving + targets + plan.stored_bytes(itemsize) + block
@@ -233,6 +237,13 @@ def mirrored(gram: Any) -> Any:
         gram[rows, : rows.start] = gram[: rows.start, rows].T
         gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
     return gram
+
+
+def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:
+    """Memory beside a block of features while it is made, and while it is summed."""
+    made = min(n_rows, _MADE_ROWS) * n_components * itemsize
+    tiles = 2 * min(n_components, GRAM_COLUMNS) ** 2 * itemsize
+    return max(made, tiles + 8 * min(n_rows, _CROSS_ROWS) * n_components)
 
 
 def power_of_two(sample_weight: np.ndarray | None) -> float:
