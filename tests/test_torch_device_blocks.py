@@ -590,6 +590,21 @@ def test_what_partitions_keep(table, da, monkeypatch):
     assert kept and not any(kept)
 
 
+def test_partitions_as_a_stream(table, da):
+    """Models whose sums workers do not make get a partition at a time."""
+    X, y, _ = table
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
+    labels = y[:, 0] > np.median(y[:, 0])
+    model = rk.KernelLogistic(n_components=40, random_state=0)
+    expected = model.fit(X, labels).decision_function(X)
+    model.fit(rows, labels)
+    assert str(model.coef_.device) == "cpu"
+    found = model.decision_function(rows)
+    assert isinstance(found, da.Array)
+    np.testing.assert_allclose(found.compute(), expected, atol=1e-3)
+    assert set(model.predict(rows).compute().tolist()) == {False, True}
+
+
 def test_bad_partitions(table, da):
     X, y, _ = table
     distant, fit = da.from_array(X, chunks=(100, -1)), regressor().fit
@@ -603,8 +618,6 @@ def test_bad_partitions(table, da):
         regressor("sgd").fit(rows, y)
     with pytest.raises(ValueError, match="validation_fraction"):
         regressor().set_params(solver=PCG(validation_fraction=0.1)).fit(rows, y)
-    with pytest.raises(TypeError, match="Dask collections are read by KernelRidge"):
-        rk.KernelSVC().fit(rows, y[:, 0] > 100)
     X[150, 1] = np.nan
     bad = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
     with pytest.raises(ValueError, match=r"partition 1 .*NaN"):

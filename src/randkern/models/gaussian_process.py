@@ -188,7 +188,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights.
+        their targets and weights, or as Dask collections, of which one partition at a
+        time is read.
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)

@@ -137,7 +137,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights, or as Dask collections, of which one partition at a
+        time is read.
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)

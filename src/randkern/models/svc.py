@@ -152,7 +152,8 @@ class KernelSVC(MarginClassifier):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights, or as Dask collections, of which one partition at a
+        time is read.
 
         Raises
         ------
