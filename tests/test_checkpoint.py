@@ -94,6 +94,21 @@ def test_an_interrupted_fit_goes_on(n_components, fit_intercept, table, path):
     assert list(path.parent.iterdir()) == []
 
 
+def test_the_same_estimator_goes_on(table, path):
+    """What it was before the interruption does not get in the way of going on."""
+    X, y = table
+    model = regressor(path, random_state=None).fit(X[:50], y[:50])
+    before = model.predict(X)
+    model.solver = solver(interrupt_at(6))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), before)
+    seen = []
+    model.solver = solver(lambda progress: seen.append(progress.iteration))
+    model.fit(X, y)
+    assert seen[0] == 7
+
+
 def test_a_fit_may_be_interrupted_again_and_again(table, path):
     X, y = table
     whole = regressor().fit(X, y)

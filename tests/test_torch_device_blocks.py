@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _validation
+from randkern import _row_sample, _validation
+from randkern._row_sample import RowSample
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _dask, _rows, _streams
+from randkern.models import _dask, _rows
 from randkern.models._rows import ArrayRows
-from randkern.models._streams import RowSample
 from randkern.solvers import PCG, SGD
 
 N = 230
@@ -210,8 +210,8 @@ def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
 
 
 def test_a_sample_is_that_of_arrays(monkeypatch, rng):
-    monkeypatch.setattr(_streams, "_LEAST_SAMPLE", 40)
-    monkeypatch.setattr(_streams, "_SAMPLE_BYTES", 0)
+    monkeypatch.setattr(_row_sample, "_LEAST_SAMPLE", 40)
+    monkeypatch.setattr(_row_sample, "_SAMPLE_BYTES", 0)
     X, weight = rng.normal(size=(N, 3)), rng.uniform(size=N) - 0.3
     weight = weight.clip(0.0)
     found = []
@@ -590,6 +590,21 @@ def test_what_partitions_keep(table, da, monkeypatch):
     assert kept and not any(kept)
 
 
+def test_partitions_as_a_stream(table, da):
+    """Models whose sums workers do not make get a partition at a time."""
+    X, y, _ = table
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
+    labels = y[:, 0] > np.median(y[:, 0])
+    model = rk.KernelLogistic(n_components=40, random_state=0)
+    expected = model.fit(X, labels).decision_function(X)
+    model.fit(rows, labels)
+    assert str(model.coef_.device) == "cpu"
+    found = model.decision_function(rows)
+    assert isinstance(found, da.Array)
+    np.testing.assert_allclose(found.compute(), expected, atol=1e-3)
+    assert set(model.predict(rows).compute().tolist()) == {False, True}
+
+
 def test_bad_partitions(table, da):
     X, y, _ = table
     distant, fit = da.from_array(X, chunks=(100, -1)), regressor().fit
@@ -603,8 +618,6 @@ def test_bad_partitions(table, da):
         regressor("sgd").fit(rows, y)
     with pytest.raises(ValueError, match="validation_fraction"):
         regressor().set_params(solver=PCG(validation_fraction=0.1)).fit(rows, y)
-    with pytest.raises(TypeError, match="Dask collections are read by KernelRidge"):
-        rk.KernelSVC().fit(rows, y[:, 0] > 100)
     X[150, 1] = np.nan
     bad = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
     with pytest.raises(ValueError, match=r"partition 1 .*NaN"):

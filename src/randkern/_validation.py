@@ -25,6 +25,7 @@ from randkern._tensors import is_tensor, tensor_floats
 __all__ = [
     "Rows",
     "TableEncoder",
+    "canonical",
     "check_block_weights",
     "check_choice",
     "check_count",
@@ -32,6 +33,7 @@ __all__ = [
     "check_positive",
     "check_weights",
     "column_names",
+    "is_dask_collection",
     "is_device_array",
     "place_of",
     "read_tensor",
@@ -315,6 +317,20 @@ class TableEncoder:
         return out
 
 
+def is_dask_collection(X: Any) -> bool:
+    """Tell whether X is a Dask array or dataframe, without importing Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def _refuse_dask(X: Any, reader: str) -> None:
+    """Raise rather than gather a Dask collection into this process."""
+    if is_dask_collection(X):
+        raise TypeError(
+            f"{reader} reads no Dask collections; pass X.compute() if it fits in the "
+            "memory of this process."
+        )
+
+
 def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
@@ -327,6 +343,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
             "make_blocks being a function that starts anew."
         )
+    _refuse_dask(X, type(estimator).__name__)
     X = read_tensor(X)
     if is_table(X):
         column_names(X)
@@ -349,9 +366,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     if is_device_array(X):
         _check_takes_tensors(estimator)
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    return validate_data(
+    X = validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
     )
+    return canonical(X)
 
 
 def check_kernel_rows(
@@ -363,6 +381,8 @@ def check_kernel_rows(
     numbers of the categories of a dataframe.
     """
     encoder = None
+    for each in (X, Y):
+        _refuse_dask(each, "a kernel")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):
         encoder = TableEncoder.of(X)
@@ -388,10 +408,10 @@ def check_kernel_rows(
             f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    X = check_array(X, order="C", input_name="X", **options)
+    X = canonical(check_array(X, order="C", input_name="X", **options))
     if Y is None:
         return X, None, encoder
-    Y = check_array(Y, order="C", input_name="Y", **options)
+    Y = canonical(check_array(Y, order="C", input_name="Y", **options))
     _check_widths(X, Y)
     dtype = np.result_type(X.dtype, Y.dtype)
     return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
@@ -420,6 +440,22 @@ def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
     _check_widths(X, Y)
     dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
     return X.to(dtype), Y.to(dtype)
+
+
+def canonical(X: Rows) -> Rows:
+    """Return rows whose entries, if CSR, are sorted and each there once.
+
+    What is repeated adds up. The matrix that was passed stays as it is.
+    """
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+        if X.dtype.kind == "f" and not np.isfinite(X.data).all():
+            raise ValueError(
+                "Input X contains infinity: entries that are there more than once "
+                f"add up to more than {X.dtype} holds; scale X down."
+            )
+    return X
 
 
 def densify(X: Rows) -> np.ndarray:

@@ -6,21 +6,20 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._row_sample import sampled_dask
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.base import mean_diagonals
+from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import draw_plan, resolve_kernel
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
@@ -50,7 +49,7 @@ def fit_plan(
     return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
 
 
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel):
     """Random features φ with E[φ(x)·φ(y)] = k(x, y), for any kernel.
 
     A stationary kernel gives ``√(2/D)·[cos ω·x, sin ω·x]`` with ω from its
@@ -60,8 +59,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``Gaussian(lengthscale="scale")``. Name a kernel to search over its
-        parameters (``kernel__lengthscale``).
+        None is ``Gaussian(lengthscale="scale")``; a search may set its parameters
+        (``kernel__lengthscale``).
     n_components : int, default=1000
         D, exactly the number of output columns.
     projection : str, default="auto"
@@ -141,25 +140,30 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.centered = centered
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RandomFeatures:
         """Draw the features for rows like those of `X`.
 
         Parameters
         ----------
-        X : array, CSR matrix or dataframe of shape (n, d)
+        X : array, CSR matrix, dataframe, Dask array or dataframe of shape (n, d)
             Read for its width, for lengthscales that are rules, and for the
-            shares of the terms of a sum.
+            shares of the terms of a sum. Workers draw a sample of at most 16 MB from
+            a Dask collection, which stands for all of its rows.
         y : ignored
         sample_weight : array of shape (n,), optional
         """
         self._validate_params()
         check_count("n_components", self.n_components)
-        X = validate_rows(self, X, reset=True)
-        sample_weight = check_weights(sample_weight, X)
         stream = root_stream(self.random_state)
+        if is_dask(X) and not isinstance(X, DeviceBlocks):
+            X, sample_weight = sampled_dask(self, X, sample_weight, stream)
+        else:
+            X = validate_rows(self, X, reset=True)
+            sample_weight = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
-            self.kernel, X, sample_weight, stream, names, self.table_encoder_
+            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = fit_plan(
             self.kernel_,

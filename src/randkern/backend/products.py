@@ -2,9 +2,9 @@
 
 import numpy as np
 
-__all__ = ["add_cross", "add_gram"]
+__all__ = ["GRAM_COLUMNS", "add_cross", "add_gram"]
 
-_COLUMNS = 2048  # of a tile: 32 MB in float64
+GRAM_COLUMNS = 1024  # of a tile: 8 MB in float64
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 
 
@@ -15,8 +15,8 @@ def _row_ranges(Z: np.ndarray) -> list[slice]:
 
 
 def _column_ranges(n_columns: int) -> list[slice]:
-    starts = range(0, n_columns, _COLUMNS)
-    return [slice(j, min(j + _COLUMNS, n_columns)) for j in starts]
+    starts = range(0, n_columns, GRAM_COLUMNS)
+    return [slice(j, min(j + GRAM_COLUMNS, n_columns)) for j in starts]
 
 
 def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
@@ -37,7 +37,7 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
 
     Notes
     -----
-    Temporary memory: one tile of 2048 × 2048 in the dtype of `Z`.
+    Temporary memory: two tiles of 1024 × 1024 in the dtype of `Z`.
 
     Examples
     --------

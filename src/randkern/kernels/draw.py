@@ -11,8 +11,8 @@ from randkern._random import Stream
 from randkern._validation import Rows, TableEncoder
 from randkern.kernels.allotment import allot
 from randkern.kernels.base import Kernel, Term
+from randkern.kernels.default import default_kernel
 from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.stationary import Gaussian
 from randkern.kernels.term_variance import Fourier
 from randkern.plan import Factor, Group, Plan
 
@@ -33,7 +33,7 @@ def resolve_kernel(
     the columns, `encoder` what made numbers of a table's categories.
     """
     if kernel is None:
-        kernel = Gaussian(lengthscale="scale")
+        kernel = default_kernel()
     if not isinstance(kernel, Kernel):
         raise ValueError(
             f"kernel must be a kernel object or None, got {kernel!r}; use for "

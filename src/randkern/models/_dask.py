@@ -13,23 +13,30 @@ arrays, and only what has passed is moved. Sums come back as arrays.
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array
 
 from randkern._extras import import_extra
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
-from randkern._validation import FLOATS, Rows, check_block_weights
+from randkern._row_sample import RowSample
+from randkern._validation import check_block_weights
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.backend.threads import on_one_thread
 from randkern.blocks import DeviceBlocks
-from randkern.blocks.dask import for_workers, is_dask, with_whole_rows
+from randkern.blocks.dask import (
+    READING_DASK,
+    checked_partition,
+    for_workers,
+    joined_by_tree,
+    partitions,
+    set_columns,
+)
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
@@ -37,19 +44,16 @@ from randkern.models._rows import (
     joined,
     stored_bytes,
 )
-from randkern.models._streams import RowSample, Seen, check_dense
+from randkern.models._streams import Seen, check_dense
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 
 __all__ = ["DaskParts", "DaskRows", "read_dask"]
 
-# Sums joined by one task.
-_FAN_IN = 4
 # Share of the cluster's memory that checked partitions may take.
 _KEPT_SHARE = 0.25
 # Share of the memory limit of the devices that rows which stay there may take.
 _DEVICE_SHARE = 0.5
-_PURPOSE = "reading Dask collections"
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,10 @@ class DaskRows:
         """Return what one pass tells."""
         return self._survey
 
-    @cached_property
+    @functools.cached_property
     def _survey(self) -> Survey:
-        surveys = self.mapped(ArrayRows.survey)
-        total = surveys[0]
-        for survey in surveys[1:]:
-            total = total.joined(survey)
-        return total
+        first, *others = self.mapped(ArrayRows.survey)
+        return functools.reduce(Survey.joined, others, first)
 
     def divided(self, scale: np.ndarray) -> DaskRows:
         """Return the rows with their targets divided by scales (k,)."""
@@ -94,21 +95,16 @@ class DaskRows:
 
     def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""
-        dask = import_extra("dask", _PURPOSE, "dask")
+        dask = import_extra("dask", READING_DASK, "dask")
         return list(dask.compute(*self._tasks(function)))
 
     def summed(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum of what `function` makes of each partition, by a tree."""
-        dask = import_extra("dask", _PURPOSE, "dask")
-        join = dask.delayed(_total, pure=False)
-        sums = self._tasks(function, *args)
-        while len(sums) > 1:
-            sums = [join(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
-        return sums[0].compute()
+        return joined_by_tree(_total, self._tasks(function, *args)).compute()
 
     def _tasks(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return delayed values of ``function(partition, *args)``."""
-        dask = import_extra("dask", _PURPOSE, "dask")
+        dask = import_extra("dask", READING_DASK, "dask")
         call = dask.delayed(_apply, pure=False)
         shared = dask.delayed((function, args), traverse=False)
         return [call(part, shared) for part in self.partitions]
@@ -139,7 +135,7 @@ class DaskParts:
         self, rows: np.ndarray
     ) -> tuple[Callable[[slice], np.ndarray], np.ndarray | None]:
         """Return what :meth:`FeatureBlocks.sample` does: features made here."""
-        dask = import_extra("dask", _PURPOSE, "dask")
+        dask = import_extra("dask", READING_DASK, "dask")
         call = dask.delayed(on_one_thread, pure=False)
         starts = np.cumsum([0, *self.rows.lengths])
         tasks = []
@@ -167,12 +163,12 @@ def read_dask(
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             "None."
         )
-    dask = import_extra("dask", _PURPOSE, "dask")
+    dask = import_extra("dask", READING_DASK, "dask")
     device = None
     if isinstance(X, DeviceBlocks):
         X, device = X.rows, X.device
-    blocks = _partitions(X, y, sample_weight)
-    _set_columns(estimator, X)
+    blocks = partitions(X, y, sample_weight)
+    set_columns(estimator, X)
     worker = for_workers(estimator)
     call = dask.delayed(on_one_thread, pure=False)
     sampler = stream.child("first pass")
@@ -180,24 +176,22 @@ def read_dask(
         call(_first_look, block, worker, sampler.child(i), i, device)
         for i, block in enumerate(blocks)
     ]
-    looks = dask.compute(*tasks)
-    filled = [(block, look) for block, look in zip(blocks, looks, strict=True) if look]
-    if not filled:
+    found = joined_by_tree(_Look.joined, tasks).compute()
+    if not found.n_rows:
         raise ValueError("X has no rows: found 0 samples, 1 is required.")
-    found = [look for _, look in filled]
-    n_targets = estimator._learn_from([look.seen for look in found])
-    dtype = np.result_type(*(look.dtype for look in found))
-    sample = RowSample()
-    for look in found:
-        sample.join(look.sample)
+    n_targets = estimator._learn_from(found.seen)
+    dtype = np.result_type(*found.dtypes)
     worker = for_workers(estimator)
-    partitions = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
-    n_bytes = sum(look.n_bytes for look in found)
-    if n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
-        partitions = dask.persist(*partitions)
-    lengths = tuple(look.n_rows for look in found)
-    keep = _may_stay(n_bytes, estimator.memory_limit, len(_workers()))
-    return DaskRows(partitions, lengths, n_targets, dtype, device, keep), sample
+    rows = tuple(
+        call(_checked_rows, block, worker, dtype)
+        for block, n in zip(blocks, found.lengths, strict=True)
+        if n
+    )
+    if found.n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
+        rows = dask.persist(*rows)
+    lengths = tuple(n for n in found.lengths if n)
+    keep = _may_stay(found.n_bytes, estimator.memory_limit, len(_workers()))
+    return DaskRows(rows, lengths, n_targets, dtype, device, keep), found.sample
 
 
 def _may_stay(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
@@ -213,18 +207,34 @@ def _may_stay(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
 
 @dataclass(frozen=True)
 class _Look:
-    """What the first look at a partition finds."""
+    """What the first look at some partitions finds."""
 
-    n_rows: int
+    # Of every partition; all else of those with rows.
+    lengths: tuple[int, ...]
     n_bytes: int
-    dtype: np.dtype
-    seen: Seen
+    dtypes: frozenset[np.dtype]
+    seen: list[Seen]
     sample: RowSample
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.lengths)
+
+    @classmethod
+    def joined(cls, looks: Sequence[_Look]) -> _Look:
+        """Return what was found in the partitions of all, in their order."""
+        return cls(
+            tuple(n for look in looks for n in look.lengths),
+            sum(look.n_bytes for look in looks),
+            frozenset().union(*(look.dtypes for look in looks)),
+            [seen for look in looks for seen in look.seen],
+            RowSample.joined(look.sample for look in looks),
+        )
 
 
 def _workers() -> list[dict[str, Any]]:
     """Return what is known of all workers; there are none without a cluster."""
-    base = import_extra("dask.base", _PURPOSE, "dask")
+    base = import_extra("dask.base", READING_DASK, "dask")
     client: Any = getattr(base.get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
         return []
@@ -239,85 +249,15 @@ def _cluster_memory(estimator: Any) -> float:
     return sum(worker["memory_limit"] or 0 for worker in workers)
 
 
-def _partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
-    """Return delayed tuples (X, y, weight) of the partitions of X."""
-    da = import_extra("dask.array", _PURPOSE, "dask")
-    dask = import_extra("dask", _PURPOSE, "dask")
-    columns = [each for each in (y, sample_weight) if each is not None]
-    if isinstance(X, da.Array):
-        X = with_whole_rows(X)
-        blocks = [[part] for part in X.to_delayed().ravel()]
-    else:
-        blocks = [[part] for part in X.to_delayed()]
-    for column in columns:
-        if not is_dask(column):
-            column = np.asarray(column)
-            if not isinstance(X, da.Array) or np.isnan(X.shape[0]):
-                raise TypeError(
-                    "y and sample_weight must be Dask collections where X is a Dask "
-                    "dataframe or has chunks of unknown size."
-                )
-            column = da.from_array(column, chunks=(X.chunks[0], *column.shape[1:]))
-        if isinstance(column, da.Array):
-            known = isinstance(X, da.Array) and not np.isnan(X.shape[0])
-            if known and not np.isnan(column.shape[0]):
-                if column.shape[0] != X.shape[0]:
-                    raise ValueError(
-                        f"X has {X.shape[0]} rows, but y or sample_weight has "
-                        f"{column.shape[0]}."
-                    )
-                whole = {1: -1} if column.ndim == 2 else {}
-                column = column.rechunk({0: X.chunks[0]} | whole)
-        parts = np.ravel(np.asarray(column.to_delayed(), dtype=object))
-        if len(parts) != len(blocks):
-            raise ValueError(
-                f"X has {len(blocks)} partitions, but y or sample_weight has "
-                f"{len(parts)}; repartition them alike."
-            )
-        for block, part in zip(blocks, parts, strict=True):
-            block.append(part)
-    pack = dask.delayed(_packed, pure=False)
-    has_weight = sample_weight is not None
-    return [pack(*block[:2], block[2] if has_weight else None) for block in blocks]
-
-
-def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
-    return X, y, weight
-
-
-def _set_columns(estimator: Any, X: Any) -> None:
-    """Set n_features_in_ and feature_names_in_ as validation does."""
-    estimator.table_encoder_ = None
-    estimator.n_features_in_ = int(X.shape[1])
-    estimator.__dict__.pop("feature_names_in_", None)
-    names = list(getattr(X, "columns", []))
-    if names and all(isinstance(name, str) for name in names):
-        estimator.feature_names_in_ = np.asarray(names, dtype=object)
-
-
-def _checked(X: Any, width: int) -> Rows:
-    """Return rows of a partition as floats."""
-    if hasattr(X, "to_numpy") and not hasattr(X, "tocsr"):
-        kinds = {getattr(dtype, "kind", "O") for dtype in X.dtypes}
-        if kinds - set("buif"):
-            raise ValueError(
-                "a Dask dataframe must hold numbers only; encode its categories first."
-            )
-        X = X.to_numpy()
-    X = check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C")
-    if X.shape[1] != width:
-        raise ValueError(f"a partition has {X.shape[1]} columns, expected {width}.")
-    return X
-
-
 def _first_look(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
-) -> Any:
+) -> _Look:
     X, y, weight = block
+    sample = RowSample()
     if len(y) == 0 and X.shape[0] == 0:
-        return None
+        return _Look((0,), 0, frozenset(), [], sample)
     try:
-        X = _checked(X, estimator.n_features_in_)
+        X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
             check_dense(X)
             empty_on(device, X.dtype)  # or say which there are on this worker
@@ -328,15 +268,14 @@ def _first_look(
         seen = estimator._seen_in(X, y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
-    sample = RowSample()
     sample.add(X, weight, stream.generator())
     n_bytes = stored_bytes(X) + 8 * len(y)
-    return _Look(X.shape[0], n_bytes, X.dtype, seen, sample)
+    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), [seen], sample)
 
 
 def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
     X, y, weight = block
-    X = _checked(X, estimator.n_features_in_).astype(dtype, copy=False)
+    X = checked_partition(X, estimator.n_features_in_).astype(dtype, copy=False)
     weight = check_block_weights(None if weight is None else np.asarray(weight), X)
     return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
 
@@ -346,7 +285,7 @@ def _apply(rows: ArrayRows, shared: tuple[Callable[..., Any], tuple]) -> Any:
     return on_one_thread(function, rows, *args)
 
 
-@lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=2)
 def _plan_of(pickled: bytes) -> Plan:
     """Return the plan: one for all tasks, which keeps what it has made of its seed.
 

@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,8 +14,10 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows, place_of, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks
+from randkern.blocks.dask import is_dask, lazily
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
+from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._rows import ArrayRows, StreamedRows
@@ -27,7 +28,7 @@ from randkern.projections import PROJECTIONS
 __all__ = ["FeatureModel", "check_same_device"]
 
 
-class FeatureModel(BaseEstimator):
+class FeatureModel(TakesKernel):
     """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -38,7 +39,6 @@ class FeatureModel(BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    kernel: Kernel | None
     n_components: int | None
     projection: str
     memory_limit: Any
@@ -70,15 +70,15 @@ class FeatureModel(BaseEstimator):
     ) -> tuple[ArrayRows | StreamedRows, Stream]:
         """Return checked rows, the kernel resolved on them and its features drawn."""
         stream = root_stream(self.random_state)
-        if not isinstance(X, (RowBlocks, DeviceBlocks)):
+        if not isinstance(X, (RowBlocks, DeviceBlocks)) and not is_dask(X):
             X = validate_rows(self, X, reset=True)
             Y, weight = self._read_targets(X, y, sample_weight)
             self._draw(X, weight, stream)
             return ArrayRows(X, Y, weight), stream
         if self.n_components is None:
             raise ValueError(
-                "the exact kernel (n_components=None) needs all rows in memory; set "
-                "n_components."
+                "the exact kernel (n_components=None) needs all rows in memory, got "
+                f"{type(X).__name__}; set n_components, or pass an array."
             )
         rows, sample = read_stream(self, X, y, sample_weight, stream)
         self._draw(*sample.rows(), stream)
@@ -90,16 +90,11 @@ class FeatureModel(BaseEstimator):
         """Return targets (n, k) and weights of rows in memory, learning from them."""
         raise NotImplementedError
 
-    def _default_kernel(self) -> Kernel | None:
-        """Return the kernel that None stands for (None: that of all models)."""
-        return None
-
     def _draw(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> None:
         """Resolve the kernel on X and draw its features."""
-        kernel = self._default_kernel() if self.kernel is None else self.kernel
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
-            kernel, X, sample_weight, stream, names, self.table_encoder_
+            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = None
         if self.n_components is not None:
@@ -123,6 +118,8 @@ class FeatureModel(BaseEstimator):
     def _values(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self._values, X, self._n_outputs)
         if isinstance(X, DeviceBlocks):
             return mapped_blocks(self, X, lambda rows: self._values_of(rows, True))
         if isinstance(X, RowBlocks):

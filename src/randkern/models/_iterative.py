@@ -239,13 +239,15 @@ class StreamingFit:
         operator = FeatureOperator(self._plan, parts, survey, False, self._stream)
         return FeatureBatches(operator, rows)
 
-    def add(self, rows: ArrayRows) -> Solution:
-        """Take steps along rows that have not been seen."""
+    def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
+        """Return the fit after steps along rows that have not been seen."""
         survey = rows.survey()
         # Weights have the unit of the first batch.
         survey = replace(survey, largest_weight=self._unit)
-        self._state.weight_sum += survey.weight_sum / self._unit
-        return self._solver.advance(self._state, self._batches(rows, survey))
+        fit = copy.copy(self)
+        total = self._state.weight_sum + survey.weight_sum / self._unit
+        fit._state = replace(self._state, weight_sum=total)
+        return fit, self._solver.advance(fit._state, self._batches(rows, survey))
 
 
 def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from randkern._row_sample import stacked
 from randkern.backend.namespace import ops_of
 from randkern.models._feature_model import FeatureModel
 from randkern.models._feature_rows import (
@@ -14,7 +15,7 @@ from randkern.models._feature_rows import (
     FactorFeatures,
     PlanFeatures,
 )
-from randkern.models._rows import ArrayRows, StreamedRows, stacked
+from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 
@@ -77,10 +78,6 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""
         return self._values(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the labels of the largest values, shape (n,)."""
-        return self._labels(self.decision_function(X))
 
 
 def all_targets(

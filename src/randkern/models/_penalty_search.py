@@ -185,7 +185,9 @@ class PrimalSearch:
         # The total is in `statistics`; a fold's and what is left without it.
         matrices = 2 + EIGH_WORKSPACE
         weights = 8 * n_alphas * D * (3 * n_targets + 1)
-        return statistics + 8 * D**2 * matrices + weights + 3 * _BLOCK_BYTES
+        width = D + n_alphas * n_targets
+        block = 8 * width * min(n, _block_rows(width))
+        return statistics + 8 * D**2 * matrices + weights + 3 * block
 
     def leave_one_out(self, tally: Tally) -> np.ndarray:
         """Return the scores of predictions by fits without the row predicted."""
@@ -267,7 +269,12 @@ class PrimalSearch:
         """Yield slices of `rows` whose features fit a block in float64."""
         n = self.X.shape[0] if isinstance(rows, slice) else len(rows)
         width = self.plan.n_components + len(self.alphas) * self.Y.shape[1]
-        return row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width, at_least=16))
+        return row_blocks(n, _block_rows(width))
+
+
+def _block_rows(width: int) -> int:
+    """Return how many rows of so many float64 numbers make a block."""
+    return rows_within(_BLOCK_BYTES, 8 * width, at_least=16)
 
 
 def _kept(plan: Plan, X: Rows) -> tuple[Plan, Any]:

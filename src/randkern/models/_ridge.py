@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import all_or_nothing
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows
@@ -373,7 +374,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         if self.solver == "sgd" or isinstance(self.solver, SGD):
             self._take_steps(ArrayRows(X, Y, sample_weight))
             return
-        if not hasattr(self, "_statistics"):
+        undo = self._statistics.saved() if hasattr(self, "_statistics") else None
+        if undo is None:
             self._forget()
             limit = self._memory_for(ArrayRows(X, Y, sample_weight))
             self._prepare(X, sample_weight)
@@ -382,9 +384,14 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
-        self._statistics.add(self._plan, X, Y, sample_weight)
-        if solve:
-            self.solve()
+        try:
+            self._statistics.add(self._plan, X, Y, sample_weight)
+            if solve:
+                self.solve()
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
 
     @property
     def _has_begun(self) -> bool:
@@ -406,10 +413,11 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             self._streaming = StreamingFit(
                 self._plan, rows, float(self.alpha), stream, solver
             )
-        solution = self._streaming.add(rows)
+        self._streaming, solution = self._streaming.continued(rows)
         intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)
         self._store(solution, solution.value, intercept)
 
+    @all_or_nothing
     def solve(self) -> Any:
         """Solve the normal equations that `partial_fit` has accumulated.
 

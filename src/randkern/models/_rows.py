@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._row_sample import stacked
 from randkern._validation import Rows
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.blocks import row_blocks
@@ -24,7 +25,6 @@ __all__ = [
     "TrainingBlock",
     "TrainingRows",
     "joined",
-    "stacked",
     "stored_bytes",
 ]
 
@@ -391,13 +391,6 @@ def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:
         stacked([block.Y for block in blocks]),
         stacked(weights) if weights else None,
     )
-
-
-def stacked(blocks: Sequence[Any]) -> Any:
-    """Return rows, or numbers, one after the other."""
-    if sp.issparse(blocks[0]):
-        return sp.csr_array(sp.vstack(blocks))
-    return ops_of(blocks[0]).concatenate(blocks)
 
 
 def stored_bytes(X: Rows) -> int:

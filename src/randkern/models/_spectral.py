@@ -21,6 +21,7 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._systems import (
     NormalEquations,
+    mirrored,
     power_of_two,
     symmetric_product,
 )
@@ -51,15 +52,6 @@ def eigenpairs(matrix: Any) -> tuple[Any, Any]:
         )
     values, vectors = ops.algebra.symmetric_eigenpairs(matrix)
     return values.clip(min=0.0), vectors
-
-
-def mirrored(gram: Any) -> Any:
-    """Copy the strict upper triangle to the lower one, and return the array."""
-    triu = ops_of(gram).triu
-    for rows in row_blocks(len(gram), _TILE):
-        gram[rows, : rows.start] = gram[: rows.start, rows].T
-        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
-    return gram
 
 
 def added(parts: list[NormalEquations]) -> NormalEquations:

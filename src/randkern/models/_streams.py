@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
+from randkern._row_sample import RowSample, stacked
 from randkern._tensors import is_tensor
 from randkern._validation import (
     Rows,
@@ -21,11 +22,10 @@ from randkern._validation import (
 )
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.blocks import DeviceBlocks, RowBlock, RowBlocks, as_blocks
-from randkern.blocks.dask import is_dask
-from randkern.models._rows import StreamedRows, stacked, stored_bytes
+from randkern.blocks.dask import dask_blocks, is_dask
+from randkern.models._rows import StreamedRows, stored_bytes
 
 __all__ = [
-    "RowSample",
     "Seen",
     "StreamReader",
     "check_dense",
@@ -34,9 +34,6 @@ __all__ = [
     "read_stream",
 ]
 
-# Memory of the rows that stand for all of them where a kernel looks at its data.
-_SAMPLE_BYTES = 16 * 10**6
-_LEAST_SAMPLE = 1000
 # Targets of a stream that are kept, so that sums over them need no pass over the rows.
 _TARGET_BYTES = 16 * 10**6
 
@@ -170,13 +167,13 @@ def _place_given(array: Any) -> str:
 def _stream_of(
     X: RowBlocks | DeviceBlocks, y: Any = None, sample_weight: Any = None
 ) -> RowBlocks:
-    """Return the blocks of rows, which hold their targets and weights."""
-    if is_dask(X):
-        raise TypeError(
-            "Dask collections are read by KernelRidgeRegressor and "
-            "KernelRidgeClassifier; here pass DeviceBlocks of RowBlocks or of arrays."
-        )
+    """Return the blocks of rows, which hold their targets and weights.
+
+    Of a Dask collection they are its partitions, one at a time.
+    """
     rows = X.rows if isinstance(X, DeviceBlocks) else X
+    if is_dask(rows):
+        return dask_blocks(rows, y, sample_weight)
     return as_blocks(rows, y, sample_weight)
 
 
@@ -301,71 +298,3 @@ def _located(number: int, start: int) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"block {number}, from row {start:,} on: {error}") from error
-
-
-class RowSample:
-    """A uniform sample of a stream: the rows of the smallest random keys.
-
-    Rows without weight say nothing about the data: they are left out. All of it is
-    where the rows are.
-    """
-
-    def __init__(self) -> None:
-        self._keys: Any = None
-        self._X: list[Rows] = []
-        self._weights: list[Any] = []
-        self._size = 0
-
-    def add(self, X: Rows, weight: Any, generator: np.random.Generator) -> None:
-        """Take a block into account."""
-        ops = ops_of(X)
-        keys = ops.float64_like(generator.random(X.shape[0]), X)
-        if not self._size:
-            row = X.shape[1] * X.dtype.itemsize
-            self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
-        kept = keys >= 0 if weight is None else weight > 0
-        if self._keys is not None and len(self._keys) >= self._size:
-            kept &= keys < self._keys.max()
-        numbers = ops.flatnonzero(kept)
-        numbers = numbers[_smallest(keys[numbers], self._size)]
-        # A copy: the stream may fill the same memory with its next block.
-        weight = None if weight is None else weight[numbers]
-        self._append([X[numbers]], [weight], keys[numbers])
-
-    def join(self, other: RowSample) -> None:
-        """Take another sample into account."""
-        self._size = max(self._size, other._size)
-        self._append(other._X, other._weights, other._keys)
-
-    def _append(self, X: list[Rows], weights: list[Any], keys: Any) -> None:
-        self._X += X
-        self._weights += weights
-        self._keys = keys if self._keys is None else stacked([self._keys, keys])
-        if len(self._keys) > 2 * self._size:
-            self._trim()
-
-    def _trim(self) -> None:
-        kept = _smallest(self._keys, self._size)
-        parts, start = [], 0
-        for X in self._X:
-            parts.append(X[kept[start : start + X.shape[0]]])
-            start += X.shape[0]
-        weight = None
-        if self._weights[0] is not None:
-            weight = stacked(self._weights)[kept]
-        self._X = [stacked(parts)]
-        self._weights, self._keys = [weight], self._keys[kept]
-
-    def rows(self) -> tuple[Rows, np.ndarray | None]:
-        """Return the sampled rows and their weights."""
-        self._trim()
-        if len(self._keys) == 0:
-            raise ValueError("every sample_weight is zero: no row is left to fit.")
-        return self._X[0], self._weights[0]
-
-
-def _smallest(keys: Any, size: int) -> Any:
-    """Return which of some keys are among so many that are smallest."""
-    if len(keys) <= size:
-        return keys >= 0
-    return keys <= keys[keys.argsort()[size - 1]]

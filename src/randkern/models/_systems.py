@@ -13,12 +13,15 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from randkern._memory import format_bytes
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.backend.products import GRAM_COLUMNS
 from randkern.blocks import row_blocks, rows_within
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
@@ -33,6 +36,7 @@ __all__ = [
     "exact_gram",
     "feature_gram",
     "feature_gram_bytes",
+    "mirrored",
     "solve_dual",
 ]
 
@@ -42,6 +46,8 @@ _COLUMNS = 1024
 # Tiles of that size that exact values may take at a time.
 _TILES = 6
 _CROSS_ROWS = 512
+# Phases of so many rows are there while features are made of them.
+_MADE_ROWS = 1024
 
 
 def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
@@ -116,7 +122,8 @@ class NormalEquations:
         With `like`, an array, also what solving takes where it lies.
         """
         D = plan.n_components
-        block = min(feature_block_rows(plan, itemsize), n_rows) * D * itemsize
+        rows = min(feature_block_rows(plan, itemsize), n_rows)
+        block = rows * D * itemsize + _block_temporaries(rows, D, itemsize)
         targets = 8 * n_targets * (n_rows + 2 * D)
         solving = 8 * D**2 + cholesky_bytes(D, like)
         return solving + targets + plan.stored_bytes(itemsize) + block
@@ -160,6 +167,32 @@ class NormalEquations:
             self.weight_unit,
         )
 
+    def saved(self) -> Callable[[], None]:
+        """Return a function that undoes what is added from now on.
+
+        Of an array only the upper triangle is added to: it is copied below the
+        diagonal, which takes no memory. Tensors are copied as a whole.
+        """
+        gram, ops = self.gram, ops_of(self.gram)
+        before = replace(
+            self,
+            gram=ops.copy(gram) if is_tensor(gram) else mirrored(gram).T,
+            cross=ops.copy(self.cross),
+            feature_sum=ops.copy(self.feature_sum),
+            target_sum=ops.copy(self.target_sum),
+        )
+        diagonal = ops.copy(gram.diagonal())
+
+        def undo() -> None:
+            vars(self).update(vars(before) | {"gram": gram})
+            for rows in row_blocks(len(gram), _COLUMNS):
+                upper = ops.triu(before.gram[rows, rows.start :], 1)
+                gram[rows, rows.start :] = upper
+            ops.algebra.add_to_diagonal(gram, diagonal)
+            mirrored(gram)
+
+        return undo
+
     def on_host(self) -> NormalEquations:
         """Return them as NumPy arrays."""
         to_host = ops_of(self.gram).to_host
@@ -195,6 +228,22 @@ class NormalEquations:
         if not fit_intercept or self.weight_sum == 0:
             return solution, ops.zeros(cross.shape[1], gram)
         return solution, target_mean - mean @ solution.value
+
+
+def mirrored(gram: Any) -> Any:
+    """Copy the strict upper triangle to the lower one, and return the array."""
+    triu = ops_of(gram).triu
+    for rows in row_blocks(len(gram), _COLUMNS):
+        gram[rows, : rows.start] = gram[: rows.start, rows].T
+        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
+    return gram
+
+
+def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:
+    """Memory beside a block of features while it is made, and while it is summed."""
+    made = min(n_rows, _MADE_ROWS) * n_components * itemsize
+    tiles = 2 * min(n_components, GRAM_COLUMNS) ** 2 * itemsize
+    return max(made, tiles + 8 * min(n_rows, _CROSS_ROWS) * n_components)
 
 
 def power_of_two(sample_weight: np.ndarray | None) -> float:

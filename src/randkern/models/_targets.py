@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.utils.validation import (
 from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import Rows, check_weights, place_of, read_tensor
 from randkern.backend.namespace import ops_of
+from randkern.blocks.dask import is_dask, lazily
 
 __all__ = ["ClassLabels", "RealTargets"]
 
@@ -111,6 +113,7 @@ class ClassLabels:
 
     classes_: np.ndarray
     class_weight: Any = None
+    decision_function: Callable[[Any], np.ndarray]
     _n_outputs: int | None
     _class_weights: np.ndarray | None
 
@@ -193,6 +196,13 @@ class ClassLabels:
     def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
         """Return labels as columns of ±1 where the rows X lie."""
         return ops_of(X).float64_like(self._signs(y), X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the labels of the largest values, shape (n,)."""
+        if is_dask(X):
+            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
+            return lazily(self.predict, X, None, dtype)
+        return self._labels(self.decision_function(X))
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """Return the labels of the largest values, where the values lie.

@@ -11,11 +11,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
@@ -179,13 +181,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     # -- fitting --------------------------------------------------------------
 
+    @all_or_nothing
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessRegressor:
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights.
+        their targets and weights, or as Dask collections, of which one partition at a
+        time is read.
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
@@ -331,6 +335,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if not return_std and not return_cov:
             return self._values(X)
         check_is_fitted(self)
+        if is_dask(X):
+            raise ValueError(
+                "of a Dask collection predict makes the mean only; for deviations pass "
+                "its parts, or RowBlocks."
+            )
         noise = self.noise_ if include_noise else 0.0
 
         def moments(rows: Rows) -> tuple[Any, Any]:

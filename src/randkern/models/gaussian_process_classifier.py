@@ -9,9 +9,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import check_same_device
@@ -128,13 +130,15 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights, or as Dask collections, of which one partition at a
+        time is read.
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
@@ -187,12 +191,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable labels, shape (n,)."""
+        if is_dask(X):
+            return super().predict(X)
         probabilities = self.predict_proba(X)
         return self._labels_at(probabilities.argmax(axis=1))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self.predict_proba, X, len(self.classes_))
         if isinstance(X, (RowBlocks, DeviceBlocks)):
             return mapped_blocks(self, X, self._probabilities)
         return self._probabilities(validate_rows(self, X, reset=False))

@@ -11,8 +11,10 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from randkern._fitting import all_or_nothing
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
+from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
@@ -118,11 +120,13 @@ class KernelLogistic(MarginClassifier):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelLogistic:
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights, or as Dask collections, of which one partition at a
+        time is read.
 
         Raises
         ------
@@ -132,12 +136,10 @@ class KernelLogistic(MarginClassifier):
         """
         self._validate_params()
         rows, _ = self._read(X, y, sample_weight)
-        signs, weight = all_targets(rows)
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
-        n_vectors = 2 * _lbfgs.PAIRS + 12
-        kept = self._bytes_for_features(
-            rows, 16 + 24 * signs.shape[1], 8 * n_vectors * signs.shape[1]
-        )
+        k, n_vectors = rows.n_targets, 2 * _lbfgs.PAIRS + 12
+        kept = self._bytes_for_features(rows, 16 + 24 * k, 8 * n_vectors * k)
+        signs, weight = all_targets(rows)
         features = self._features(rows, kept)
         loss = _Loss(features, signs, self.C * weight)
         weights = self._minimise(loss)
@@ -185,6 +187,8 @@ class KernelLogistic(MarginClassifier):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
+        if is_dask(X):
+            return lazily(self.predict_proba, X, len(self.classes_))
         values = self.decision_function(X)
         functions = ops_of(values).elementwise
         if values.ndim == 1:
@@ -193,6 +197,8 @@ class KernelLogistic(MarginClassifier):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes)."""
+        if is_dask(X):
+            return lazily(self.predict_log_proba, X, len(self.classes_))
         values = self.decision_function(X)
         functions = ops_of(values).elementwise
         if values.ndim == 1:

@@ -11,10 +11,11 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
+from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
-from randkern.blocks.dask import is_dask, lazily
+from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge, has_components
@@ -125,6 +126,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
@@ -150,6 +152,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         return self
 
     @available_if(has_components)
+    @all_or_nothing
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, solve: bool = True
     ) -> KernelRidgeRegressor:
@@ -179,8 +182,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets)."""
-        if is_dask(X):
-            return lazily(self.predict, X, self._n_outputs)
         return self._predict_targets(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -279,6 +280,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
@@ -306,6 +308,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         return self
 
     @available_if(has_components)
+    @all_or_nothing
     def partial_fit(
         self,
         X: Any,
@@ -357,16 +360,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""
-        if is_dask(X):
-            return lazily(self.decision_function, X, self._n_outputs)
         return self._predict_targets(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the labels of the largest values, shape (n,)."""
-        if is_dask(X):
-            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
-            return lazily(self.predict, X, None, dtype)
-        return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
+from randkern._fitting import all_or_nothing
 from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
@@ -146,11 +147,13 @@ class KernelSVC(MarginClassifier):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVC:
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights.
+        their labels and weights, or as Dask collections, of which one partition at a
+        time is read.
 
         Raises
         ------
@@ -165,11 +168,10 @@ class KernelSVC(MarginClassifier):
         """
         self._validate_params()
         rows, stream = self._read(X, y, sample_weight)
-        signs, weight = all_targets(rows)
         # Signs, dual variables and scores of every row, twice while they change.
-        kept = self._bytes_for_features(
-            rows, 16 + 40 * signs.shape[1], 16 * signs.shape[1]
-        )
+        k = rows.n_targets
+        kept = self._bytes_for_features(rows, 16 + 40 * k, 16 * k)
+        signs, weight = all_targets(rows)
         spare = self._memory_for(rows) - kept
         if is_tensor(signs):
             n = rows.n_rows

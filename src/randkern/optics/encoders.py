@@ -15,7 +15,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from randkern._validation import Rows, check_choice, check_count
+from randkern._fitting import all_or_nothing
+from randkern._validation import Rows, canonical, check_choice, check_count
 from randkern.blocks import row_blocks
 
 __all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
@@ -36,10 +37,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
         if X.dtype.kind == "c":
             raise ValueError(f"Complex data not supported, got {X.dtype}.")
-        if sp.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
+        return canonical(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -115,6 +113,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
     def __init__(self, threshold: Any = "auto"):
         self.threshold = threshold
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> ThresholdBinarizer:
         """Choose the threshold.
 
@@ -212,6 +211,7 @@ class ThermometerEncoder(_Encoder):
         self.strategy = strategy
         self.per_column = per_column
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> ThermometerEncoder:
         """Choose the thresholds.
 
@@ -297,6 +297,7 @@ class BitPlaneEncoder(_Encoder):
         self.bits = bits
         self.value_range = value_range
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> BitPlaneEncoder:
         """Find the range of every column.
 

@@ -12,6 +12,7 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, check_count, check_positive
 from randkern.blocks import row_blocks, rows_within
 from randkern.optics._bits import check_bits, count_lit, with_lit_bits
@@ -102,6 +103,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.bias = bias
         self.n_calibration = n_calibration
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> OpticalFeatures:
         """Calibrate the device on rows like those of `X`.
 
@@ -118,6 +120,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_positive("degree", self.degree)
         check_count("n_calibration", self.n_calibration)
         self._n_lit_bits = _check_bias(self.bias)
+        self._degree = float(self.degree)
         self.device_ = _as_device(self.device)
         X = self._bits(X, reset=True)
         sample, lit = self._sample(X)
@@ -180,7 +183,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         X = self._bits(X, reset=False)
         out = np.empty((X.shape[0], self._n_features_out), dtype=np.float32)
-        options = {"scale": self.scale_, "degree": self.degree}
+        options = {"scale": self.scale_, "degree": self._degree}
         # Another map's settings must not come in between these and the frames.
         with exclusive(self.device_):
             if self.settings_ is not None:

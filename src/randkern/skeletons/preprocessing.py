@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from randkern._fitting import all_or_nothing
 from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     FLOATS,
@@ -52,6 +53,7 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.low = low
         self.high = high
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PixelsToAngles:
         """Check the rows of `X`; nothing is learned."""
         numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
@@ -62,6 +64,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
         self._checked(X, reset=True)
+        self._middle = float((self.low + self.high) / 2)
+        self._angle = float(np.pi / (self.high - self.low))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -72,8 +76,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             out = X.clone()
         else:
             out = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
-        out -= float((self.low + self.high) / 2)
-        out *= float(np.pi / (self.high - self.low))
+        out -= self._middle
+        out *= self._angle
         return out
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
@@ -155,6 +159,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.numbers = numbers
         self.scale = scale
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableToBases:
         """Learn the categories, and the ranges of the numbers, of the rows of `X`."""
         check_choice("numbers", self.numbers, ("gaussian", "circle"))

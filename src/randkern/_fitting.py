@@ -1,0 +1,60 @@
+"""Fits that succeed whole, or leave the estimator as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["all_or_nothing"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def all_or_nothing(method: Method) -> Method:
+    """Restore the attributes of an estimator where `method` raises.
+
+    Whatever is raised, ``KeyboardInterrupt`` too, the estimator predicts afterwards
+    what it did before, or is still not fitted. Parameters stay as the user has set
+    them. Attributes are restored, not what they refer to: `method` must assign new
+    objects, or undo what it did to old ones.
+
+    Outside of scikit-learn's ``with_callbacks``, which tears down what the callbacks
+    of this fit have set up.
+
+    Examples
+    --------
+    >>> class Model:
+    ...     def _get_param_names(self):
+    ...         return []
+    ...     @all_or_nothing
+    ...     def fit(self, X):
+    ...         self.mean_ = sum(X) / len(X)
+    ...         self.largest_ = max(X)
+    ...         return self
+    >>> model = Model().fit([1, 2, 3])
+    >>> model.fit([])
+    Traceback (most recent call last):
+        ...
+    ZeroDivisionError: division by zero
+    >>> model.mean_, model.largest_
+    (2.0, 3)
+    """
+
+    @functools.wraps(method)
+    def restoring(estimator: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(estimator).copy()
+        try:
+            return method(estimator, *args, **kwargs)
+        except BaseException:
+            now, parameters = vars(estimator), estimator._get_param_names()
+            for name in [*now, *before]:
+                if name in parameters:
+                    continue
+                if name in before:
+                    now[name] = before[name]
+                else:
+                    now.pop(name, None)
+            raise
+
+    return restoring  # type: ignore[return-value]

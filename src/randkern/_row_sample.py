@@ -1,0 +1,143 @@
+"""A sample of rows that stands for all of them where a kernel looks at its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._extras import import_extra
+from randkern._random import Stream
+from randkern._validation import Rows, check_block_weights
+from randkern.backend.namespace import ops_of
+from randkern.blocks.dask import (
+    READING_DASK,
+    checked_partition,
+    joined_by_tree,
+    partitions,
+    set_columns,
+)
+
+__all__ = ["RowSample", "sampled_dask", "stacked"]
+
+_SAMPLE_BYTES = 16 * 10**6
+_LEAST_SAMPLE = 1000
+
+
+def stacked(blocks: Sequence[Any]) -> Any:
+    """Return rows, or numbers, one after the other."""
+    if sp.issparse(blocks[0]):
+        return sp.csr_array(sp.vstack(blocks))
+    return ops_of(blocks[0]).concatenate(blocks)
+
+
+class RowSample:
+    """A uniform sample of a stream: the rows of the smallest random keys.
+
+    Rows without weight say nothing about the data: they are left out. All of it is
+    where the rows are.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Any = None
+        self._X: list[Rows] = []
+        self._weights: list[Any] = []
+        self._size = 0
+
+    def add(self, X: Rows, weight: Any, generator: np.random.Generator) -> None:
+        """Take a block into account."""
+        ops = ops_of(X)
+        keys = ops.float64_like(generator.random(X.shape[0]), X)
+        if not self._size:
+            row = X.shape[1] * X.dtype.itemsize
+            self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
+        kept = keys >= 0 if weight is None else weight > 0
+        if self._keys is not None and len(self._keys) >= self._size:
+            kept &= keys < self._keys.max()
+        numbers = ops.flatnonzero(kept)
+        numbers = numbers[_smallest(keys[numbers], self._size)]
+        # A copy: the stream may fill the same memory with its next block.
+        weight = None if weight is None else weight[numbers]
+        self._append([X[numbers]], [weight], keys[numbers])
+
+    @classmethod
+    def joined(cls, samples: Iterable[RowSample]) -> RowSample:
+        """Return a sample of the rows of all, no larger than one of them may be."""
+        total = cls()
+        for sample in samples:
+            if sample._keys is not None:
+                total._size = max(total._size, sample._size)
+                total._append(sample._X, sample._weights, sample._keys)
+        if total._keys is not None:
+            total._trim()
+        return total
+
+    def _append(self, X: list[Rows], weights: list[Any], keys: Any) -> None:
+        self._X += X
+        self._weights += weights
+        self._keys = keys if self._keys is None else stacked([self._keys, keys])
+        if len(self._keys) > 2 * self._size:
+            self._trim()
+
+    def _trim(self) -> None:
+        kept = _smallest(self._keys, self._size)
+        parts, start = [], 0
+        for X in self._X:
+            parts.append(X[kept[start : start + X.shape[0]]])
+            start += X.shape[0]
+        weight = None
+        if self._weights[0] is not None:
+            weight = stacked(self._weights)[kept]
+        self._X = [stacked(parts)]
+        self._weights, self._keys = [weight], self._keys[kept]
+
+    def rows(self) -> tuple[Rows, np.ndarray | None]:
+        """Return the sampled rows and their weights."""
+        if self._keys is None:
+            raise ValueError("X has no rows: found 0 samples, 1 is required.")
+        self._trim()
+        if len(self._keys) == 0:
+            raise ValueError("every sample_weight is zero: no row is left to fit.")
+        return self._X[0], self._weights[0]
+
+
+def _smallest(keys: Any, size: int) -> Any:
+    """Return which of some keys are among so many that are smallest."""
+    if len(keys) <= size:
+        return keys >= 0
+    return keys <= keys[keys.argsort()[size - 1]]
+
+
+def sampled_dask(
+    estimator: Any, X: Any, sample_weight: Any, stream: Stream
+) -> tuple[Rows, np.ndarray | None]:
+    """Return a sample of the rows of a Dask collection, and their weights.
+
+    Workers draw it from their partitions, and join what they have drawn. Sets what
+    validation sets on the estimator.
+    """
+    dask = import_extra("dask", READING_DASK, "dask")
+    set_columns(estimator, X)
+    call = dask.delayed(_sample_of, pure=False)
+    sampler = stream.child("first pass")
+    samples = [
+        call(block, estimator.n_features_in_, sampler.child(i), i)
+        for i, block in enumerate(partitions(X, None, sample_weight))
+    ]
+    return joined_by_tree(RowSample.joined, samples).compute().rows()
+
+
+def _sample_of(block: Any, width: int, stream: Stream, number: int) -> RowSample:
+    """Return the sample of a partition."""
+    X, _, weight = block
+    sample = RowSample()
+    if X.shape[0]:
+        try:
+            X = checked_partition(X, width)
+            weight = check_block_weights(weight, X)
+        except ValueError as error:
+            raise ValueError(f"partition {number} of X: {error}") from error
+        sample.add(X, weight, stream.generator())
+    return sample

@@ -1,0 +1,65 @@
+"""What ``kernel=None`` stands for, and estimators that take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from randkern.kernels.base import Kernel
+from randkern.kernels.stationary import Gaussian
+
+__all__ = ["TakesKernel", "default_kernel"]
+
+
+def default_kernel() -> Gaussian:
+    """Return what ``kernel=None`` stands for, unless an estimator says otherwise."""
+    return Gaussian(lengthscale="scale")
+
+
+class TakesKernel(BaseEstimator):
+    """An estimator whose `kernel` may be None, and be searched over all the same.
+
+    ``get_params`` lists the parameters of the kernel that None stands for; setting
+    one of them (``kernel__lengthscale=2.0``) makes `kernel` that kernel.
+    """
+
+    kernel: Kernel | None
+
+    def _default_kernel(self) -> Kernel:
+        """Return the kernel that None stands for."""
+        return default_kernel()
+
+    @property
+    def _given_kernel(self) -> Kernel:
+        """The kernel that the parameters name."""
+        return self._default_kernel() if self.kernel is None else self.kernel
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, those of the kernel as ``kernel__<name>`` if `deep`.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+
+        Returns
+        -------
+        dict
+        """
+        params = super().get_params(deep=deep)
+        if deep and self.kernel is None:
+            nested = self._default_kernel().get_params()
+            params |= {f"kernel__{name}": value for name, value in nested.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the kernel as ``kernel__<name>``.
+
+        Returns
+        -------
+        self
+        """
+        nested = any(name.startswith("kernel__") for name in params)
+        if nested and params.get("kernel", self.kernel) is None:
+            params = params | {"kernel": self._default_kernel()}
+        return super().set_params(**params)
