@@ -33,11 +33,11 @@ from randkern.blocks.dask import for_workers, is_dask, with_whole_rows
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
-    Survey,
     joined,
     stored_bytes,
 )
 from randkern.models._streams import RowSample, Seen, check_dense
+from randkern.models._survey import Survey
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 
@@ -88,9 +88,10 @@ class DaskRows:
             total = total.joined(survey)
         return total
 
-    def divided(self, scale: np.ndarray) -> DaskRows:
-        """Return the rows with their targets divided by scales (k,)."""
-        return replace(self, partitions=tuple(self._tasks(ArrayRows.divided, scale)))
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> DaskRows:
+        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
+        tasks = self._tasks(ArrayRows.rescaled, shift, scale)
+        return replace(self, partitions=tuple(tasks))
 
     def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""
