@@ -76,6 +76,8 @@ class PredictionScore:
         Of a classifier.
     shape : tuple
         Of the predictions of one penalty, as the estimator returns them.
+    shift : tuple of float
+        What was subtracted from the targets.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class PredictionScore:
         classes: np.ndarray | None,
         n_alphas: int,
         shape: tuple[int, ...],
+        shift: tuple[float, ...] = (0.0,),
     ):
         self.scorer = scorer
+        self.shift = np.array(shift)
         self.y = y
         self.weight = weight
         self.predictor = _Predictor() if classes is None else _LabelPredictor(classes)
@@ -96,7 +100,8 @@ class PredictionScore:
     def add(self, rows: slice, predictions: np.ndarray) -> None:
         """Take predictions of some rows, (n_alphas, number of rows, k)."""
         part = self.predictions[:, rows]
-        part[...] = ops_of(predictions).to_host(predictions).reshape(part.shape)
+        values = ops_of(predictions).to_host(predictions) + self.shift
+        part[...] = values.reshape(part.shape)
 
     def result(self) -> np.ndarray:
         """Return the scores, (n_alphas,)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -158,6 +158,15 @@ class NormalEquations:
             self.target_sum + other.target_sum,
             self.weight_sum + other.weight_sum,
             self.weight_unit,
+        )
+
+    def moved(self, shift: Sequence[float]) -> NormalEquations:
+        """Return those of targets to which a number (k,) has been added."""
+        by = ops_of(self.cross).float64_like(np.array(shift), self.cross)
+        return replace(
+            self,
+            cross=self.cross + self.feature_sum[:, None] * by,
+            target_sum=self.target_sum + self.weight_sum * by,
         )
 
     def on_host(self) -> NormalEquations:

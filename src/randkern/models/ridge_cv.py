@@ -29,6 +29,7 @@ from randkern.models._penalty_search import (
 )
 from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
+from randkern.models._rows import ArrayRows
 from randkern.models._systems import (
     check_memory,
     exact_gram,
@@ -115,8 +116,9 @@ class _ChoosesAlpha(KernelRidge):
                 f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
                 "expected at least 2 rows of positive weight."
             )
-        search = self._search(X[kept], Y, sample_weight, alphas, limit)
-        self._choose(search, Y, sample_weight, alphas, splits)
+        rows = self._shifted(ArrayRows(X[kept], Y, sample_weight))
+        search = self._search(rows.X, rows.Y, sample_weight, alphas, limit)
+        self._choose(search, rows.Y, Y, sample_weight, alphas, splits)
         solution, intercept = search.solve(self.alpha_)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
@@ -173,25 +175,31 @@ class _ChoosesAlpha(KernelRidge):
         self,
         search: PrimalSearch | DualSearch,
         Y: Any,
+        given: Any,
         weight: Any,
         alphas: np.ndarray,
         splits: list[Split],
     ) -> None:
-        """Score every penalty and keep the best, the first of equals."""
+        """Score every penalty and keep the best, the first of equals.
+
+        `Y` are the targets that are fitted, `given` those of the user.
+        """
 
         def tally(rows: Any) -> Tally:
             part = None if weight is None else weight[rows]
             if self.cv is None and self.scoring is None:
                 return SquaredError(Y[rows], part)
-            y = self._as_given(Y[rows])
-            shape = tuple(Y[rows].shape) if self._many_targets else (len(y),)
+            y = self._as_given(given[rows])
+            shape = tuple(given[rows].shape) if self._many_targets else (len(y),)
             classes = getattr(self, "classes_", None)
             if classes is not None:
                 classes = ops_of(classes).to_host(classes)
             if part is not None:
                 part = ops_of(part).to_host(part)
             scorer = check_scoring(self, self.scoring)
-            return PredictionScore(scorer, y, part, classes, len(alphas), shape)
+            return PredictionScore(
+                scorer, y, part, classes, len(alphas), shape, self._shift
+            )
 
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
         if self.cv == "gcv":
