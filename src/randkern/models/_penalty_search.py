@@ -78,6 +78,8 @@ class PredictionScore:
         Of the predictions of one penalty, as the estimator returns them.
     shift : tuple of float
         What was subtracted from the targets.
+    absent : ndarray of bool, shape (k,), or None
+        Which classes the fit that predicts has not seen.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class PredictionScore:
         n_alphas: int,
         shape: tuple[int, ...],
         shift: tuple[float, ...] = (0.0,),
+        absent: np.ndarray | None = None,
     ):
+        self.absent = absent
         self.scorer = scorer
         self.shift = np.array(shift)
         self.y = y
@@ -101,6 +105,8 @@ class PredictionScore:
         """Take predictions of some rows, (n_alphas, number of rows, k)."""
         part = self.predictions[:, rows]
         values = ops_of(predictions).to_host(predictions) + self.shift
+        if self.absent is not None:
+            values[..., self.absent] = -np.inf
         part[...] = values.reshape(part.shape)
 
     def result(self) -> np.ndarray:
@@ -210,13 +216,13 @@ class PrimalSearch:
         return _penalised(tally.result(), (n - D + path.freedom) / n)
 
     def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
         scores = []
-        for (_, test), statistics in zip(splits, self._training(splits), strict=True):
+        for (train, test), statistics in zip(splits, self._training(splits), strict=True):
             path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
-            tally = tallies(test)
+            tally = tallies(test, train)
             for rows in self._blocks(test):
                 tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
             scores.append(tally.result())
@@ -350,7 +356,7 @@ class DualSearch:
         return _penalised(tally.result(), path.freedom / len(self.Y))
 
     def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
         gram = mirrored(self.gram)
@@ -364,7 +370,7 @@ class DualSearch:
                 self.alphas,
                 self.fit_intercept,
             )
-            tally = tallies(test)
+            tally = tallies(test, train)
             tally.add(slice(0, len(test)), path.predict(gram[np.ix_(test, train)]))
             scores.append(tally.result())
         return np.array(scores)

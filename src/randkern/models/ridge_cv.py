@@ -185,7 +185,7 @@ class _ChoosesAlpha(KernelRidge):
         `Y` are the targets that are fitted, `given` those of the user.
         """
 
-        def tally(rows: Any) -> Tally:
+        def tally(rows: Any, train: Any = None) -> Tally:
             part = None if weight is None else weight[rows]
             if self.cv is None and self.scoring is None:
                 return SquaredError(Y[rows], part)
@@ -197,8 +197,12 @@ class _ChoosesAlpha(KernelRidge):
             if part is not None:
                 part = ops_of(part).to_host(part)
             scorer = check_scoring(self, self.scoring)
+            absent = None
+            if classes is not None and train is not None and self._many_targets:
+                # Classes that a fit has not seen it does not predict.
+                absent = ~ops_of(Y).to_host((Y[train] > 0).any(axis=0))
             return PredictionScore(
-                scorer, y, part, classes, len(alphas), shape, self._shift
+                scorer, y, part, classes, len(alphas), shape, self._shift, absent
             )
 
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
@@ -236,13 +240,20 @@ class _ChoosesAlpha(KernelRidge):
             for train, test in cv.split(X, y)
         ]
         weight = None if weight is None else ops_of(weight).to_host(weight)
+        used = np.ones(len(Y), dtype=bool) if weight is None else weight > 0
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):
-                if not len(rows) or (weight is not None and not np.any(weight[rows])):
+                if not used[rows].any():
                     raise ValueError(
                         f"a split of cv has no {name} row of positive weight; use "
                         "fewer folds, or shuffle them."
                     )
+            here = np.unique(y[train][used[train]]) if is_classifier(self) else []
+            if len(here) == 1:
+                raise ValueError(
+                    f"a split of cv has training rows of one class only, {here[0]!r}; "
+                    "use fewer folds, or stratified ones (an int is)."
+                )
         return splits
 
     def _as_given(self, Y: Any) -> np.ndarray:

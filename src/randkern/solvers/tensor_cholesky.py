@@ -16,7 +16,6 @@ from randkern.solvers.cholesky import (
     _LARGE_RESIDUAL,
     _LOST,
     _REFINEMENTS,
-    _UNCERTAIN,
     Cholesky,
     _warned,
 )
@@ -104,8 +103,7 @@ class TensorCholesky(Cholesky):
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        certain = _UNCERTAIN if self.first_jitter else float(np.finfo(float).eps)
-        outcome = self._judge(jitter, smallest / scale, certain)
+        outcome = self._judge(jitter, smallest / scale)
         return TensorCholeskyState(factor, matrix, jitter, outcome)
 
     def solve(  # type: ignore[override]
