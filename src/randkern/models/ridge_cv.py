@@ -248,8 +248,8 @@ class _ChoosesAlpha(KernelRidge):
                         f"a split of cv has no {name} row of positive weight; use "
                         "fewer folds, or shuffle them."
                     )
-            here = np.unique(y[train][used[train]]) if is_classifier(self) else []
-            if len(here) == 1:
+            here = np.unique(y[train][used[train]]).tolist()
+            if is_classifier(self) and len(here) == 1:
                 raise ValueError(
                     f"a split of cv has training rows of one class only, {here[0]!r}; "
                     "use fewer folds, or stratified ones (an int is)."

@@ -49,7 +49,7 @@ class Loss:
     least: float = 1e-3
     spread: np.ndarray | None = None
     most: np.ndarray | None = None
-    caution: float = 3 / 16
+    caution: float = 1 / 4
 
     def scale(self, gained: np.ndarray, rounding: float) -> np.ndarray:
         """Return what is left of the loss may be compared with, (k,)."""
