@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 import randkern as rk
 from randkern.exceptions import IllConditionedWarning
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Outcome
+from randkern.solvers import PCG, Outcome
 
 # -- conjugate gradients ----------------------------------------------------------
 
@@ -121,23 +121,23 @@ def test_enormous_weights_do_not_hide_the_other_rows(heavy, tol, n_components, r
     assert np.sqrt(np.mean(apart**2)) < 0.05
 
 
-@pytest.mark.parametrize("tol", [None, 1e-3])
-def test_the_residual_of_the_exact_kernel_is_the_true_one(tol, rng):
+@pytest.mark.parametrize("lengthscale", [5.0, 22.0])
+@pytest.mark.parametrize("tol", [None, 1e-3, 1e-5])
+def test_the_residual_of_the_exact_kernel_is_the_true_one(tol, lengthscale, rng):
     """In single precision the recurrence goes on where the truth does not."""
-    X = rng.normal(size=(400, 5)).astype(np.float32)
-    X[200:] = X[:200]
-    y = np.sin(X[:, 0].astype(float)) + 1.0
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    y = np.sin(X[:, 0].astype(float)) + 0.01 * rng.normal(size=300)
     model = rk.KernelRidgeRegressor(
-        rk.Gaussian(20.0), 1e-6, None, solver=PCG(tol=tol), fit_intercept=False
+        rk.Gaussian(lengthscale), 1e-5, None, solver=PCG(tol=tol), fit_intercept=True
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
-    K = model.kernel_(X.astype(float)) + 1e-6 * np.eye(400)
-    residual = np.linalg.norm(y - K @ model.dual_coef_)
-    asked = 1e-2 * np.linalg.norm(y - y.mean()) if tol is None else tol
-    asked = asked if tol is None else tol * np.linalg.norm(y)
-    assert caught or residual <= 1.05 * asked
+    K = model.kernel_(X.astype(float)) + 1e-5 * np.eye(300)
+    left = y - model.intercept_ - K @ model.dual_coef_
+    left = np.linalg.norm(left - left.mean())
+    asked = 1e-2 if tol is None else tol
+    assert caught or left <= 1.05 * asked * np.linalg.norm(y - y.mean())
     assert caught or model.solution_.outcome is Outcome.CONVERGED
 
 
@@ -285,22 +285,3 @@ def test_folds_of_one_class_are_refused(rng):
     model = rk.KernelRidgeClassifierCV(n_components=10, cv=KFold(2))
     with pytest.raises(ValueError, match="training rows of one class only, 'yes'"):
         model.fit(X, y)
-
-
-# -- stochastic gradients ---------------------------------------------------------
-
-
-def test_stochastic_gradients_warn_of_one_enormous_weight(rng):
-    X = rng.normal(size=(2000, 2))
-    y = np.sin(2 * X[:, 0])
-    weight = np.ones(2000)
-    weight[7] = 1e8
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(1.5), 1e-2, 80, solver=SGD(epochs=5), random_state=0
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y, sample_weight=weight)
-    direct = rk.KernelRidgeRegressor(rk.Gaussian(1.5), 1e-2, 80, random_state=0)
-    apart = model.predict(X) - direct.fit(X, y, sample_weight=weight).predict(X)
-    assert caught or np.sqrt(np.mean(apart**2)) < 0.1
