@@ -92,9 +92,7 @@ def excess_of(model, X, y, weight):
 def test_a_fit_is_as_good_as_it_says(seed):
     model, X, y, weight, caught = adverse_fit(seed)
     outcome = model.solution_.outcome
-    assert bool(caught) == (
-        outcome not in (Outcome.CONVERGED, Outcome.LOSS_CONVERGED)
-    )
+    assert bool(caught) == (outcome not in (Outcome.CONVERGED, Outcome.LOSS_CONVERGED))
     if not caught:
         assert excess_of(model, X, y, weight) <= 0.021
 

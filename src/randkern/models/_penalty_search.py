@@ -220,7 +220,9 @@ class PrimalSearch:
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
         scores = []
-        for (train, test), statistics in zip(splits, self._training(splits), strict=True):
+        for (train, test), statistics in zip(
+            splits, self._training(splits), strict=True
+        ):
             path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
             tally = tallies(test, train)
             for rows in self._blocks(test):

@@ -34,11 +34,9 @@ from randkern.models._iterative import (
     solve_pcg,
     solve_sgd,
 )
-from randkern.models._predictions import (
-    MOST_EXACT_ROWS,
-)
+from randkern.models._predictions import MOST_EXACT_ROWS
 from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows
+from randkern.models._rows import ArrayRows, TrainingRows, near_zero
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
@@ -52,7 +50,7 @@ from randkern.models._systems import (
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
-__all__ = ["KernelRidge", "has_components"]
+__all__ = ["KernelRidge"]
 
 _FEATURE_BLOCK = 2048
 # Rows of targets that take part in one step of the normal equations.
@@ -153,15 +151,12 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             self._fit_directly(rows, limit)
 
     def _shifted(self, rows: Any) -> Any:
-        """Return the rows with targets nearer to 0, if the intercept can make up for it.
-
-        Sums over targets that are all far from 0 have few digits for how they differ.
-        """
-        shift = np.zeros(rows.n_targets)
-        if self.fit_intercept and not self._labelled:
-            shift = rows.survey().target_shift
-        self._shift = tuple(shift.tolist())  # numbers, which have no device
-        return rows.rescaled(shift, np.ones_like(shift)) if shift.any() else rows
+        """Return the rows with targets near 0, if the intercept can make up for it."""
+        moves = self.fit_intercept and not self._labelled
+        rows, self._shift = (
+            near_zero(rows) if moves else (rows, (0.0,) * rows.n_targets)
+        )
+        return rows
 
     def _intercepts(self, fitted: Any) -> Any:
         """Return intercepts, (k,) or a number, from those of shifted targets."""
@@ -500,13 +495,3 @@ def _rows_here(rows: TrainingRows | DaskRows | PartedRows) -> int:
     if isinstance(rows, ArrayRows):
         return rows.n_rows
     return min(rows.n_rows, _ROWS_AT_ONCE)
-
-
-def has_components(estimator: KernelRidge) -> bool:
-    """Tell whether rows can be added later: the exact kernel keeps every row."""
-    if estimator.n_components is None:
-        raise AttributeError(
-            "partial_fit needs random features, but n_components=None is the exact "
-            "kernel, which keeps every row; set n_components, or use fit."
-        )
-    return True

@@ -23,6 +23,7 @@ __all__ = [
     "TrainingBlock",
     "TrainingRows",
     "joined",
+    "near_zero",
     "stacked",
     "stored_bytes",
     "surveyed",
@@ -286,6 +287,17 @@ class StreamedRows:
 def surveyed(blocks: Iterable[TrainingBlock], n_targets: int) -> Survey:
     """Return what a pass over some blocks tells."""
     return Survey.of(((block.Y, block.weight) for block in blocks), n_targets)
+
+
+def near_zero(rows: Any) -> tuple[Any, tuple[float, ...]]:
+    """Return the rows with targets near 0, and what was subtracted from them.
+
+    Sums over targets that are all far from 0 have few digits for how they differ.
+    """
+    shift = rows.survey().target_shift
+    # Numbers, which have no device.
+    moved = rows.rescaled(shift, np.ones_like(shift)) if shift.any() else rows
+    return moved, tuple(shift.tolist())
 
 
 def _rescaled(Y: Any, shift: np.ndarray, scale: np.ndarray) -> Any:

@@ -39,8 +39,8 @@ class KernelLogistic(MarginClassifier):
 
     for more the multinomial loss of one vector of weights a class; no intercept.
     Solved by L-BFGS on products with the features, which are made again in every
-    iteration where they do not fit `memory_limit`; on tensors where they lie. Where that
-    stops short of the tolerance (C is enormous), Newton's method goes on.
+    iteration where they do not fit `memory_limit`; on tensors where they lie. Where
+    that stops short of the tolerance (C is enormous), Newton's method goes on.
 
     Parameters
     ----------

@@ -275,10 +275,7 @@ class PCG(BaseEstimator):
                     now, outcome = self._verified(state, now, B, norms, loss)
                 if best.is_past(now.X):
                     outcome = Outcome.VALIDATED
-                excess = now.excess(loss, state.shift, state.rounding)
-                seconds = time.perf_counter() - began
-                at = now.progress(now.residual(norms), excess, seconds)
-                if self._tell(at, report):
+                if self._tell(state, now, norms, loss, began, report):
                     outcome = Outcome.STOPPED
                 if checkpoint is not None and outcome is None and checkpoint.due:
                     checkpoint.save(now.arrays() | best.arrays())
@@ -291,14 +288,23 @@ class PCG(BaseEstimator):
         if loss is None and outcome is None:
             # The residual may have grown: what it is in a dual system is the error.
             now = replace(now, X=least.X, R=least.R)
-        value = now.X if best.value is None else best.value
-        return self._solution(
-            *(value.reshape(rhs.shape), now, norms, outcome),
-            time.perf_counter() - began,
-        )
+        value = (now.X if best.value is None else best.value).reshape(rhs.shape)
+        seconds = time.perf_counter() - began
+        return self._solution(value, now, norms, outcome, seconds)
 
-    def _tell(self, at: Progress, report: Callable[[Progress], Any] | None) -> bool:
+    def _tell(
+        self,
+        state: PCGState,
+        now: Iterate,
+        norms: np.ndarray,
+        loss: Loss | None,
+        began: float,
+        report: Callable[[Progress], Any] | None,
+    ) -> bool:
         """Tell all who listen; return whether one of them wants to stop."""
+        excess = now.excess(loss, state.shift, state.rounding)
+        seconds = time.perf_counter() - began
+        at = now.progress(now.residual(norms), excess, seconds)
         listeners = [each for each in (self.callback, report) if each is not None]
         return any([each(at) for each in listeners])
 
