@@ -124,11 +124,6 @@ class Iterate:
         """By how much the loss has fallen, (k,)."""
         return self.gains.sum(axis=0) + self.gained_before
 
-    @property
-    def found(self) -> np.ndarray:
-        """By how much it has fallen since R was last computed anew, (k,)."""
-        return self.gains[int(self.before) :].sum(axis=0)
-
     def left(self, loss: Loss, shift: float) -> np.ndarray:
         """Estimate by how much the loss is above its minimum, (k,)."""
         squares = self._squares

@@ -287,7 +287,9 @@ class PCG(BaseEstimator):
             checkpoint.remove()
         if loss is None and outcome is None:
             # The residual may have grown: what it is in a dual system is the error.
-            now = replace(now, X=least.X, R=least.R)
+            now = replace(now, X=least.X)
+        if outcome is None:
+            now = replace(now, R=B - self._product(state, now.X))
         value = (now.X if best.value is None else best.value).reshape(rhs.shape)
         seconds = time.perf_counter() - began
         return self._solution(value, now, norms, outcome, seconds)
@@ -370,6 +372,8 @@ class PCG(BaseEstimator):
             np.vstack([now.gains, squared_sizes(step)]),
             now.gained_before,
             largest,
+            now.before,
+            now.residual_then,
         )
 
     @staticmethod
@@ -397,12 +401,6 @@ class PCG(BaseEstimator):
         loss_tol = _LOSS_TOL if self.loss_tol is None else self.loss_tol
         is_left = judged and now.excess(loss, state.shift, state.rounding, drift)
         within = is_left <= loss_tol
-        if judged and not within and int(now.before) > 0:
-            # What the residual had hidden when it was last computed was little.
-            assert loss is not None
-            hidden = loss_tol * loss.scale(now.gained, state.rounding)
-            small = now.excess(loss, state.shift, state.rounding) <= loss_tol
-            within = small and bool(np.all(now.found <= hidden))
         stops = self.loss_tol is not None or (
             self.tol is None and self.validation_fraction is None
         )
