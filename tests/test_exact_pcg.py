@@ -100,8 +100,13 @@ def test_single_precision(name, fit_intercept, table, weight):
     iterated = regressor(
         KERNELS[name], PCG(tol=1e-5, rank=20), fit_intercept=fit_intercept
     )
-    iterated.fit(X, y, sample_weight=weight)
-    assert iterated.solution_.outcome is Outcome.CONVERGED
+    if name == "optical":  # of values up to 1e4: a residual of 1e-4 is what is left
+        with pytest.warns(ConvergenceWarning, match="rounding errors"):
+            iterated.fit(X, y, sample_weight=weight)
+        assert iterated.solution_.outcome is Outcome.ROUNDED
+    else:
+        iterated.fit(X, y, sample_weight=weight)
+        assert iterated.solution_.outcome is Outcome.CONVERGED
     assert_predict_alike(iterated, direct, X, 3e-4)
 
 

@@ -1,13 +1,17 @@
 """Logistic regression on features: the optimum, probabilities, streams, bad input."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
+from randkern.plan import evaluate
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -114,6 +118,50 @@ def test_extreme_penalties(classes, data):
     assert scores[0] == scores[1] and scores[2] == scores[3] == 1.0
     # So small a C leaves minus C times the slope at w = 0.
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-6)
+
+
+def least_objective(Z, signs, C):
+    """Return the minimum, by Newton's method on dense matrices."""
+    b, value = np.zeros(Z.shape[1]), np.inf
+    for _ in range(500):
+        margins = signs * (Z @ b)
+        slopes, others = expit(-margins), expit(margins)
+        gradient = b - C * (Z.T @ (signs * slopes))
+        hessian = np.eye(len(b)) + C * (Z.T * (slopes * others)) @ Z
+        step = np.linalg.solve(hessian, -gradient)
+        length, before = 1.0, objective(Z, signs, C, b)
+        while length > 1e-12 and not (
+            objective(Z, signs, C, b + length * step) <= before
+        ):
+            length /= 2
+        b = b + length * step
+        value = objective(Z, signs, C, b)
+        if -float(gradient @ step) <= 1e-14 * value:
+            break
+    return value
+
+
+def objective(Z, signs, C, b):
+    return 0.5 * b @ b + C * np.logaddexp(0, -signs * (Z @ b)).sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("C", [1e-4, 1e2, 1e5, 1e8, 1e11])
+@pytest.mark.parametrize("tol", [1e-5, 1e-10])
+def test_it_reaches_the_optimum_or_warns(C, tol, noise, dtype, rng):
+    X = rng.normal(size=(60, 2)).astype(dtype)
+    signs = np.where(X[:, 0] + noise * rng.normal(size=60) > 0, 1.0, -1.0)
+    model = rk.KernelLogistic(rk.Gaussian(1.0), C, 40, tol=tol, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, signs)
+    Z = evaluate(model.plan_, X).astype(float)
+    reached = objective(Z, signs, C, model.coef_)
+    least = least_objective(Z, signs, C)
+    assert caught or reached - least <= 1.1 * tol * least + 1e-12 * least
+    # Where rounding errors do not forbid it, it is reached.
+    assert not caught or tol < 1e-5 or (C > 1e5 and noise)
 
 
 def test_too_few_iterations_warn(data):

@@ -23,7 +23,9 @@ from sklearn.model_selection import (
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
+from randkern.features import fit_plan
 from randkern.models import _penalty_search
 from randkern.solvers import Outcome
 
@@ -315,6 +317,36 @@ def test_weighted_folds_by_hand(data, n_components):
             )
             found = model.cv_results_[f"split{position}_test_score"][a]
             np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("heavy", ["weight", "target", "row"])
+@pytest.mark.parametrize("kept", ["folds", "halves", "nothing"])
+def test_a_held_out_row_that_outweighs_all_others_leaves_no_trace(data, heavy, kept):
+    """Whichever sums of folds there is memory for, none is subtracted."""
+    X, Y, weights, _ = data
+    X, y = X.copy(), Y[:, 0].copy()
+    weights = np.ones(len(X))
+    kernel = rk.Linear() if heavy == "row" else KERNEL
+    n_components = X.shape[1] if heavy == "row" else 11
+    if heavy == "weight":
+        weights[5] = 1e8
+    elif heavy == "target":
+        y[5] = 1e10
+    else:
+        X[5] *= 1e8
+    splits = list(KFold(6).split(X))
+    plan = fit_plan(kernel, X, None, n_components, Stream(0))
+    matrix = 8 * n_components**2
+    spare = {"folds": 12 * matrix, "halves": 6 * matrix, "nothing": 0}[kept]
+    search = _penalty_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
+    search.spare = spare
+    sums = list(search._training(splits))
+    for (train, test), found in zip(splits, sums, strict=True):
+        expected = search._statistics(train)
+        for name in ("gram", "cross", "feature_sum", "target_sum", "weight_sum"):
+            there = np.asarray(getattr(expected, name))
+            apart = np.abs(np.asarray(getattr(found, name)) - there).max()
+            assert apart <= 1e-13 * np.abs(there).max(), (name, 5 in test)
 
 
 def test_scores_of_a_classifier(data):

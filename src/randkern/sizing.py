@@ -120,8 +120,9 @@ def _off_diagonal(matrix: np.ndarray) -> float:
 def _smallest(
     error: Callable[[int], float], target: float, at_least: int, at_most: int | None
 ) -> int:
-    """Return the smallest D with error(D) <= target, for error about c/√D.
+    """Return the smallest D >= at_least with error(D) <= target, for error about c/√D.
 
+    `at_least` is the number of terms that share the columns.
     `at_most` is the width at which a kernel's features are exact, if there is one.
     """
     high = at_least if at_most is None else at_most
@@ -134,14 +135,27 @@ def _smallest(
             )
         wanted = high * min((current / target) ** 2, _MOST_COMPONENTS)
         high = min(max(2 * high, math.ceil(wanted)), _MOST_COMPONENTS)
-    low = at_least - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if error(middle) <= target:
-            high = middle
-        else:
-            low = middle
-    return high
+    best = high
+    # A column without its pair costs more than the one before it: the error falls
+    # along even numbers and along odd ones, not from one to the other.
+    for last in (high, high - 1):
+        if last < at_least or error(last) > target:
+            continue
+        low, steps = 0, (last - at_least) // 2 + 1
+        while steps - low > 1:
+            middle = (low + steps) // 2
+            if error(last - 2 * middle) <= target:
+                low = middle
+            else:
+                steps = middle
+        best = min(best, last - 2 * low)
+    # Nor does it fall along either where several terms share the columns.
+    most = 4 * (at_least - 1)
+    while fewer := [
+        D for D in range(max(at_least, best - most), best) if error(D) <= target
+    ]:
+        best = fewer[0]
+    return best
 
 
 def hoeffding_n_components(

@@ -40,11 +40,11 @@ from randkern.blocks.dask import (
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
-    Survey,
     joined,
     stored_bytes,
 )
 from randkern.models._streams import Seen, check_dense
+from randkern.models._survey import Survey
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 
@@ -89,9 +89,10 @@ class DaskRows:
         first, *others = self.mapped(ArrayRows.survey)
         return functools.reduce(Survey.joined, others, first)
 
-    def divided(self, scale: np.ndarray) -> DaskRows:
-        """Return the rows with their targets divided by scales (k,)."""
-        return replace(self, partitions=tuple(self._tasks(ArrayRows.divided, scale)))
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> DaskRows:
+        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
+        tasks = self._tasks(ArrayRows.rescaled, shift, scale)
+        return replace(self, partitions=tuple(tasks))
 
     def mapped(self, function: Callable[[ArrayRows], Any]) -> list[Any]:
         """Return what `function` makes of each partition."""

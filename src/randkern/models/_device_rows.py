@@ -21,7 +21,8 @@ from randkern._validation import is_device_array, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceRows, row_blocks
 from randkern.models._feature_blocks import FeatureBlocks
-from randkern.models._rows import ArrayRows, Survey, TrainingBlock
+from randkern.models._rows import ArrayRows, TrainingBlock
+from randkern.models._survey import Survey
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan, evaluate
 
@@ -68,9 +69,9 @@ class PartedRows:
             first = first.joined(survey)
         return first
 
-    def divided(self, scale: np.ndarray) -> PartedRows:
-        """Return the rows with their targets divided by scales (k,)."""
-        return PartedRows(tuple(part.divided(scale) for part in self.parts))
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> PartedRows:
+        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
+        return PartedRows(tuple(part.rescaled(shift, scale) for part in self.parts))
 
     def take(self, rows: np.ndarray) -> TrainingBlock:
         """Return rows by their numbers, which ascend, on the device of the first."""

@@ -25,7 +25,7 @@ from randkern.models._streams import mapped_blocks, read_stream
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
-__all__ = ["FeatureModel", "check_same_device"]
+__all__ = ["FeatureModel", "check_same_device", "has_components"]
 
 
 class FeatureModel(TakesKernel):
@@ -167,3 +167,13 @@ def check_same_device(X: Rows, weights: Any) -> None:
             f"the model was fitted on {there}, but got X on {here}; pass X as it was "
             "passed to fit."
         )
+
+
+def has_components(estimator: FeatureModel) -> bool:
+    """Tell whether rows can be added later: the exact kernel keeps every row."""
+    if estimator.n_components is None:
+        raise AttributeError(
+            "partial_fit needs random features, but n_components=None is the exact "
+            "kernel, which keeps every row; set n_components, or use fit."
+        )
+    return True

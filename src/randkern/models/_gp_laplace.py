@@ -11,11 +11,13 @@ features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + Z�
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit, roots_hermitenorm
+from sklearn.exceptions import ConvergenceWarning
 
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
@@ -35,6 +37,8 @@ _ROWS = 1024
 # Newton's method stops where a step promises less than this share of the objective, or
 # less than the precision of the features.
 _DECREMENT = 1e-14
+# More than this share is worth a warning.
+_SHORT = 1e-6
 _MOST_STEPS = 100
 _MOST_HALVINGS = 20
 
@@ -107,6 +111,14 @@ def _newton(
         else:
             break  # no digit is left to be gained
         at, (value, gradient, factor) = trial, after
+    left = float(gradient @ factor_solve(factor, gradient))
+    if not left <= max(_SHORT, tolerance) * max(1.0, abs(value)):
+        warnings.warn(
+            "Newton's method stopped short of the mode of the posterior (a step still "
+            f"promises {left:.2g}): use float64 rows, or a smaller scale.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     return at, value, factor
 
 

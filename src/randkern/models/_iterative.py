@@ -25,7 +25,8 @@ from randkern.models._operators import (
     operator_memory,
 )
 from randkern.models._predictions import predict_by_features
-from randkern.models._rows import ArrayRows, Survey, TrainingBlock, TrainingRows
+from randkern.models._rows import ArrayRows, TrainingBlock, TrainingRows, surveyed
+from randkern.models._survey import Survey
 from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
@@ -119,11 +120,11 @@ class HeldOutRows:
         return self._without(self._rows.take(rows), self._used[rows])
 
     def survey(self) -> Survey:
-        return Survey.of(self.blocks(self.n_rows), self.n_targets)
+        return surveyed(self.blocks(self.n_rows), self.n_targets)
 
-    def divided(self, scale: np.ndarray) -> HeldOutRows:
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> HeldOutRows:
         made = copy.copy(self)
-        made._rows = self._rows.divided(scale)
+        made._rows = self._rows.rescaled(shift, scale)
         return made
 
 
@@ -142,8 +143,8 @@ def solve_in_range(
         at = replace(at, value=scaled(at.value))
         return problem.report(at, lambda: scaled(intercept()))
 
-    divided = replace(problem, rows=problem.rows.divided(scale), report=report)
-    solution, intercept = solve(divided, *args)
+    rows = problem.rows.rescaled(np.zeros_like(scale), scale)
+    solution, intercept = solve(replace(problem, rows=rows, report=report), *args)
     return replace(solution, value=scaled(solution.value)), scaled(intercept)
 
 
@@ -182,7 +183,8 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]
         rhs,
         loss=Loss(
             operator.loss_without_features,
-            spread=survey.target_squares / operator.weight_unit,
+            spread=survey.spread / operator.weight_unit,
+            most=_most_loss(survey, problem.center) / operator.weight_unit,
             **(_FOR_LABELS if problem.labels else {}),
         ),
         validate=validate,
@@ -265,11 +267,12 @@ def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution
         )
     n, k = rows.n_rows, rows.n_targets
     survey = rows.survey()
+    sizes = _most_loss(survey, center)
     if solver.tol is None:
         solver = copy.copy(solver)
-        tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
+        solver.tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
         # Relative to the deviations of the targets, not to their means.
-        solver.tol = tol if center else tol * survey.least_deviation
+        sizes = np.where(survey.spread > 0, survey.spread, sizes)
     solver, iterating = _dual_solver(solver, rows, limit)
     unit, ops = survey.weight_unit, ops_of(rows.X)
     weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
@@ -299,11 +302,19 @@ def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution
     solution = solver.solve(
         solver.init(operator, problem.alpha / unit),
         operator.root[:, None] * (rows.Y - mean),
+        sizes=np.sqrt(sizes / unit),
         report=report,
         checkpoint=problem.checkpoint,
     )
     dual = dual_of(solution.value)
     return replace(solution, value=dual), intercept_of(dual)
+
+
+def _most_loss(survey: Survey, center: bool) -> np.ndarray:
+    """Return the loss of weights of 0, (k,), of which enormous weights are no part."""
+    usual = survey.spread if center else survey.loss_of_zero
+    every = survey.moments.squares if center else survey.moments.all_squares
+    return np.where(usual > 0, usual, every)
 
 
 def _fingerprint(X: Rows) -> np.ndarray:

@@ -77,7 +77,7 @@ class KernelOperator:
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
         self.stream = stream
-        self.precision = float(np.finfo(ops.numpy_dtype(X)).eps)
+        self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         self._side = ops.thin.padded(min(X.shape[0], _TILE))
         self._ranges = list(row_blocks(X.shape[0], _TILE))
         self._buffer = self._room()

@@ -12,7 +12,8 @@ from randkern._random import Stream
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
-from randkern.models._rows import Survey, TrainingRows
+from randkern.models._rows import TrainingRows
+from randkern.models._survey import Survey
 from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 
@@ -131,8 +132,8 @@ class FeatureOperator:
         self.center = center
         self.stream = stream
         # vᵀAv is a sum of squares, each rounded relative to the largest.
-        eps = float(np.finfo(ops_of(parts.like).numpy_dtype(parts.like)).eps)
-        self.precision = max(100 * eps**2, float(np.finfo(float).eps))
+        self.rounding = float(np.finfo(ops_of(parts.like).numpy_dtype(parts.like)).eps)
+        self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_unit = survey.weight_unit
         self.feature_sum = ops_of(parts.like).zeros(plan.n_components, parts.like)
 
@@ -154,9 +155,7 @@ class FeatureOperator:
     def loss_without_features(self) -> np.ndarray:
         """Σ w_i (y_i − ȳ)², (k,): the loss of W = 0."""
         survey = self.survey
-        squares = survey.target_squares
-        if not self.center:
-            squares = squares + survey.weight_sum * survey.target_mean**2
+        squares = survey.target_squares if self.center else survey.moments.all_squares
         return squares / self.weight_unit
 
     def right_hand_side(self) -> Any:

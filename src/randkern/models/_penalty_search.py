@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from randkern.models._spectral import (
     PrimalPath,
     added,
     mirrored,
-    subtracted,
 )
 from randkern.models._systems import (
     NormalEquations,
@@ -77,6 +76,10 @@ class PredictionScore:
         Of a classifier.
     shape : tuple
         Of the predictions of one penalty, as the estimator returns them.
+    shift : tuple of float
+        What was subtracted from the targets.
+    absent : ndarray of bool, shape (k,), or None
+        Which classes the fit that predicts has not seen.
     """
 
     def __init__(
@@ -87,8 +90,12 @@ class PredictionScore:
         classes: np.ndarray | None,
         n_alphas: int,
         shape: tuple[int, ...],
+        shift: tuple[float, ...] = (0.0,),
+        absent: np.ndarray | None = None,
     ):
+        self.absent = absent
         self.scorer = scorer
+        self.shift = np.array(shift)
         self.y = y
         self.weight = weight
         self.predictor = _Predictor() if classes is None else _LabelPredictor(classes)
@@ -97,7 +104,10 @@ class PredictionScore:
     def add(self, rows: slice, predictions: np.ndarray) -> None:
         """Take predictions of some rows, (n_alphas, number of rows, k)."""
         part = self.predictions[:, rows]
-        part[...] = ops_of(predictions).to_host(predictions).reshape(part.shape)
+        values = ops_of(predictions).to_host(predictions) + self.shift
+        if self.absent is not None:
+            values[..., self.absent] = -np.inf
+        part[...] = values.reshape(part.shape)
 
     def result(self) -> np.ndarray:
         """Return the scores, (n_alphas,)."""
@@ -182,7 +192,7 @@ class PrimalSearch:
         """Memory that the search takes at least, beside X and Y."""
         n, D = X.shape[0], plan.n_components
         statistics = NormalEquations.n_bytes(plan, n, n_targets, X.dtype.itemsize)
-        # The total is in `statistics`; a fold's and what is left without it.
+        # The total is in `statistics`; those of a split's training rows, and one more.
         matrices = 2 + EIGH_WORKSPACE
         weights = 8 * n_alphas * D * (3 * n_targets + 1)
         width = D + n_alphas * n_targets
@@ -208,39 +218,41 @@ class PrimalSearch:
         return _penalised(tally.result(), (n - D + path.freedom) / n)
 
     def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
-        n, D = self.X.shape[0], self.plan.n_components
-        parts: list[NormalEquations | None] = [None] * len(splits)
-        if _are_folds(splits, n) and 8 * D**2 * len(splits) <= self.spare:
-            parts = [self._statistics(test) for _, test in splits]
-            self._total = added([part for part in parts if part is not None])
-        return np.array(
-            [
-                self._scores(train, test, part, tallies(test))
-                for (train, test), part in zip(splits, parts, strict=True)
-            ]
-        )
+        scores = []
+        for (train, test), statistics in zip(
+            splits, self._training(splits), strict=True
+        ):
+            path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
+            tally = tallies(test, train)
+            for rows in self._blocks(test):
+                tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
+            scores.append(tally.result())
+        return np.array(scores)
 
-    def _scores(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        part: NormalEquations | None,
-        tally: Tally,
-    ) -> np.ndarray:
-        """Return the scores of one split; `part` are the statistics of `test`."""
-        n = self.X.shape[0]
-        if part is None and len(test) <= len(train) and _divide(train, test, n):
-            part = self._statistics(test)
-        statistics = (
-            self._statistics(train) if part is None else subtracted(self.total, part)
-        )
-        path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
-        for rows in self._blocks(test):
-            tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
-        return tally.result()
+    def _training(self, splits: list[Split]) -> Iterator[NormalEquations]:
+        """Yield the statistics of each split's training rows, which may be used up.
+
+        Those of a fold's rows are never subtracted from the total: where a row that is
+        held out outweighs all others, nothing of these would be left.
+        """
+        matrix = 8 * self.plan.n_components**2
+        depth = 2 + (len(splits) - 1).bit_length()
+        if not _are_folds(splits, len(self.Y)) or depth * matrix > self.spare:
+            for train, _ in splits:
+                yield self._statistics(train)
+            return
+        folds = [test for _, test in splits]
+        if (depth + len(folds)) * matrix > self.spare:
+            yield from _sums_without(
+                folds, lambda rows: self._statistics(np.concatenate(rows))
+            )
+            return
+        parts = [self._statistics(test) for test in folds]
+        yield from _sums_without(parts, added)
+        self._total = added(parts)
 
     def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
         """Return the weights of features, (D, k), and intercepts; ends the search."""
@@ -275,6 +287,26 @@ class PrimalSearch:
 def _block_rows(width: int) -> int:
     """Return how many rows of so many float64 numbers make a block."""
     return rows_within(_BLOCK_BYTES, 8 * width, at_least=16)
+
+
+def _sums_without(
+    parts: list[Any],
+    summed: Callable[[list[Any]], NormalEquations],
+    others: NormalEquations | None = None,
+) -> Iterator[NormalEquations]:
+    """Yield the sum of all parts but the first, but the second, ..., and of `others`.
+
+    By halves: k parts take about k·log₂k additions, and log₂k + 1 sums at a time.
+    """
+    if len(parts) == 1 and others is not None:
+        yield others
+        return
+    half = len(parts) // 2
+    for mine, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+        beside = summed(rest)
+        yield from _sums_without(
+            mine, summed, beside if others is None else beside + others
+        )
 
 
 def _kept(plan: Plan, X: Rows) -> tuple[Plan, Any]:
@@ -333,7 +365,7 @@ class DualSearch:
         return _penalised(tally.result(), path.freedom / len(self.Y))
 
     def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray], Tally]
+        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
         gram = mirrored(self.gram)
@@ -347,7 +379,7 @@ class DualSearch:
                 self.alphas,
                 self.fit_intercept,
             )
-            tally = tallies(test)
+            tally = tallies(test, train)
             tally.add(slice(0, len(test)), path.predict(gram[np.ix_(test, train)]))
             scores.append(tally.result())
         return np.array(scores)

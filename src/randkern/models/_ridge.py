@@ -35,11 +35,9 @@ from randkern.models._iterative import (
     solve_pcg,
     solve_sgd,
 )
-from randkern.models._predictions import (
-    MOST_EXACT_ROWS,
-)
+from randkern.models._predictions import MOST_EXACT_ROWS
 from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows
+from randkern.models._rows import ArrayRows, TrainingRows, near_zero
 from randkern.models._streams import read_stream
 from randkern.models._systems import (
     NormalEquations,
@@ -53,7 +51,7 @@ from randkern.models._systems import (
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
-__all__ = ["KernelRidge", "has_components"]
+__all__ = ["KernelRidge"]
 
 _FEATURE_BLOCK = 2048
 # Rows of targets that take part in one step of the normal equations.
@@ -75,6 +73,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
     _streaming: StreamingFit
+    # What was subtracted from the targets.
+    _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
 
@@ -118,14 +118,14 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Fit weights to targets of shape (n, k)."""
         given, stream = self._begin()
         self._prepare(X, sample_weight, stream)
-        rows = ArrayRows(X, Y, sample_weight)
+        rows = self._shifted(ArrayRows(X, Y, sample_weight))
         limit = given or self._memory_for(rows)
         if self.plan_ is None:
             self._fit_exact(rows, limit, stream, report)
         elif self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report)
         elif self._plan.n_components > X.shape[0]:
-            self._fit_dual(X, Y, sample_weight, limit)
+            self._fit_dual(rows, limit)
         else:
             self._fit_directly(rows, limit)
 
@@ -145,6 +145,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         elif is_dask(X):
             read = read_dask
         rows, sample = read(self, X, y, sample_weight, stream)
+        rows = self._shifted(rows)
         limit = given or self._memory_for(rows)
         seen, weight = sample.rows()
         self._prepare(seen, weight, stream)
@@ -152,6 +153,19 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             self._fit_iteratively(rows, limit, stream, report)
         else:
             self._fit_directly(rows, limit)
+
+    def _shifted(self, rows: Any) -> Any:
+        """Return the rows with targets near 0, if the intercept can make up for it."""
+        moves = self.fit_intercept and not self._labelled
+        rows, self._shift = (
+            near_zero(rows) if moves else (rows, (0.0,) * rows.n_targets)
+        )
+        return rows
+
+    def _intercepts(self, fitted: Any) -> Any:
+        """Return intercepts, (k,) or a number, from those of shifted targets."""
+        intercept = fitted + ops_of(fitted).float64_like(self._shift, fitted)
+        return intercept if self._many_targets else float(intercept[0])
 
     def _fit_directly(
         self, rows: TrainingRows | DaskRows | PartedRows, limit: int
@@ -246,7 +260,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
         """Return the attributes that weights of the system would set."""
-        constant = intercept if self._many_targets else float(intercept[0])
+        constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
         return {"coef_": self._shaped(value).T, "intercept_": constant}
@@ -279,26 +293,27 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         )
 
     def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
+        if any(self._shift) and not self.fit_intercept:
+            statistics = statistics.moved(self._shift)  # it was changed after a batch
+            self._shift = (0.0,) * len(self._shift)
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
         self._store(solution, solution.value, intercept)
 
-    def _fit_dual(
-        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, limit: int
-    ) -> None:
+    def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve an n × n system where there are more features than rows."""
-        n, D = X.shape[0], self._plan.n_components
+        n, D, X = rows.n_rows, self._plan.n_components, rows.X
         check_memory(
-            self._dual_bytes(n, Y.shape[1], X),
+            self._dual_bytes(n, rows.n_targets, X),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
         )
         solution, intercept = solve_dual(
             lambda: feature_gram(self._plan, X),
-            Y,
-            sample_weight,
+            rows.Y,
+            rows.weight,
             float(self.alpha),
             self.fit_intercept,
         )
@@ -352,13 +367,13 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return
         self.X_fit_ = X
         self.dual_coef_ = self._shaped(dual)
-        self.intercept_ = intercept if self._many_targets else float(intercept[0])
+        self.intercept_ = self._intercepts(intercept)
         self.solution_ = solution
 
     def _store(self, solution: Any, weights: np.ndarray, intercept: Any) -> None:
         self.solution_ = solution
         self.coef_ = weights.T if self._many_targets else weights[:, 0]
-        self.intercept_ = intercept if self._many_targets else float(intercept[0])
+        self.intercept_ = self._intercepts(intercept)
 
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
         return weights if self._many_targets else weights[:, 0]
@@ -371,21 +386,25 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         solve: bool,
     ) -> None:
         """Add rows to the normal equations; solve them unless told not to."""
+        rows = ArrayRows(X, Y, sample_weight)
         if self.solver == "sgd" or isinstance(self.solver, SGD):
-            self._take_steps(ArrayRows(X, Y, sample_weight))
+            self._take_steps(rows)
             return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
             self._forget()
-            limit = self._memory_for(ArrayRows(X, Y, sample_weight))
+            limit = self._memory_for(rows)
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
             self._check_primal_memory(X.shape[0], Y.shape[1], within, X)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
+            rows = self._shifted(rows)
+        elif any(self._shift):
+            rows = rows.rescaled(np.array(self._shift), np.ones(Y.shape[1]))
         try:
-            self._statistics.add(self._plan, X, Y, sample_weight)
+            self._statistics.add(self._plan, X, rows.Y, sample_weight)
             if solve:
                 self.solve()
         except BaseException:
@@ -408,6 +427,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         if not hasattr(self, "_streaming"):
             self._forget()
             stream = self._prepare(rows.X, rows.weight).child("solver")
+            self._shift = (0.0,) * rows.n_targets
             solver = self._iterative_solver()
             assert isinstance(solver, SGD)
             self._streaming = StreamingFit(
@@ -486,13 +506,3 @@ def _rows_here(rows: TrainingRows | DaskRows | PartedRows) -> int:
     if isinstance(rows, ArrayRows):
         return rows.n_rows
     return min(rows.n_rows, _ROWS_AT_ONCE)
-
-
-def has_components(estimator: KernelRidge) -> bool:
-    """Tell whether rows can be added later: the exact kernel keeps every row."""
-    if estimator.n_components is None:
-        raise AttributeError(
-            "partial_fit needs random features, but n_components=None is the exact "
-            "kernel, which keeps every row; set n_components, or use fit."
-        )
-    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -17,21 +16,21 @@ from randkern._row_sample import stacked
 from randkern._validation import Rows
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.blocks import row_blocks
+from randkern.models._survey import Survey
 
 __all__ = [
     "ArrayRows",
     "StreamedRows",
-    "Survey",
     "TrainingBlock",
     "TrainingRows",
     "joined",
+    "near_zero",
     "stored_bytes",
+    "surveyed",
 ]
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
-# Sums of squares of smaller numbers, and of their inverses, are finite.
-_SQUARABLE = 1e120
 # Batches that rows in a random order are drawn from at least.
 _POOLED_BATCHES = 16
 
@@ -59,101 +58,6 @@ class TrainingBlock:
         return TrainingBlock(self.rows, copy(self.X), copy(self.Y), weight)
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What one pass over the rows tells.
-
-    Attributes
-    ----------
-    n_rows : int
-    largest_weight, weight_sum : float
-        1 a row without weights.
-    target_mean : ndarray of shape (k,)
-        Weighted.
-    target_squares : ndarray of shape (k,)
-        Weighted sum of squares about the mean.
-    largest_target : ndarray of shape (k,)
-        The largest |y| of a row with a weight above zero.
-    """
-
-    n_rows: int
-    largest_weight: float
-    weight_sum: float
-    target_mean: np.ndarray
-    target_squares: np.ndarray
-    largest_target: np.ndarray
-
-    @classmethod
-    def of(cls, blocks: Iterable[TrainingBlock], n_targets: int) -> Survey:
-        """Sum up blocks of rows (Chan, Golub and LeVeque 1983, eq. 1.3)."""
-        zeros = np.zeros(n_targets)
-        total = cls(0, 0.0, 0.0, zeros, zeros, zeros)
-        for block in blocks:
-            total = total.joined(cls._of_block(block))
-        return total
-
-    @classmethod
-    def _of_block(cls, block: TrainingBlock) -> Survey:
-        Y, n = block.Y, len(block.Y)
-        ops = ops_of(Y)
-        weight = ops.ones(n, Y)
-        if block.weight is not None:
-            # Targets of rows without weight say nothing, not even how large they are.
-            weight, Y = block.weight, Y * (block.weight > 0)[:, None]
-        weight_sum = float(weight.sum())
-        mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        with np.errstate(over="ignore"):  # see target_scale
-            squares = weight @ (Y - mean) ** 2
-        # One number a target: what follows from them is computed on the host.
-        sums = (
-            ops.to_host(mean),
-            ops.to_host(squares),
-            ops.to_host(ops.largest_sizes(Y)),
-        )
-        return cls(n, ops.largest(weight), weight_sum, *sums)
-
-    def joined(self, other: Survey) -> Survey:
-        """Return the survey of the rows of both."""
-        total = self.weight_sum + other.weight_sum
-        share = other.weight_sum / total if total > 0 else 0.0
-        apart = other.target_mean - self.target_mean
-        with np.errstate(over="ignore", invalid="ignore"):  # see target_scale
-            squares = self.target_squares + other.target_squares
-            squares = squares + self.weight_sum * share * apart**2
-        return Survey(
-            self.n_rows + other.n_rows,
-            max(self.largest_weight, other.largest_weight),
-            total,
-            self.target_mean + share * apart,
-            squares,
-            np.maximum(self.largest_target, other.largest_target),
-        )
-
-    @property
-    def weight_unit(self) -> float:
-        """A power of two near the largest weight: division by it is exact."""
-        if self.largest_weight <= 0:
-            return 1.0
-        return 2.0 ** math.floor(math.log2(self.largest_weight))
-
-    @property
-    def least_deviation(self) -> float:
-        """The smallest ratio of standard deviation to root mean square of a target."""
-        squares = self.target_squares
-        moving = squares > 0
-        all_squares = squares + self.weight_sum * self.target_mean**2
-        ratios = np.sqrt(squares[moving] / all_squares[moving])
-        return float(ratios.min(initial=1.0))
-
-    @property
-    def target_scale(self) -> np.ndarray:
-        """Powers of two near the largest targets whose squares leave the range."""
-        largest = self.largest_target
-        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
-        exponents = np.log2(np.where(usual, 1.0, largest))
-        return 2.0 ** np.floor(exponents)
-
-
 class TrainingRows(Protocol):
     """Rows that can be read again and again, a block at a time."""
 
@@ -177,8 +81,8 @@ class TrainingRows(Protocol):
     def survey(self) -> Survey:
         """Return what one pass tells."""
 
-    def divided(self, scale: np.ndarray) -> TrainingRows:
-        """Return the rows with their targets divided by scales (k,)."""
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> TrainingRows:
+        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
 
 
 class _KeptCopies:
@@ -269,12 +173,11 @@ class ArrayRows:
 
     def survey(self) -> Survey:
         if self._survey is None:
-            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+            self._survey = surveyed(self.blocks(_SURVEY_ROWS), self.n_targets)
         return self._survey
 
-    def divided(self, scale: np.ndarray) -> ArrayRows:
-        scale = ops_of(self.Y).float64_like(scale, self.Y)
-        return ArrayRows(self.X, self.Y / scale, self.weight)
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> ArrayRows:
+        return ArrayRows(self.X, _rescaled(self.Y, shift, scale), self.weight)
 
 
 class StreamedRows:
@@ -362,25 +265,44 @@ class StreamedRows:
 
     def survey(self) -> Survey:
         if self._survey is None:
-            self._survey = Survey.of(self.blocks(_SURVEY_ROWS), self.n_targets)
+            self._survey = surveyed(self.blocks(_SURVEY_ROWS), self.n_targets)
         return self._survey
 
     def learn_targets(
         self, targets: Iterable[tuple[np.ndarray, np.ndarray | None]]
     ) -> None:
         """Survey targets and weights of blocks that have been read before."""
-        empty = np.empty((0, 0))
-        blocks = (TrainingBlock(slice(0, len(Y)), empty, Y, w) for Y, w in targets)
-        self._survey = Survey.of(blocks, self.n_targets)
+        self._survey = Survey.of(targets, self.n_targets)
 
-    def divided(self, scale: np.ndarray) -> StreamedRows:
+    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> StreamedRows:
         def read(generator: np.random.Generator | None) -> Iterator[Any]:
             for X, Y, weight in self._read(generator):
-                yield X, Y / ops_of(Y).float64_like(scale, Y), weight
+                yield X, _rescaled(Y, shift, scale), weight
 
         made = copy.copy(self)
         made._read, made._survey = read, None
         return made
+
+
+def surveyed(blocks: Iterable[TrainingBlock], n_targets: int) -> Survey:
+    """Return what a pass over some blocks tells."""
+    return Survey.of(((block.Y, block.weight) for block in blocks), n_targets)
+
+
+def near_zero(rows: Any) -> tuple[Any, tuple[float, ...]]:
+    """Return the rows with targets near 0, and what was subtracted from them.
+
+    Sums over targets that are all far from 0 have few digits for how they differ.
+    """
+    shift = rows.survey().target_shift
+    # Numbers, which have no device.
+    moved = rows.rescaled(shift, np.ones_like(shift)) if shift.any() else rows
+    return moved, tuple(shift.tolist())
+
+
+def _rescaled(Y: Any, shift: np.ndarray, scale: np.ndarray) -> Any:
+    like = ops_of(Y).float64_like
+    return (Y - like(shift, Y)) / like(scale, Y)
 
 
 def joined(blocks: Sequence[TrainingBlock]) -> ArrayRows:

@@ -26,7 +26,7 @@ from randkern.models._systems import (
     symmetric_product,
 )
 
-__all__ = ["DualPath", "PrimalPath", "added", "eigenpairs", "mirrored", "subtracted"]
+__all__ = ["DualPath", "PrimalPath", "added", "eigenpairs", "mirrored"]
 
 _TILE = 1024
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes
@@ -72,18 +72,6 @@ def added(parts: list[NormalEquations]) -> NormalEquations:
         total.target_sum += part.target_sum
         total.weight_sum += part.weight_sum
     return total
-
-
-def subtracted(total: NormalEquations, part: NormalEquations) -> NormalEquations:
-    """Return the statistics of the rows of `total` that are not in `part`."""
-    return replace(
-        total,
-        gram=total.gram - part.gram,
-        cross=total.cross - part.cross,
-        feature_sum=total.feature_sum - part.feature_sum,
-        target_sum=total.target_sum - part.target_sum,
-        weight_sum=total.weight_sum - part.weight_sum,
-    )
 
 
 def _by_penalty(values: Any, n_alphas: int) -> Any:

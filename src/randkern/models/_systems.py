@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -192,6 +192,15 @@ class NormalEquations:
             mirrored(gram)
 
         return undo
+
+    def moved(self, shift: Sequence[float]) -> NormalEquations:
+        """Return those of targets to which a number (k,) has been added."""
+        by = ops_of(self.cross).float64_like(np.array(shift), self.cross)
+        return replace(
+            self,
+            cross=self.cross + self.feature_sum[:, None] * by,
+            target_sum=self.target_sum + self.weight_sum * by,
+        )
 
     def on_host(self) -> NormalEquations:
         """Return them as NumPy arrays."""

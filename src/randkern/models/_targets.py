@@ -238,8 +238,14 @@ class ClassLabels:
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the sums of weights of their rows."""
         classes = ops_of(self.classes_).to_host(self.classes_)
-        by_class = compute_class_weight(
-            self.class_weight, classes=classes, y=classes, sample_weight=totals
+        # To balance them: a class whose rows have no weight is as good as absent.
+        present = totals > 0 if self.class_weight == "balanced" else totals >= 0
+        by_class = np.zeros(len(classes))
+        by_class[present] = compute_class_weight(
+            self.class_weight,
+            classes=classes[present],
+            y=classes[present],
+            sample_weight=totals[present],
         )
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(

@@ -28,8 +28,9 @@ from randkern.models._gp_learning import (
 )
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
-from randkern.models._rows import ArrayRows, StreamedRows, Survey
+from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
+from randkern.models._survey import Survey
 from randkern.models._systems import (
     NormalEquations,
     check_memory,

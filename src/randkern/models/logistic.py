@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -20,12 +21,15 @@ from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
 from randkern.models._feature_rows import FactorFeatures, FeatureRows
 from randkern.models._margin_classifier import MarginClassifier, all_targets
+from randkern.models._newton import descend
 from randkern.models._rows import ArrayRows
 
 __all__ = ["KernelLogistic"]
 
 # A slope at w = 0 of this size: the solution is minus it, to rounding.
 _VANISHING = 1e-100
+# Minus this is the logarithm of nothing.
+_HUGE = 1e300
 
 
 class KernelLogistic(MarginClassifier):
@@ -37,7 +41,8 @@ class KernelLogistic(MarginClassifier):
 
     for more the multinomial loss of one vector of weights a class; no intercept.
     Solved by L-BFGS on products with the features, which are made again in every
-    iteration where they do not fit `memory_limit`; on tensors where they lie.
+    iteration where they do not fit `memory_limit`; on tensors where they lie. Where
+    that stops short of the tolerance (C is enormous), Newton's method goes on.
 
     Parameters
     ----------
@@ -50,9 +55,12 @@ class KernelLogistic(MarginClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     tol : float, default=1e-5
-        Stop where no entry of the gradient is larger than `tol` times the largest
-        at w = 0.
+        Stop where no entry of the gradient g is larger than `tol` times the largest
+        at w = 0 (or what rounding errors leave), and ½‖g‖², which bounds by how much
+        the objective is above its minimum, is at most this share of it.
     max_iter : int, default=1000
+        Iterations of L-BFGS and of conjugate gradients within Newton's method: each
+        takes a pass over the features.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     memory_limit : int, str or None, default=None
@@ -138,7 +146,7 @@ class KernelLogistic(MarginClassifier):
         rows, _ = self._read(X, y, sample_weight)
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
         k, n_vectors = rows.n_targets, 2 * _lbfgs.PAIRS + 12
-        kept = self._bytes_for_features(rows, 16 + 24 * k, 8 * n_vectors * k)
+        kept = self._bytes_for_features(rows, 16 + 32 * k, 8 * n_vectors * k)
         signs, weight = all_targets(rows)
         features = self._features(rows, kept)
         loss = _Loss(features, signs, self.C * weight)
@@ -173,17 +181,42 @@ class KernelLogistic(MarginClassifier):
             value, slope = loss(flat)
             return value / unit, slope / unit
 
-        tolerance = self.tol * largest / unit
+        tolerance, most = self.tol * largest / unit, int(self.max_iter)
         minimise = _lbfgs.minimise if is_tensor(start) else _minimise_by_scipy
-        flat, self.n_iter_ = minimise(scaled, start, tolerance, int(self.max_iter))
-        if self.n_iter_ >= self.max_iter:
-            warnings.warn(
-                f"max_iter={self.max_iter} iterations did not reach tol={self.tol:g}; "
-                "raise either, or lower C.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        flat, self.n_iter_ = minimise(scaled, start, tolerance, most)
+        rounding = ops.precision(loss.features.dtype) ** 0.5
+
+        def reached(value: float, slope: np.ndarray) -> bool:
+            # The curvature is at least 1, that of the penalty.
+            bound = 0.5 * unit * float(slope @ slope)
+            steepest = max(self.tol, rounding) * largest / unit
+            return bound <= self.tol * value and ops.largest(abs(slope)) <= steepest
+
+        def curvature(flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+            product = loss.curvature(flat)
+            return lambda vector: product(vector) / unit
+
+        if not reached(*scaled(flat)) and self.n_iter_ < most:
+            flat, more = descend(scaled, curvature, flat, reached, most - self.n_iter_)
+            self.n_iter_ += more
+        value, slope = scaled(flat)
+        if not reached(value, slope):
+            self._warn(ops.largest(abs(slope)) * unit / largest)
         return flat.reshape(loss.shape)
+
+    def _warn(self, left: float) -> None:
+        """Warn that a gradient is left, as a share of that at w = 0."""
+        reason = f"max_iter={self.max_iter} iterations did not reach tol={self.tol:g}"
+        advice = "raise either"
+        if self.n_iter_ < self.max_iter:
+            reason = f"rounding errors keep the fit from tol={self.tol:g}"
+            advice = "raise it, use float64 rows"
+        warnings.warn(
+            f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
+            f"w = 0; {advice}, or lower C.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
@@ -249,23 +282,62 @@ class _Loss:
         self.size = self.shape[0] * self.shape[1]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        ops = ops_of(flat)
         weights = flat.reshape(self.shape)
-        size = ops.largest(abs(weights)) or 1.0
         total = 0.5 * float((weights**2).sum())
-        gradient = ops.zeros(self.shape, flat)
+        gradient = ops_of(flat).zeros(self.shape, flat)
         for part, Z in self.features.blocks():
-            values = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+            values = self._values(Z, weights)
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
             total += float(upper @ losses)
-            slopes *= upper[:, None]
-            largest = ops.largest(abs(slopes)) or 1.0
-            added = ops.zeros(self.shape, flat)
-            ops.thin.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
-            gradient += largest * added
+            self._add(Z, slopes * upper[:, None], gradient)
         gradient += weights
         return total, gradient.ravel()
+
+    def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the function that multiplies by the second derivative."""
+        weights = flat.reshape(self.shape)
+        functions = ops_of(flat).elementwise
+        binary = self.shape[0] == 1
+        chances = []
+        for _, Z in self.features.blocks():
+            values = self._values(Z, weights)
+            if binary:
+                chances.append(functions.expit(values) * functions.expit(-values))
+            else:
+                chances.append(functions.softmax(values))
+
+        def product(vector: np.ndarray) -> np.ndarray:
+            along = vector.reshape(self.shape)
+            out = ops_of(flat).zeros(self.shape, flat)
+            blocks = zip(self.features.blocks(), chances, strict=True)
+            for (part, Z), chance in blocks:
+                change = self._values(Z, along)
+                if not binary:
+                    change = change - _own(change, self.signs[part])[:, None]
+                    change = change - (chance * change).sum(axis=1)[:, None]
+                change = chance * change
+                self._add(Z, change * self.upper[part][:, None], out)
+            out += along
+            return out.ravel()
+
+        return product
+
+    @staticmethod
+    def _values(Z: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the values of weights, (k, width), at rows of features."""
+        ops = ops_of(weights)
+        size = ops.largest(abs(weights)) or 1.0
+        return size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+
+    @staticmethod
+    def _add(Z: Any, slopes: np.ndarray, out: np.ndarray) -> None:
+        """Add slopesᵀZ."""
+        ops = ops_of(out)
+        largest = ops.largest(abs(slopes)) or 1.0
+        added = ops.zeros(out.shape, out)
+        ops.thin.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
+        out += largest * added
 
     @staticmethod
     def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -276,6 +348,15 @@ class _Loss:
             return functions.softplus(-margins)[:, 0], -signs * functions.expit(
                 -margins
             )
-        here = ops_of(values).as_float64(signs > 0)
-        losses = functions.log_sum_exp(values) - (here * values).sum(axis=1)
-        return losses, functions.softmax(values) - here
+        # Relative to the value of the own class: 1 - p has no digits for p near 1.
+        own = signs > 0
+        others = functions.where(own, -_HUGE, values - _own(values, signs)[:, None])
+        beside = functions.log_sum_exp(others)
+        wrong = functions.expit(beside)[:, None]
+        slopes = functions.where(own, -wrong, functions.softmax(values))
+        return functions.softplus(beside), slopes
+
+
+def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return the values of the class of every row, whose sign is positive."""
+    return (ops_of(values).as_float64(signs > 0) * values).sum(axis=1)

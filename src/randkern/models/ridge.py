@@ -17,8 +17,9 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
 from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
+from randkern.models._feature_model import has_components
 from randkern.models._reports import FitReport, with_callbacks
-from randkern.models._ridge import KernelRidge, has_components
+from randkern.models._ridge import KernelRidge
 from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
 

@@ -29,6 +29,7 @@ from randkern.models._penalty_search import (
 )
 from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
+from randkern.models._rows import ArrayRows
 from randkern.models._systems import (
     check_memory,
     exact_gram,
@@ -115,8 +116,9 @@ class _ChoosesAlpha(KernelRidge):
                 f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
                 "expected at least 2 rows of positive weight."
             )
-        search = self._search(X[kept], Y, sample_weight, alphas, limit)
-        self._choose(search, Y, sample_weight, alphas, splits)
+        rows = self._shifted(ArrayRows(X[kept], Y, sample_weight))
+        search = self._search(rows.X, rows.Y, sample_weight, alphas, limit)
+        self._choose(search, rows.Y, Y, sample_weight, alphas, splits)
         solution, intercept = search.solve(self.alpha_)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
@@ -173,25 +175,35 @@ class _ChoosesAlpha(KernelRidge):
         self,
         search: PrimalSearch | DualSearch,
         Y: Any,
+        given: Any,
         weight: Any,
         alphas: np.ndarray,
         splits: list[Split],
     ) -> None:
-        """Score every penalty and keep the best, the first of equals."""
+        """Score every penalty and keep the best, the first of equals.
 
-        def tally(rows: Any) -> Tally:
+        `Y` are the targets that are fitted, `given` those of the user.
+        """
+
+        def tally(rows: Any, train: Any = None) -> Tally:
             part = None if weight is None else weight[rows]
             if self.cv is None and self.scoring is None:
                 return SquaredError(Y[rows], part)
-            y = self._as_given(Y[rows])
-            shape = tuple(Y[rows].shape) if self._many_targets else (len(y),)
+            y = self._as_given(given[rows])
+            shape = tuple(given[rows].shape) if self._many_targets else (len(y),)
             classes = getattr(self, "classes_", None)
             if classes is not None:
                 classes = ops_of(classes).to_host(classes)
             if part is not None:
                 part = ops_of(part).to_host(part)
             scorer = check_scoring(self, self.scoring)
-            return PredictionScore(scorer, y, part, classes, len(alphas), shape)
+            absent = None
+            if classes is not None and train is not None and self._many_targets:
+                # Classes that a fit has not seen it does not predict.
+                absent = ~ops_of(Y).to_host((Y[train] > 0).any(axis=0))
+            return PredictionScore(
+                scorer, y, part, classes, len(alphas), shape, self._shift, absent
+            )
 
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
         if self.cv == "gcv":
@@ -228,13 +240,20 @@ class _ChoosesAlpha(KernelRidge):
             for train, test in cv.split(X, y)
         ]
         weight = None if weight is None else ops_of(weight).to_host(weight)
+        used = np.ones(len(Y), dtype=bool) if weight is None else weight > 0
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):
-                if not len(rows) or (weight is not None and not np.any(weight[rows])):
+                if not used[rows].any():
                     raise ValueError(
                         f"a split of cv has no {name} row of positive weight; use "
                         "fewer folds, or shuffle them."
                     )
+            here = np.unique(y[train][used[train]]).tolist()
+            if is_classifier(self) and len(here) == 1:
+                raise ValueError(
+                    f"a split of cv has training rows of one class only, {here[0]!r}; "
+                    "use fewer folds, or stratified ones (an int is)."
+                )
         return splits
 
     def _as_given(self, Y: Any) -> np.ndarray:
@@ -297,8 +316,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
         scoring. An int or a splitter: folds, from normal equations that are
-        accumulated once a fold (those of a fit are the sum less its fold's), with
-        one decomposition a fold.
+        accumulated once a fold (those of a fit are the sum of all others), with one
+        decomposition a fold.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False

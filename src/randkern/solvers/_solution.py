@@ -34,6 +34,11 @@ class Outcome(Enum):
         "the matrix is singular to working precision, so that few digits of the "
         "weights are certain: increase alpha, or rescale the columns"
     )
+    ROUNDED = (
+        "rounding errors keep the solution farther from the minimum than was asked: "
+        "increase alpha, use float64 rows, loosen tol, or scale down the largest "
+        "weights"
+    )
 
 
 @dataclass(frozen=True)

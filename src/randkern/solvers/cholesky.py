@@ -18,8 +18,9 @@ __all__ = ["Cholesky", "CholeskyState"]
 
 _TILE = 1024
 REFINEMENTS = 2
-# Least eigenvalues, relative to the size of A, at which weights that may lie
-# outside its range are lost, or have few digits: the error is n·eps over them.
+# Least eigenvalues, relative to the size of A, at which weights are lost, or have few
+# digits: the error is n·eps over them. That of predictions at the rows of the fit is
+# less, but not at others.
 LOST = 2.0**-39
 UNCERTAIN = 2.0**-33
 # A relative residual above this says that half of the digits are lost.
@@ -108,16 +109,15 @@ class Cholesky:
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        certain = UNCERTAIN if self.first_jitter else np.finfo(float).eps
-        outcome = self._judge(jitter, smallest / scale, certain)
+        outcome = self._judge(jitter, smallest / scale)
         return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
 
     @staticmethod
-    def _judge(jitter: float, smallest: float, certain: float) -> Outcome:
+    def _judge(jitter: float, smallest: float) -> Outcome:
         """Return the outcome, and warn unless it is a success."""
         if jitter > 0:
             return warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
-        if smallest <= certain:
+        if smallest <= UNCERTAIN:
             detail = f"the least eigenvalue is about {smallest:.3g} of its size"
             return warned(Outcome.ILL_CONDITIONED, detail)
         return Outcome.SUCCESS

@@ -27,8 +27,9 @@ _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# The residual of the recurrence may be smaller than the true one by this factor.
-_UNTRUE = 100.0
+_FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
+# A residual that is computed anew must have fallen by this factor since it last was.
+_PROGRESS = 0.5
 
 
 class Operator(Protocol):
@@ -100,6 +101,11 @@ class PCGState:
         """The share of its largest value below which vᵀAv is rounding."""
         return float(getattr(self.operator, "precision", np.finfo(float).eps))
 
+    @property
+    def rounding(self) -> float:
+        """The precision of products with A."""
+        return float(getattr(self.operator, "rounding", np.finfo(float).eps))
+
 
 class PCG(BaseEstimator):
     """Solve (A + shift·I)X = B by block conjugate gradients.
@@ -113,7 +119,9 @@ class PCG(BaseEstimator):
     Parameters
     ----------
     tol : float or None
-        Stop when ‖b − Ax‖ ≤ tol·‖b‖ for every column. The error of X may be
+        Stop when ‖b − Ax‖ ≤ tol·‖b‖ for every column, and the loss, where there is
+        one, is within `loss_tol` (None: 0.02) of its minimum: the residual of one row
+        with an enormous weight hides those of all others. The error of X may be
         larger by the condition number of what the preconditioner leaves: where
         the shift is tiny, ask for less. In float32 some 1e-5 can be reached.
         None: stop by the loss, where there is one, else at 1e-6.
@@ -212,6 +220,7 @@ class PCG(BaseEstimator):
         state: PCGState,
         rhs: Any,
         start: Any = None,
+        sizes: np.ndarray | None = None,
         loss: Loss | None = None,
         validate: Callable[[Any], float] | None = None,
         report: Callable[[Progress], Any] | None = None,
@@ -224,6 +233,8 @@ class PCG(BaseEstimator):
         state : PCGState
         rhs : ndarray or tensor
         start : array of the shape of `rhs`, optional
+        sizes : ndarray of shape (k,), optional
+            What residuals are compared with in place of ‖b‖, where that is larger.
         loss : Loss, optional
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
@@ -237,6 +248,8 @@ class PCG(BaseEstimator):
         ops = ops_of(rhs)
         B = ops.as_float64(rhs.reshape(len(rhs), -1))
         norms = np.sqrt(squared_sizes(B))
+        if sizes is not None:
+            norms = np.minimum(norms, np.where(sizes > 0, sizes, norms))
         norms[norms == 0] = 1.0
         best = Best(self.patience, validate)
         now = None
@@ -246,7 +259,7 @@ class PCG(BaseEstimator):
             now = resumed(checkpoint, best, B)
         if now is None:
             now = self._begin(state, B, start)
-        outcome: Outcome | None = self._outcome(now, norms, loss, state.shift)
+        outcome: Outcome | None = self._outcome(state, now, norms, loss)
         least = now
         try:
             while outcome is None and now.iteration < self.max_iter:
@@ -257,11 +270,12 @@ class PCG(BaseEstimator):
                 now = following
                 if now.residual(norms) < least.residual(norms):
                     least = now
-                outcome = self._outcome(now, norms, loss, state.shift)
+                outcome = self._outcome(state, now, norms, loss)
+                if outcome is not None:
+                    now, outcome = self._verified(state, now, B, norms, loss)
                 if best.is_past(now.X):
                     outcome = Outcome.VALIDATED
-                seconds = time.perf_counter() - began
-                if self._tell(now.progress(norms, loss, state.shift, seconds), report):
+                if self._tell(state, now, norms, loss, began, report):
                     outcome = Outcome.STOPPED
                 if checkpoint is not None and outcome is None and checkpoint.due:
                     checkpoint.save(now.arrays() | best.arrays())
@@ -271,33 +285,59 @@ class PCG(BaseEstimator):
             raise
         if checkpoint is not None:
             checkpoint.remove()
-        if outcome is Outcome.CONVERGED and now.iteration:
-            now, outcome = self._verified(state, now, B, norms)
         if loss is None and outcome is None:
             # The residual may have grown: what it is in a dual system is the error.
-            now = replace(now, X=least.X, R=least.R)
-        value = now.X if best.value is None else best.value
-        return self._solution(
-            *(value.reshape(rhs.shape), now, norms, outcome),
-            time.perf_counter() - began,
-        )
+            now = replace(now, X=least.X)
+        if outcome is None:
+            now = replace(now, R=B - self._product(state, now.X))
+        value = (now.X if best.value is None else best.value).reshape(rhs.shape)
+        seconds = time.perf_counter() - began
+        return self._solution(value, now, norms, outcome, seconds)
 
-    def _tell(self, at: Progress, report: Callable[[Progress], Any] | None) -> bool:
+    def _tell(
+        self,
+        state: PCGState,
+        now: Iterate,
+        norms: np.ndarray,
+        loss: Loss | None,
+        began: float,
+        report: Callable[[Progress], Any] | None,
+    ) -> bool:
         """Tell all who listen; return whether one of them wants to stop."""
+        excess = now.excess(loss, state.shift, state.rounding)
+        seconds = time.perf_counter() - began
+        at = now.progress(now.residual(norms), excess, seconds)
         listeners = [each for each in (self.callback, report) if each is not None]
         return any([each(at) for each in listeners])
 
     def _verified(
-        self, state: PCGState, now: Iterate, B: Any, norms: np.ndarray
-    ) -> tuple[Iterate, Outcome]:
-        """Return the iterate with its true residual, which rounding may have left."""
-        now = replace(now, R=B - self._product(state, now.X))
-        tol = max(_RESIDUAL_TOL if self.tol is None else self.tol, state.precision)
-        if now.residual(norms) <= _UNTRUE * tol:
-            return now, Outcome.CONVERGED
-        if not now.residual(norms) <= 1.0:
-            now = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
-        return now, Outcome.ILL_CONDITIONED
+        self,
+        state: PCGState,
+        now: Iterate,
+        B: Any,
+        norms: np.ndarray,
+        loss: Loss | None,
+    ) -> tuple[Iterate, Outcome | None]:
+        """Return the iterate with its true residual, and how the iteration ended.
+
+        Rounding errors may have led the residual of the recurrence away from the true
+        one. What is left is then sought from there (the outcome is None), unless that
+        has led no further before.
+        """
+        R = B - self._product(state, now.X)
+        drift = squared_sizes(R - now.R)
+        true = replace(now, R=R)
+        if not np.all(squared_sizes(R) <= squared_sizes(B)):
+            none = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
+            return none, Outcome.ILL_CONDITIONED
+        # The loss is estimated from what the recurrence knows.
+        outcome = self._outcome(state, now, norms, loss, true.residual(norms), drift)
+        if outcome is not None:
+            return true, outcome
+        residual = true.residual(norms)
+        if residual > _PROGRESS * float(now.residual_then):
+            return true, Outcome.ROUNDED
+        return now.restarted(R, residual), None
 
     def _begin(self, state: PCGState, B: Any, start: Any) -> Iterate:
         ops = ops_of(B)
@@ -332,6 +372,8 @@ class PCG(BaseEstimator):
             np.vstack([now.gains, squared_sizes(step)]),
             now.gained_before,
             largest,
+            now.before,
+            now.residual_then,
         )
 
     @staticmethod
@@ -341,21 +383,33 @@ class PCG(BaseEstimator):
         return out
 
     def _outcome(
-        self, now: Iterate, norms: np.ndarray, loss: Loss | None, shift: float
+        self,
+        state: PCGState,
+        now: Iterate,
+        norms: np.ndarray,
+        loss: Loss | None,
+        residual: float | None = None,
+        drift: np.ndarray | float = 0.0,
     ) -> Outcome | None:
-        tol, loss_tol = self.tol, self.loss_tol
-        if tol is None:
-            tol = _RESIDUAL_TOL
-            if loss_tol is None and self.validation_fraction is None:
-                loss_tol = _LOSS_TOL
-            if loss is not None and loss_tol is not None and shift > 0:
-                # A small residual may hide a part of a target that is small itself.
-                tol = 0.0
-        if now.residual(norms) <= tol:
+        """Return how the iteration ends here, None if it goes on.
+
+        `residual` is the true one, and `drift` the squares of what the recurrence's
+        lacks of it, where they are known.
+        """
+        judged = loss is not None and state.shift > 0
+        tol = _RESIDUAL_TOL if self.tol is None else self.tol
+        loss_tol = _LOSS_TOL if self.loss_tol is None else self.loss_tol
+        is_left = judged and now.excess(loss, state.shift, state.rounding, drift)
+        within = is_left <= loss_tol
+        stops = self.loss_tol is not None or (
+            self.tol is None and self.validation_fraction is None
+        )
+        if judged and stops and self.tol is None:
+            tol = 0.0
+        residual = now.residual(norms) if residual is None else residual
+        if residual <= tol and (within or not judged):
             return Outcome.CONVERGED
-        if loss_tol is not None and now.excess(loss, shift) <= loss_tol:
-            return Outcome.LOSS_CONVERGED
-        return None
+        return Outcome.LOSS_CONVERGED if judged and stops and within else None
 
     def _solution(
         self,
@@ -368,7 +422,7 @@ class PCG(BaseEstimator):
         residual = now.residual(norms)
         if outcome is None:
             outcome = Outcome.ITERATION_LIMIT
-        if outcome in (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED):
+        if outcome in _FAILURES:
             warnings.warn(
                 f"{outcome.value} (residual {residual:.2g} after {now.iteration} "
                 f"iterations of {self}).",

@@ -16,7 +16,6 @@ from randkern.solvers.cholesky import (
     LARGE_RESIDUAL,
     LOST,
     REFINEMENTS,
-    UNCERTAIN,
     Cholesky,
     warned,
 )
@@ -104,8 +103,7 @@ class TensorCholesky(Cholesky):
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        certain = UNCERTAIN if self.first_jitter else float(np.finfo(float).eps)
-        outcome = self._judge(jitter, smallest / scale, certain)
+        outcome = self._judge(jitter, smallest / scale)
         return TensorCholeskyState(factor, matrix, jitter, outcome)
 
     def solve(  # type: ignore[override]

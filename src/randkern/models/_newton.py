@@ -1,0 +1,120 @@
+"""Newton's method, its steps by conjugate gradients: where L-BFGS stops short.
+
+Nocedal & Wright 2006, algorithm 7.1, over the primitives of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+from randkern.models._lbfgs import Function
+
+__all__ = ["Curvature", "descend"]
+
+# Of the gradient a step may leave so much.
+_SHARE = 0.05
+_DECREASE = 1e-4
+_MOST_TRIALS = 40
+# Changes of the value below this share of it are rounding errors.
+_ROUNDING = 2.0**-46
+# Where they are, the gradient must still fall by this factor.
+_PROGRESS = 0.5
+
+# Returns, for a vector, the function that multiplies by the second derivative there.
+Curvature = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
+
+
+def descend(
+    function: Function,
+    curvature: Curvature,
+    start: np.ndarray,
+    reached: Callable[[float, np.ndarray], bool],
+    most_products: int,
+) -> tuple[np.ndarray, int]:
+    """Return where a convex function is least, and the number of products it took.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value at a vector, a float, and the gradient there.
+    curvature : callable
+    start : ndarray or tensor of shape (m,), float64
+    reached : callable
+        Tells from the value and the gradient whether to stop.
+    most_products : int
+        With the second derivative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.models._newton import descend
+    >>> sizes = np.array([1.0, 1e6])
+    >>> def function(x):
+    ...     return float(sizes @ (x - 1) ** 2), 2 * sizes * (x - 1)
+    >>> def reached(value, gradient):
+    ...     return abs(gradient).max() < 1e-9
+    >>> descend(function, lambda x: lambda v: 2 * sizes * v, np.zeros(2), reached, 99)
+    (array([1., 1.]), 4)
+    """
+    ops = ops_of(start)
+    at, (value, gradient), n_products = start, function(start), 0
+    while n_products < most_products and not reached(value, gradient):
+        size = ops.algebra.norm(gradient)
+        step, taken = _newton_step(curvature(at), gradient, most_products - n_products)
+        n_products += taken
+        found = _search(function, at, step, value, float(gradient @ step))
+        if found is None:
+            break  # no digit is left to be gained
+        at, after, gradient = found
+        flat = abs(after - value) <= _ROUNDING * abs(value)
+        value = after
+        if flat and ops.algebra.norm(gradient) > _PROGRESS * size:
+            break
+    return at, n_products
+
+
+def _search(
+    function: Function, at: np.ndarray, step: np.ndarray, value: float, slope: float
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Return a point along a step, its value and gradient; None if none is better."""
+    length, best = 1.0, None
+    for _ in range(_MOST_TRIALS):
+        after, gradient = function(at + length * step)
+        if best is not None and not after < best[1]:
+            return best
+        lower = after <= value + _DECREASE * length * slope
+        if lower or abs(after - value) <= _ROUNDING * abs(value):
+            best = (at + length * step, after, gradient)
+            if length < 1 or not lower:
+                return best
+            # Exponential tails go on for much longer than their curvature tells.
+            length *= 2
+        else:
+            length /= 2
+    return best
+
+
+def _newton_step(
+    product: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, most: int
+) -> tuple[np.ndarray, int]:
+    """Return about minus the inverse second derivative times the gradient."""
+    residual = -gradient
+    step, direction = 0.0 * gradient, residual
+    square = float(residual @ residual)
+    enough = _SHARE**2 * square
+    for n_products in range(1, most + 1):
+        made = product(direction)
+        curve = float(direction @ made)
+        if curve <= 0:  # rounding errors
+            return (step if n_products > 1 else direction), n_products
+        length = square / curve
+        step = step + length * direction
+        residual = residual - length * made
+        before, square = square, float(residual @ residual)
+        if square <= enough:
+            break
+        direction = residual + (square / before) * direction
+    return step, n_products

@@ -1,0 +1,202 @@
+"""What one pass over the targets and weights of rows tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+
+__all__ = ["Moments", "Survey"]
+
+# Sums of squares of smaller numbers, and of their inverses, are finite.
+_SQUARABLE = 1e120
+# Weighted sums of so small a power of the weights hardly tell which is the largest.
+_SMALL_POWER = 1 / 16
+# Squares about the mean below this share of all squares are rounding errors.
+_ROUNDED = 1e-26
+# Targets are far from 0 whose mean is so many standard deviations.
+_FAR = 8.0
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The weights of rows, and the mean and squares of their targets.
+
+    Attributes
+    ----------
+    weight_sum : float
+    mean : ndarray of shape (k,)
+        Weighted.
+    squares : ndarray of shape (k,)
+        Weighted sum of squares about the mean.
+    """
+
+    weight_sum: float
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, Y: Any, weight: Any) -> Moments:
+        """Sum up some rows."""
+        to_host = ops_of(Y).to_host
+        weight_sum = float(weight.sum())
+        mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
+        with np.errstate(over="ignore"):  # see Survey.target_scale
+            squares = weight @ (Y - mean) ** 2
+        # One number a target: what follows from them is computed on the host.
+        return cls(weight_sum, to_host(mean), to_host(squares))
+
+    def joined(self, other: Moments) -> Moments:
+        """Return those of the rows of both (Chan, Golub and LeVeque 1983, eq. 1.3)."""
+        total = self.weight_sum + other.weight_sum
+        share = other.weight_sum / total if total > 0 else 0.0
+        apart = other.mean - self.mean
+        with np.errstate(over="ignore", invalid="ignore"):  # see Survey.target_scale
+            squares = self.squares + other.squares
+            squares = squares + self.weight_sum * share * apart**2
+        return Moments(total, self.mean + share * apart, squares)
+
+    @property
+    def all_squares(self) -> np.ndarray:
+        """Weighted sum of the squares of targets."""
+        return self.squares + self.weight_sum * self.mean**2
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over the rows tells.
+
+    Attributes
+    ----------
+    n_rows : int
+    largest_weight : float
+        1 a row without weights.
+    moments : Moments
+    even : Moments
+        Had all rows of a weight above zero the weight 1.
+    small_powers : float
+        The sum of w_i^(1/16).
+    largest_target : ndarray of shape (k,)
+        The largest |y| of a row with a weight above zero.
+    """
+
+    n_rows: int
+    largest_weight: float
+    moments: Moments
+    even: Moments
+    small_powers: float
+    largest_target: np.ndarray
+
+    @classmethod
+    def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> Survey:
+        """Sum up blocks of targets, (n, k), and weights, (n,) or None."""
+        zeros = np.zeros(n_targets)
+        none = Moments(0.0, zeros, zeros)
+        total = cls(0, 0.0, none, none, 0.0, zeros)
+        for Y, weight in blocks:
+            total = total.joined(cls._of_block(Y, weight))
+        return total
+
+    @classmethod
+    def _of_block(cls, Y: Any, weight: Any) -> Survey:
+        ops = ops_of(Y)
+        used = ops.ones(len(Y), Y)
+        if weight is not None:
+            # Targets of rows without weight say nothing, not even how large they are.
+            used = ops.as_float64(weight > 0)
+            Y = Y * used[:, None]
+        even = Moments.of(Y, used)
+        moments = even if weight is None else Moments.of(Y, weight)
+        weight = used if weight is None else weight
+        return cls(
+            len(Y),
+            ops.largest(weight),
+            moments,
+            even,
+            float((weight**_SMALL_POWER).sum()),
+            ops.to_host(ops.largest_sizes(Y)),
+        )
+
+    def joined(self, other: Survey) -> Survey:
+        """Return the survey of the rows of both."""
+        return Survey(
+            self.n_rows + other.n_rows,
+            max(self.largest_weight, other.largest_weight),
+            self.moments.joined(other.moments),
+            self.even.joined(other.even),
+            self.small_powers + other.small_powers,
+            np.maximum(self.largest_target, other.largest_target),
+        )
+
+    @property
+    def weight_sum(self) -> float:
+        return self.moments.weight_sum
+
+    @property
+    def target_mean(self) -> np.ndarray:
+        """The weighted means, (k,)."""
+        return self.moments.mean
+
+    @property
+    def target_squares(self) -> np.ndarray:
+        """Weighted sums of squares about the means, (k,)."""
+        return self.moments.squares
+
+    @property
+    def weight_unit(self) -> float:
+        """A power of two near the largest weight: division by it is exact."""
+        if self.largest_weight <= 0:
+            return 1.0
+        return 2.0 ** math.floor(math.log2(self.largest_weight))
+
+    @property
+    def usual_weight(self) -> float:
+        """About the geometric mean of the weights above zero.
+
+        A few enormous weights do not count for more than many usual ones.
+        """
+        if self.even.weight_sum == 0:
+            return 0.0
+        mean = self.small_powers / self.even.weight_sum
+        return mean ** (1 / _SMALL_POWER)
+
+    @property
+    def spread(self) -> np.ndarray:
+        """The loss of the best constants, (k,); of targets that are constant, of 0.
+
+        As if all rows had the usual weight, if that is less: what enormous weights add
+        to it says nothing of the other rows.
+        """
+        squares = np.minimum(self.target_squares, self.usual_weight * self.even.squares)
+        return np.where(squares > _ROUNDED * self.loss_of_zero, squares, 0.0)
+
+    @property
+    def loss_of_zero(self) -> np.ndarray:
+        """Σ w_i y_i², (k,), or less in the same way."""
+        even = self.usual_weight * self.even.all_squares
+        return np.minimum(self.moments.all_squares, even)
+
+    @property
+    def target_scale(self) -> np.ndarray:
+        """Powers of two near the largest targets whose squares leave the range."""
+        largest = self.largest_target
+        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
+        exponents = np.log2(np.where(usual, 1.0, largest))
+        return 2.0 ** np.floor(exponents)
+
+    @property
+    def target_shift(self) -> np.ndarray:
+        """The means of targets that are far from 0, compared with their spread, else 0.
+
+        What an intercept takes up may be subtracted before anything is summed, so that
+        no digits are lost to it.
+        """
+        mean, total = self.target_mean, self.weight_sum
+        with np.errstate(over="ignore"):
+            far = total * mean**2 > _FAR**2 * self.target_squares
+        return np.where(far & np.isfinite(mean), mean, 0.0)
