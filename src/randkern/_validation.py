@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +19,30 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.preprocessing import OrdinalEncoder
-from sklearn.utils import check_array, get_tags
+from sklearn.utils import assert_all_finite, check_array, get_tags
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from randkern._tables import (
+    check_categories,
+    check_numeric,
+    column_names,
+    is_numeric,
+    is_table,
+    numbers_of,
+    objects_of,
+    without_sparse_columns,
+)
 from randkern._tensors import is_tensor, tensor_floats
 
 __all__ = [
+    "MOST_COMPONENTS",
     "Rows",
     "TableEncoder",
     "check_block_weights",
     "check_choice",
     "check_count",
     "check_kernel_rows",
+    "check_kind",
     "check_positive",
     "check_weights",
     "column_names",
@@ -39,6 +53,8 @@ __all__ = [
 ]
 
 FLOATS = (np.float64, np.float32)
+# No machine holds the features of a row beyond.
+MOST_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
@@ -64,14 +80,15 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
-def check_count(name: str, value: Any) -> int:
+def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     """Return `value` as a positive int."""
     if (
         isinstance(value, (bool, np.bool_))
         or not isinstance(value, numbers.Integral)
-        or value < 1
+        or not 1 <= int(value) <= at_most
     ):
-        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        limit = "" if at_most == math.inf else f" of at most {at_most:,}"
+        raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)
 
 
@@ -85,6 +102,7 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
         dtype=_floats_of(X)[0],
         ensure_non_negative=True,
     )
+    _check_sum(weights)
     if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
@@ -93,6 +111,7 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
 def _weights_like(sample_weight: Any, X: Rows) -> Any:
     """Return a list of weights as an array of where the rows lie."""
     sample_weight = read_tensor(sample_weight, "sample_weight")
+    check_kind(sample_weight, "sample_weight")
     if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
         return X.new_tensor(sample_weight, dtype=_floats_of(X)[0])
     return sample_weight
@@ -110,7 +129,51 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
         if is_tensor(X):
             return X.new_zeros(len(X), dtype=dtype)
         return np.zeros(X.shape[0])
-    return _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    _check_sum(weights)
+    return weights
+
+
+def _check_sum(weights: Any) -> None:
+    """Raise if weights are so large that their sum is none."""
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not math.isfinite(total):
+        raise ValueError(
+            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
+            "the largest float; divide the weights by a number, and alpha as well (or "
+            "multiply C by it)."
+        )
+
+
+def check_kind(array: Any, name: str) -> None:
+    """Raise for what NumPy would turn into numbers: dates, records, masked entries."""
+    if np.ma.is_masked(array):
+        raise ValueError(
+            f"{name} is a masked array with {np.ma.count_masked(array)} masked "
+            "entries, whose mask is not read; leave such rows out, or impute."
+        )
+    dtype = getattr(array, "dtype", None)
+    if isinstance(array, (list, tuple)):
+        dtype = np.asarray(array).dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "mMV":
+        raise ValueError(
+            f"{name} holds {dtype} values, expected real numbers; convert them, for "
+            "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
+        )
+
+
+def check_readable(X: Any) -> None:
+    """Raise for what holds no rows, or gives them only once."""
+    if hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, which can be read only once; for rows that "
+            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
+            "make_blocks being a function that starts anew."
+        )
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
+    check_kind(X, "X")
 
 
 def place_of(array: Any) -> str:
@@ -188,55 +251,6 @@ def _floats_of(X: Any) -> tuple[Any, ...]:
     return tensor_floats() if is_device_array(X) else FLOATS
 
 
-def is_table(X: Any) -> bool:
-    """Tell whether `X` is a dataframe (pandas or polars)."""
-    return hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a dataframe whose names are all text."""
-    if not is_table(X):
-        return None
-    names = list(X.columns)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
-    return names if all(isinstance(name, str) for name in names) else None
-
-
-def _is_numeric(column: Any) -> bool:
-    """Tell whether a dataframe's column holds numbers or booleans."""
-    dtype = column.dtype
-    if hasattr(dtype, "is_numeric"):  # polars
-        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
-    import pandas as pd
-
-    numeric = pd.api.types.is_numeric_dtype(dtype)
-    return numeric and not pd.api.types.is_complex_dtype(dtype)
-
-
-def _as_objects(column: Any) -> np.ndarray:
-    """Return a column of categories as objects, every missing value as None."""
-    values = np.asarray(column.to_numpy(), dtype=object)
-    missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
-    if not missing.size:
-        missing = np.asarray(column.isna()) if hasattr(column, "isna") else missing
-    if missing.any():
-        values = values.copy()
-        values[missing] = None
-    return values
-
-
-def _check_one_type(name: Any, values: np.ndarray) -> None:
-    """Raise if a column mixes types, which have no order."""
-    types = {type(value).__name__ for value in values if value is not None}
-    if len(types) > 1:
-        raise ValueError(
-            f"column {name!r} mixes {' and '.join(sorted(types))} values; convert it "
-            "to one type."
-        )
-
-
 @dataclass(frozen=True)
 class TableEncoder:
     """Numbers for a dataframe: text and categorical columns become codes.
@@ -253,9 +267,14 @@ class TableEncoder:
     def of(cls, X: Any) -> TableEncoder:
         """Learn the categories of the columns of `X` that are not numbers."""
         encoded = tuple(
-            j for j, name in enumerate(X.columns) if not _is_numeric(X[name])
+            j for j, name in enumerate(X.columns) if not is_numeric(X[name])
         )
         names = tuple(X.columns)
+        if not names:
+            raise ValueError(
+                f"X has no columns: found 0 feature(s) (shape={X.shape}), but at "
+                "least 1 is required."
+            )
         for j in encoded:
             dtype = str(X[names[j]].dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
@@ -263,7 +282,7 @@ class TableEncoder:
                     f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
                     "it to real numbers, or drop it."
                 )
-            _check_one_type(names[j], _as_objects(X[names[j]]))
+            check_categories(names[j], objects_of(X[names[j]]))
         if not encoded:
             return cls((), names, None)
         encoder = OrdinalEncoder(
@@ -295,20 +314,16 @@ class TableEncoder:
     @staticmethod
     def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
         names = list(X.columns)
-        return np.column_stack([_as_objects(X[names[j]]) for j in columns])
+        return np.column_stack([objects_of(X[names[j]]) for j in columns])
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
+        check_numeric(X, self.encoded)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
             if j in self.encoded:
                 continue
-            if not _is_numeric(X[name]):
-                raise ValueError(
-                    f"column {name!r} is {X[name].dtype} here, but held numbers "
-                    "when the model was fitted."
-                )
-            out[:, j] = np.asarray(X[name].to_numpy(), dtype=float)
+            out[:, j] = numbers_of(X[name])
         if self.encoder is not None:
             codes = self.encoder.transform(self._objects(X, self.encoded))
             out[:, list(self.encoded)] = codes
@@ -321,13 +336,9 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
     and keeps the encoder of a table's categories as ``table_encoder_``.
     """
-    if hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, which can be read only once; for rows that "
-            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
-            "make_blocks being a function that starts anew."
-        )
+    check_readable(X)
     X = read_tensor(X)
+    names = None
     if is_table(X):
         column_names(X)
         if reset:
@@ -336,9 +347,12 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         encoder = getattr(estimator, "table_encoder_", None)
         if encoder is not None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
-            return check_array(
-                encoder.transform(X), estimator=estimator, input_name="X"
-            )
+            X = check_array(encoder.transform(X), ensure_all_finite=False)
+            _check_finite(X, encoder.names)
+            return X
+        names = list(X.columns)
+        check_numeric(X)
+        X = without_sparse_columns(X)
     elif reset:
         estimator.table_encoder_ = None
     elif getattr(estimator, "table_encoder_", None) is not None:
@@ -349,9 +363,54 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     if is_device_array(X):
         _check_takes_tensors(estimator)
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    return validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
-    )
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
+    with _naming_cells(X):
+        X = validate_data(
+            *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
+        )
+    _check_finite(X, names)
+    return X
+
+
+@contextmanager
+def _naming_cells(X: Any) -> Iterator[None]:
+    """Say which entry of an array of objects or text is not a number, if one is."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
+        if array.ndim != 2 or array.dtype.kind not in "OUS":
+            raise
+        for (i, j), value in np.ndenumerate(array):
+            try:
+                float(value)
+            except (TypeError, ValueError, OverflowError) as cause:
+                kind = TypeError if isinstance(cause, TypeError) else ValueError
+                raise kind(
+                    f"{cause}: row {i} of column {j} of X holds {value!r}, expected a "
+                    "number."
+                ) from error
+        raise
+
+
+def _check_finite(X: Rows, names: Sequence[Any] | None = None) -> None:
+    """Raise for missing and infinite numbers, naming the first one's place."""
+    try:
+        assert_all_finite(X, input_name="X")
+    except ValueError as error:
+        entries = X.tocoo() if sp.issparse(X) else X
+        if sp.issparse(X):
+            bad = np.flatnonzero(~np.isfinite(entries.data))[0]
+            row, column = int(entries.row[bad]), int(entries.col[bad])
+        else:
+            row, column = np.argwhere(~np.isfinite(entries))[0].tolist()
+        where = column if names is None else repr(names[column])
+        advice = ""
+        if "NaN" in str(error):
+            advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
+        raise ValueError(
+            f"{error} The first is in row {row} of column {where}.{advice}"
+        ) from None
 
 
 def check_kernel_rows(
@@ -363,6 +422,8 @@ def check_kernel_rows(
     numbers of the categories of a dataframe.
     """
     encoder = None
+    check_readable(X)
+    check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):
         encoder = TableEncoder.of(X)
@@ -388,7 +449,8 @@ def check_kernel_rows(
             f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    X = check_array(X, order="C", input_name="X", **options)
+    with _naming_cells(X):
+        X = check_array(X, order="C", input_name="X", **options)
     if Y is None:
         return X, None, encoder
     Y = check_array(Y, order="C", input_name="Y", **options)

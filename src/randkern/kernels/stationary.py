@@ -19,6 +19,7 @@ from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Leaf
 from randkern.kernels._lengthscale import (
+    check_inverse,
     check_lengthscale,
     median_distance,
     standard_deviation,
@@ -47,14 +48,17 @@ class Stationary(Leaf):
     ) -> None:
         if self.lengthscale is None:
             raise ValueError(f"{self} has no lengthscale.")
-        if not isinstance(self.lengthscale, str):
-            return
         X = self._select(X)
-        if self.lengthscale == "scale":
-            deviation = standard_deviation(X, sample_weight)
-            self.lengthscale = self._scale_rule(deviation, X)
-        elif self.lengthscale == "median":
-            self.lengthscale = median_distance(X, sample_weight, stream, self.metric)
+        if isinstance(self.lengthscale, str):
+            if self.lengthscale == "scale":
+                deviation = standard_deviation(X, sample_weight)
+                self.lengthscale = self._scale_rule(deviation, X)
+            elif self.lengthscale == "median":
+                self.lengthscale = median_distance(
+                    X, sample_weight, stream, self.metric
+                )
+        if not isinstance(self.lengthscale, str):
+            check_inverse(self._lengthscale(X.shape[1]), X)
 
     def _scale_rule(self, deviation: float, X: Rows) -> float:
         """Return the lengthscale of ``"scale"``: ℓ² = d·Var/2; 1 if constant."""

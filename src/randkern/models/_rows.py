@@ -18,6 +18,7 @@ from randkern.backend.namespace import empty_on, ops_of
 from randkern.blocks import row_blocks
 
 __all__ = [
+    "SQUARABLE",
     "ArrayRows",
     "StreamedRows",
     "Survey",
@@ -26,14 +27,23 @@ __all__ = [
     "joined",
     "stacked",
     "stored_bytes",
+    "unit_of",
 ]
 
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
 # Sums of squares of smaller numbers, and of their inverses, are finite.
-_SQUARABLE = 1e120
+SQUARABLE = 1e120
 # Batches that rows in a random order are drawn from at least.
 _POOLED_BATCHES = 16
+
+
+def unit_of(largest: float) -> float:
+    """Return a power of two near a largest weight: division by it is exact.
+
+    Of tiny weights one whose inverse, times a penalty, is a number.
+    """
+    return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -132,9 +142,7 @@ class Survey:
     @property
     def weight_unit(self) -> float:
         """A power of two near the largest weight: division by it is exact."""
-        if self.largest_weight <= 0:
-            return 1.0
-        return 2.0 ** math.floor(math.log2(self.largest_weight))
+        return unit_of(self.largest_weight)
 
     @property
     def least_deviation(self) -> float:
@@ -149,7 +157,7 @@ class Survey:
     def target_scale(self) -> np.ndarray:
         """Powers of two near the largest targets whose squares leave the range."""
         largest = self.largest_target
-        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
+        usual = (largest == 0) | (largest > 1 / SQUARABLE) & (largest < SQUARABLE)
         exponents = np.log2(np.where(usual, 1.0, largest))
         return 2.0 ** np.floor(exponents)
 

@@ -10,18 +10,17 @@ dual    (S(K − centring)S + αI) A = S(Y − ȳ),  S = diag(√w_i)
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from randkern._memory import format_bytes
+from randkern._memory import check_memory
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
-from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
+from randkern.models._rows import unit_of
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, cholesky_bytes, cholesky_for
 
@@ -42,16 +41,6 @@ _COLUMNS = 1024
 # Tiles of that size that exact values may take at a time.
 _TILES = 6
 _CROSS_ROWS = 512
-
-
-def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
-    """Raise before anything is allocated if `needed` bytes exceed `limit`."""
-    if needed > limit:
-        raise MemoryLimitError(
-            f"{what} needs about {format_bytes(needed)}, over memory_limit = "
-            f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
-            f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
-        )
 
 
 def check_rank_memory(
@@ -198,9 +187,8 @@ class NormalEquations:
 
 
 def power_of_two(sample_weight: np.ndarray | None) -> float:
-    """Return a power of two near the largest weight: division by it is exact."""
-    largest = 1.0 if sample_weight is None else float(sample_weight.max())
-    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
+    """Return a power of two near the largest weight, as `unit_of` does."""
+    return unit_of(1.0 if sample_weight is None else float(sample_weight.max()))
 
 
 def dual_bytes(n: int, n_targets: int, like: Rows = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -29,6 +30,7 @@ from randkern.models._penalty_search import (
 )
 from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
+from randkern.models._rows import SQUARABLE
 from randkern.models._systems import (
     check_memory,
     exact_gram,
@@ -102,6 +104,7 @@ class _ChoosesAlpha(KernelRidge):
                 f"cv='gcv' is a score of its own, got scoring={self.scoring!r}; use "
                 "cv=None (leave-one-out) or folds with it."
             )
+        self._check_scoring()
         self._prepare(X, sample_weight)
         splits = self._splits(X, Y, sample_weight)
         kept: Any = slice(None)
@@ -115,9 +118,14 @@ class _ChoosesAlpha(KernelRidge):
                 f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
                 "expected at least 2 rows of positive weight."
             )
+        # One scale for all targets, so that the mean of their errors stays what it is.
+        scale = _scale_of(Y)
+        Y = Y / scale
         search = self._search(X[kept], Y, sample_weight, alphas, limit)
         self._choose(search, Y, sample_weight, alphas, splits)
         solution, intercept = search.solve(self.alpha_)
+        solution = replace(solution, value=solution.value * scale)
+        intercept = intercept * scale
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
@@ -133,6 +141,17 @@ class _ChoosesAlpha(KernelRidge):
             f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
             f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
         )
+
+    def _check_scoring(self) -> None:
+        """Raise for a scorer of scikit-learn that asks what a regressor has not."""
+        scorer = None if self.scoring is None else check_scoring(self, self.scoring)
+        response: Any = getattr(scorer, "_response_method", "predict")
+        asked = {response} if isinstance(response, str) else set(response)
+        if not is_classifier(self) and asked.isdisjoint({"predict", "default"}):
+            raise ValueError(
+                f"scoring={self.scoring!r} needs {' or '.join(sorted(asked))}, but a "
+                "regressor only predicts numbers; use for instance scoring='r2'."
+            )
 
     def _search(
         self,
@@ -223,10 +242,18 @@ class _ChoosesAlpha(KernelRidge):
             return []
         y = self._as_given(Y)
         cv = check_cv(self.cv, y, classifier=is_classifier(self))
-        splits = [
-            (np.arange(len(Y))[train], np.arange(len(Y))[test])
-            for train, test in cv.split(X, y)
-        ]
+        try:
+            splits = [
+                (np.arange(len(Y))[train], np.arange(len(Y))[test])
+                for train, test in cv.split(X, y)
+            ]
+        except (IndexError, TypeError) as error:
+            raise ValueError(
+                f"cv must give pairs (training rows, validation rows) of numbers from "
+                f"0 to {len(Y) - 1}, got {self.cv!r} ({error})."
+            ) from error
+        if not splits:
+            raise ValueError(f"cv={self.cv!r} has no splits; give one pair at least.")
         weight = None if weight is None else ops_of(weight).to_host(weight)
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):
@@ -248,8 +275,18 @@ class _ChoosesAlpha(KernelRidge):
         return classes[Y.argmax(axis=1)]
 
 
+def _scale_of(Y: Any) -> float:
+    """Return a power of two near the largest target, if its square leaves the range."""
+    largest = ops_of(Y).largest(abs(Y))
+    usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
+    return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
+
+
 def _checked_alphas(alphas: Any) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
+    given = np.atleast_1d(np.asarray(alphas))
+    values = np.zeros(1)
+    if given.dtype.kind in "iuf":
+        values = given.astype(np.float64)
     if (
         values.ndim > 1
         or not values.size
@@ -292,7 +329,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
         As in scikit-learn. None: the negative mean squared error for leave-one-out,
-        the coefficient of determination for folds.
+        the coefficient of determination for folds. Targets whose squares leave the
+        range of floats are scored divided by a power of two.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
