@@ -121,7 +121,7 @@ def _read_labels(y: Any) -> Any:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """The sums of the weights of labels in a block, and their dtype or tensors, none."""
+    """Sums of the weights of labels in a block; their dtype, or no rows of a tensor."""
 
     totals: dict[Any, float]
     dtype: np.dtype | None
