@@ -32,6 +32,11 @@ def column_names(X: Any) -> list[str] | None:
     if not is_table(X):
         return None
     names = list(X.columns)
+    if not names:
+        raise ValueError(
+            f"X has no columns: found 0 feature(s) (shape={X.shape}), but at least 1 "
+            "is required."
+        )
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
@@ -107,27 +112,31 @@ def check_categories(name: Any, values: np.ndarray) -> None:
         ) from None
 
 
-def check_numeric(X: Any, encoded: tuple[int, ...] = ()) -> None:
-    """Raise if other columns of a table than `encoded` hold anything but numbers."""
+def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
+    """Raise if other columns of a table than `encoded` hold anything but numbers.
+
+    `since` ends the message.
+    """
     for j, name in enumerate(X.columns):
         if j not in encoded and not is_numeric(X[name]):
             raise ValueError(
-                f"column {name!r} is {X[name].dtype} here, but held numbers "
-                "when the model was fitted."
+                f"column {name!r} holds {X[name].dtype} values, expected numbers"
+                f"{since}."
             )
 
 
-def without_sparse_columns(X: Any) -> Any:
-    """Return a table of pandas whose columns are dense, unless all are of few entries.
+def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
+    """Return a table of pandas with dense columns.
 
-    Those that all leave out zeros become a CSR matrix as they are.
+    One whose columns all leave out zeros stays as it is, to become a CSR matrix,
+    unless `dense` is asked for.
     """
     fills = {
         name: dtype.fill_value
         for name, dtype in zip(X.columns, X.dtypes, strict=True)
         if hasattr(dtype, "fill_value")
     }
-    zeros = all(fill == 0 for fill in fills.values())
-    if not fills or (zeros and len(fills) == X.shape[1]):
+    zeros = len(fills) == X.shape[1] and all(fill == 0 for fill in fills.values())
+    if not fills or (zeros and not dense):
         return X
     return X.astype({name: X[name].dtype.subtype for name in fills})

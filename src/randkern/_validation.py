@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.preprocessing import OrdinalEncoder
-from sklearn.utils import assert_all_finite, check_array, get_tags
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from randkern._readable import check_finite, check_kind, check_readable, naming_cells
 from randkern._tables import (
     check_categories,
     check_numeric,
@@ -38,17 +37,18 @@ __all__ = [
     "MOST_COMPONENTS",
     "Rows",
     "TableEncoder",
+    "canonical",
     "check_block_weights",
     "check_choice",
     "check_count",
     "check_kernel_rows",
-    "check_kind",
     "check_positive",
     "check_weights",
     "column_names",
     "is_device_array",
     "place_of",
     "read_tensor",
+    "validate_numbers",
     "validate_rows",
 ]
 
@@ -75,7 +75,7 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
     return value
 
@@ -144,36 +144,6 @@ def _check_sum(weights: Any) -> None:
             "the largest float; divide the weights by a number, and alpha as well (or "
             "multiply C by it)."
         )
-
-
-def check_kind(array: Any, name: str) -> None:
-    """Raise for what NumPy would turn into numbers: dates, records, masked entries."""
-    if np.ma.is_masked(array):
-        raise ValueError(
-            f"{name} is a masked array with {np.ma.count_masked(array)} masked "
-            "entries, whose mask is not read; leave such rows out, or impute."
-        )
-    dtype = getattr(array, "dtype", None)
-    if isinstance(array, (list, tuple)):
-        dtype = np.asarray(array).dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "mMV":
-        raise ValueError(
-            f"{name} holds {dtype} values, expected real numbers; convert them, for "
-            "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
-        )
-
-
-def check_readable(X: Any) -> None:
-    """Raise for what holds no rows, or gives them only once."""
-    if hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, which can be read only once; for rows that "
-            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
-            "make_blocks being a function that starts anew."
-        )
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
-    check_kind(X, "X")
 
 
 def place_of(array: Any) -> str:
@@ -270,11 +240,6 @@ class TableEncoder:
             j for j, name in enumerate(X.columns) if not is_numeric(X[name])
         )
         names = tuple(X.columns)
-        if not names:
-            raise ValueError(
-                f"X has no columns: found 0 feature(s) (shape={X.shape}), but at "
-                "least 1 is required."
-            )
         for j in encoded:
             dtype = str(X[names[j]].dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
@@ -318,7 +283,7 @@ class TableEncoder:
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
-        check_numeric(X, self.encoded)
+        check_numeric(X, "; it held numbers when the model was fitted", self.encoded)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
             if j in self.encoded:
@@ -348,10 +313,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         if encoder is not None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
             X = check_array(encoder.transform(X), ensure_all_finite=False)
-            _check_finite(X, encoder.names)
+            check_finite(X, encoder.names)
             return X
         names = list(X.columns)
-        check_numeric(X)
+        check_numeric(X, "; it held numbers when the model was fitted")
         X = without_sparse_columns(X)
     elif reset:
         estimator.table_encoder_ = None
@@ -364,53 +329,36 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         _check_takes_tensors(estimator)
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    with _naming_cells(X):
+    with naming_cells(X):
         X = validate_data(
             *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
         )
-    _check_finite(X, names)
-    return X
+    check_finite(X, names)
+    return canonical(X)
 
 
-@contextmanager
-def _naming_cells(X: Any) -> Iterator[None]:
-    """Say which entry of an array of objects or text is not a number, if one is."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
-        if array.ndim != 2 or array.dtype.kind not in "OUS":
-            raise
-        for (i, j), value in np.ndenumerate(array):
-            try:
-                float(value)
-            except (TypeError, ValueError, OverflowError) as cause:
-                kind = TypeError if isinstance(cause, TypeError) else ValueError
-                raise kind(
-                    f"{cause}: row {i} of column {j} of X holds {value!r}, expected a "
-                    "number."
-                ) from error
-        raise
+def validate_numbers(
+    estimator: Any, X: Any, *, reset: bool, sparse: bool = False
+) -> Any:
+    """Return rows in a dtype of numbers of their own, as an array or (`sparse`) CSR.
 
-
-def _check_finite(X: Rows, names: Sequence[Any] | None = None) -> None:
-    """Raise for missing and infinite numbers, naming the first one's place."""
-    try:
-        assert_all_finite(X, input_name="X")
-    except ValueError as error:
-        entries = X.tocoo() if sp.issparse(X) else X
-        if sp.issparse(X):
-            bad = np.flatnonzero(~np.isfinite(entries.data))[0]
-            row, column = int(entries.row[bad]), int(entries.col[bad])
-        else:
-            row, column = np.argwhere(~np.isfinite(entries))[0].tolist()
-        where = column if names is None else repr(names[column])
-        advice = ""
-        if "NaN" in str(error):
-            advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
-        raise ValueError(
-            f"{error} The first is in row {row} of column {where}.{advice}"
-        ) from None
+    Sets or compares the same as `validate_rows`; tables hold numbers only.
+    """
+    check_readable(X)
+    X, names = read_tensor(X), None
+    if is_table(X):
+        column_names(X)
+        check_numeric(X, "")
+        names = list(X.columns)
+        X = without_sparse_columns(X, dense=not sparse)
+    accepted = "csr" if sparse else False
+    options: dict[str, Any] = {"accept_sparse": accepted, "dtype": "numeric"}
+    with naming_cells(X):
+        X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
+    check_finite(X, names)
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got {X.dtype}.")
+    return canonical(X)
 
 
 def check_kernel_rows(
@@ -449,11 +397,11 @@ def check_kernel_rows(
             f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    with _naming_cells(X):
-        X = check_array(X, order="C", input_name="X", **options)
+    with naming_cells(X):
+        X = canonical(check_array(X, order="C", input_name="X", **options))
     if Y is None:
         return X, None, encoder
-    Y = check_array(Y, order="C", input_name="Y", **options)
+    Y = canonical(check_array(Y, order="C", input_name="Y", **options))
     _check_widths(X, Y)
     dtype = np.result_type(X.dtype, Y.dtype)
     return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
@@ -482,6 +430,22 @@ def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
     _check_widths(X, Y)
     dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
     return X.to(dtype), Y.to(dtype)
+
+
+def canonical(X: Rows) -> Rows:
+    """Return rows whose entries, if CSR, are sorted and each there once.
+
+    What is repeated adds up. The matrix that was passed stays as it is.
+    """
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+        if X.dtype.kind == "f" and not np.isfinite(X.data).all():
+            raise ValueError(
+                "Input X contains infinity: entries that are there more than once "
+                f"add up to more than {X.dtype} holds; scale X down."
+            )
+    return X
 
 
 def densify(X: Rows) -> np.ndarray:

@@ -19,6 +19,7 @@ from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels._base import Leaf
 from randkern.kernels._lengthscale import (
+    RULES,
     check_inverse,
     check_lengthscale,
     median_distance,
@@ -27,6 +28,10 @@ from randkern.kernels._lengthscale import (
 from randkern.projections import InputMap, Law, Mixing
 
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
+
+
+# Beyond, powers of ν leave the range of floats, and ν = inf is the same to rounding.
+_LARGEST_NU = 1e50
 
 
 class Stationary(Leaf):
@@ -47,7 +52,9 @@ class Stationary(Leaf):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         if self.lengthscale is None:
-            raise ValueError(f"{self} has no lengthscale.")
+            raise ValueError(
+                f"{self} has no lengthscale; give a number, or one of {list(RULES)}."
+            )
         X = self._select(X)
         if isinstance(self.lengthscale, str):
             if self.lengthscale == "scale":
@@ -239,6 +246,11 @@ class Matern(Stationary):
         super()._check_leaf(n_features)
         if self.nu != math.inf:
             check_positive("nu", self.nu)
+            if self.nu > _LARGEST_NU:
+                raise ValueError(
+                    f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian "
+                    f"kernel), got {self.nu!r}."
+                )
 
     def law(self) -> Law:
         if self.nu == math.inf:

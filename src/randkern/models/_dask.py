@@ -25,7 +25,7 @@ from sklearn.utils import check_array
 from randkern._extras import import_extra
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
-from randkern._validation import FLOATS, Rows, check_block_weights
+from randkern._validation import FLOATS, Rows, canonical, check_block_weights
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.backend.threads import on_one_thread
 from randkern.blocks import DeviceBlocks
@@ -304,7 +304,7 @@ def _checked(X: Any, width: int) -> Rows:
                 "a Dask dataframe must hold numbers only; encode its categories first."
             )
         X = X.to_numpy()
-    X = check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C")
+    X = canonical(check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C"))
     if X.shape[1] != width:
         raise ValueError(f"a partition has {X.shape[1]} columns, expected {width}.")
     return X

@@ -14,11 +14,11 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
+from randkern._readable import check_kind
 from randkern._tables import count_missing
 from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     Rows,
-    check_kind,
     check_positive,
     check_weights,
     place_of,
@@ -96,6 +96,8 @@ def _without_missing(y: Any) -> Any:
     """Return targets; raise if some are missing, or not there yet."""
     if type(y).__name__ == "LazyFrame":
         raise TypeError("y is a LazyFrame, which holds no rows yet; pass y.collect().")
+    if isinstance(y, (list, tuple)):
+        check_kind(y, "y")
     if n_missing := count_missing(y):
         raise ValueError(
             f"Input y contains NaN or missing values: {n_missing} of {len(y)}; leave "

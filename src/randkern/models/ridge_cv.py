@@ -96,6 +96,8 @@ class _ChoosesAlpha(KernelRidge):
     ) -> None:
         """Choose the penalty, then fit weights to targets of shape (n, k)."""
         self._forget()
+        if isinstance(self.cv, np.ndarray):  # whose truth value is none
+            raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
         ops, given = ops_of(X), self.memory_limit
         limit = resolve_memory_limit(ops.memory_limit(X) if given is None else given)
         alphas = _checked_alphas(self.alphas)
@@ -241,19 +243,22 @@ class _ChoosesAlpha(KernelRidge):
         if self.cv is None or self.cv == "gcv":
             return []
         y = self._as_given(Y)
-        cv = check_cv(self.cv, y, classifier=is_classifier(self))
+        numbers = np.arange(len(Y))
         try:
+            cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
-                (np.arange(len(Y))[train], np.arange(len(Y))[test])
+                (numbers[np.asarray(train)], numbers[np.asarray(test)])
                 for train, test in cv.split(X, y)
             ]
-        except (IndexError, TypeError) as error:
+            valid = all(part.ndim == 1 for split in splits for part in split)
+        except (IndexError, TypeError):
+            valid = False
+        if not valid or not splits:
             raise ValueError(
-                f"cv must give pairs (training rows, validation rows) of numbers from "
-                f"0 to {len(Y) - 1}, got {self.cv!r} ({error})."
-            ) from error
-        if not splits:
-            raise ValueError(f"cv={self.cv!r} has no splits; give one pair at least.")
+                "cv must give pairs (training rows, validation rows), each an array of "
+                f"numbers from 0 to {len(Y) - 1}, and one pair at least, got "
+                f"{self.cv!r}."
+            )
         weight = None if weight is None else ops_of(weight).to_host(weight)
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):

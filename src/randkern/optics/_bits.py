@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from randkern._validation import Rows
+from randkern._validation import Rows, canonical
 
 __all__ = ["check_bits", "count_lit", "with_lit_bits"]
 
@@ -41,9 +41,7 @@ def check_bits(X: Any, n_features: int | None = None) -> Rows:
             f"an optical device takes rows of bits (0 or 1), got {X.dtype} values; "
             f"{_ENCODERS}."
         )
-    if sp.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
+    X = canonical(X)
     values = X.data if sp.issparse(X) else X
     if values.dtype.kind == "b":
         return X

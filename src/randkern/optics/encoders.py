@@ -11,11 +11,10 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import (
     _check_feature_names_in,
     check_is_fitted,
-    validate_data,
 )
 
 from randkern._memory import check_free
-from randkern._validation import Rows, check_choice, check_count, check_kind
+from randkern._validation import Rows, check_choice, check_count, validate_numbers
 from randkern.blocks import row_blocks
 
 __all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
@@ -32,15 +31,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
     _accepts_sparse = False
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        check_kind(X, "X")
-        sparse = "csr" if self._accepts_sparse else False
-        X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
-        if X.dtype.kind == "c":
-            raise ValueError(f"Complex data not supported, got {X.dtype}.")
-        if sp.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
+        return validate_numbers(self, X, reset=reset, sparse=self._accepts_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

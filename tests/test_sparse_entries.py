@@ -1,0 +1,124 @@
+"""A CSR matrix means what its entries add up to, however they are stored."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import randkern as rk
+from randkern.optics import SimulatedOPU, ThresholdBinarizer
+from randkern.skeletons import TableToBases
+
+MODELS = {
+    "features": rk.RandomFeatures(n_components=8, random_state=0),
+    "ridge": rk.KernelRidgeRegressor(n_components=8, random_state=0),
+    "exact ridge": rk.KernelRidgeRegressor(n_components=None),
+    "ridge cv": rk.KernelRidgeClassifierCV(n_components=8, random_state=0),
+    "svc": rk.KernelSVC(n_components=8, random_state=0),
+    "logistic": rk.KernelLogistic(n_components=8, random_state=0),
+    "process": rk.GaussianProcessRegressor(
+        n_components=8, optimizer=None, random_state=0
+    ),
+    "bases": TableToBases(),
+    "binarizer": ThresholdBinarizer("median"),
+}
+EVERY_MODEL = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def repeated(rng, dtype=np.float64):
+    """Return a CSR matrix with entries that repeat, out of order, and its sum."""
+    n, d, n_entries = 30, 6, 120
+    rows, columns = rng.integers(0, n, n_entries), rng.integers(0, d, n_entries)
+    # Multiples of 1/8 add up exactly in any order.
+    values = (rng.integers(1, 40, n_entries) / 8).astype(dtype)
+    order = np.argsort(rows, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
+    X = sp.csr_array((values[order], columns[order], indptr), shape=(n, d))
+    whole = sp.csr_array((values, (rows, columns)), shape=(n, d))
+    whole.sum_duplicates()
+    assert whole.nnz < X.nnz
+    assert not X.has_sorted_indices
+    return X, whole
+
+
+def outputs(model, X):
+    out = model.transform(X) if hasattr(model, "transform") else model.predict(X)
+    return out.toarray() if sp.issparse(out) else out
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_entries_that_repeat_add_up(model, dtype, rng):
+    X, whole = repeated(rng, dtype)
+    before = X.data.copy(), X.indices.copy(), X.indptr.copy()
+    y = np.arange(X.shape[0]) % 2
+    expected = clone(model).fit(whole, y)
+    found = clone(model).fit(X, y)
+    np.testing.assert_array_equal(outputs(found, X), outputs(expected, whole))
+    np.testing.assert_array_equal(outputs(expected, X), outputs(expected, whole))
+    for array, kept in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("cls", [rk.Gaussian, rk.Laplacian])
+def test_rules_of_lengthscales(cls, rule, rng):
+    X, whole = repeated(rng)
+    kernel, expected = (cls(rule).resolve(rows) for rows in (X, whole))
+    assert kernel.lengthscale == expected.lengthscale
+    np.testing.assert_array_equal(kernel(X, whole), expected(whole, whole))
+    dense = cls(rule).resolve(whole.toarray()).lengthscale
+    assert kernel.lengthscale == pytest.approx(dense, rel=1e-12)
+
+
+@EVERY_MODEL
+def test_zeros_that_are_stored(model, rng):
+    _, whole = repeated(rng)
+    dense = whole.toarray()
+    full = sp.csr_array(
+        (dense.ravel(), np.tile(np.arange(6), 30), np.arange(0, 181, 6)), shape=(30, 6)
+    )
+    assert full.nnz == dense.size
+    y = np.arange(30) % 2
+    found = outputs(clone(model).fit(full, y), full)
+    expected = outputs(clone(model).fit(whole, y), whole)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_bits_that_repeat():
+    bits = sp.csr_array(([1, 1], [0, 0], [0, 2, 2]), shape=(2, 3))
+    with pytest.raises(ValueError, match="got the value 2"):
+        rk.OpticalFeatures(SimulatedOPU(4, random_state=0)).fit(bits)
+
+
+def test_streams(rng):
+    X, whole = repeated(rng)
+    y = np.arange(30.0)
+    model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
+    streams = (rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, whole))
+    found, expected = (clone(model).fit(rows).coef_ for rows in streams)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_partitions_of_dask(rng):
+    da = pytest.importorskip("dask.array")
+    dask = pytest.importorskip("dask")
+    delayed = dask.delayed
+    y = da.from_array(np.arange(60.0), chunks=30)
+    fitted = []
+    with dask.config.set(scheduler="synchronous"):
+        for rows in repeated(rng):
+            parts = [
+                da.from_delayed(delayed(rows), shape=(30, 6), meta=sp.csr_array((0, 0)))
+                for _ in range(2)
+            ]
+            model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
+            fitted.append(model.fit(da.concatenate(parts), y).coef_)
+    np.testing.assert_array_equal(*fitted)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_sum_beyond_the_range():
+    X = sp.csr_array((np.array([3e38, 3e38], "f4"), [0, 0], [0, 2, 2]), shape=(2, 1))
+    with pytest.raises(ValueError, match="infinity: entries.*more than once.*float32"):
+        rk.RandomFeatures(rk.Gaussian(1.0)).fit(X)
