@@ -547,7 +547,7 @@ def _trials(draw: Any) -> tuple[str, dict[str, Any], str, str, str]:
 # Errors that only a caller inside the library understands.
 _DEEP = re.compile(
     "broadcast|math domain|zero-size|out of bounds|unhashable|instances of|unsupported"
-    "|has no len\(|truth value|at least one array|not subscriptable|not iterable|not "
+    r"|has no len\(|truth value|at least one array|not subscriptable|not iterable|not "
     "callable|overflow encountered|cannot convert float|array is "
     "too big|Maximum allowed|Unable to allocate|has no attribute|iteration over|object "
     "is not|unexpected keyword|positional argument|ufunc|not aligned|singular matrix"
@@ -657,7 +657,7 @@ def _rows(X: Any) -> Any:
 
 
 @settings(
-    max_examples=300,
+    max_examples=6 * settings().max_examples,  # 300, or some thousand by night
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(_trials())

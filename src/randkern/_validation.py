@@ -355,6 +355,9 @@ def validate_numbers(
     options: dict[str, Any] = {"accept_sparse": accepted, "dtype": "numeric"}
     with naming_cells(X):
         X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
+    if X.dtype == np.longdouble:
+        with np.errstate(over="ignore"):  # what does not fit is infinite
+            X = X.astype(np.float64)
     check_finite(X, names)
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported, got {X.dtype}.")
