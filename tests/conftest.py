@@ -22,7 +22,11 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("randkern")
+# Many others, other ones every time: HYPOTHESIS_PROFILE=nightly.
+settings.register_profile(
+    "nightly", settings.get_profile("randkern"), derandomize=False, max_examples=500
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "randkern"))
 
 
 @pytest.fixture

@@ -157,8 +157,8 @@ def test_quantiles_and_uniform_thresholds(rng):
     np.testing.assert_allclose(own.thresholds_, np.quantile(X, [0.25, 0.5, 0.75], 0).T)
     shared = ThermometerEncoder(3, per_column=False).fit(X)
     assert np.array_equal(shared.thresholds_[0], shared.thresholds_[1])
-    uniform = ThermometerEncoder(1, strategy="uniform").fit([[0.0, 2.0], [4.0, 8.0]])
-    assert uniform.thresholds_.ravel().tolist() == [2.0, 5.0]
+    uniform = ThermometerEncoder(2, strategy="uniform").fit([[0.0, 2.0], [3.0, 8.0]])
+    assert uniform.thresholds_.tolist() == [[1.0, 2.0], [4.0, 6.0]]
 
 
 @pytest.mark.parametrize("bits", [1, 8, 13, 32])

@@ -9,10 +9,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["available_memory", "format_bytes", "resolve_memory_limit"]
+from randkern.exceptions import MemoryLimitError
+
+__all__ = [
+    "available_memory",
+    "check_free",
+    "check_memory",
+    "format_bytes",
+    "resolve_memory_limit",
+]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DEFAULT_LIMIT = 2 * 10**9
+# Not worth asking the system.
+_ALWAYS_FREE = 64 * 10**6
 
 
 def resolve_memory_limit(limit: Any) -> int:
@@ -45,6 +55,32 @@ def resolve_memory_limit(limit: Any) -> int:
         "memory_limit must be None, a positive number of bytes, or a text such as "
         f"'4GB' or '500MB', got {limit!r}."
     )
+
+
+def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
+    """Raise before anything is allocated if `needed` bytes exceed `limit`."""
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} needs about {format_bytes(needed)}, over memory_limit = "
+            f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
+            f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
+        )
+
+
+def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> None:
+    """Raise, where there is no memory_limit, if `needed` bytes are not free.
+
+    With `share`, if they are more than a fit may take by default.
+    """
+    if needed < _ALWAYS_FREE:
+        return
+    limit = resolve_memory_limit(None) if share else available_memory()
+    if limit is not None and needed > limit:
+        raise MemoryLimitError(
+            f"{what} takes about {format_bytes(needed)}, but "
+            f"{'at most' if share else 'only'} {format_bytes(limit)} "
+            f"{'may be taken' if share else 'are free'}; {advice}."
+        )
 
 
 def available_memory() -> int | None:

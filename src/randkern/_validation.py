@@ -20,9 +20,21 @@ from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from randkern._readable import check_finite, check_kind, check_readable, naming_cells
+from randkern._tables import (
+    check_categories,
+    check_numeric,
+    column_names,
+    is_numeric,
+    is_table,
+    numbers_of,
+    objects_of,
+    without_sparse_columns,
+)
 from randkern._tensors import is_tensor, tensor_floats
 
 __all__ = [
+    "MOST_COMPONENTS",
     "Rows",
     "TableEncoder",
     "canonical",
@@ -37,10 +49,13 @@ __all__ = [
     "is_device_array",
     "place_of",
     "read_tensor",
+    "validate_numbers",
     "validate_rows",
 ]
 
 FLOATS = (np.float64, np.float32)
+# No machine holds the features of a row beyond.
+MOST_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
@@ -61,19 +76,20 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
     return value
 
 
-def check_count(name: str, value: Any) -> int:
+def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     """Return `value` as a positive int."""
     if (
         isinstance(value, (bool, np.bool_))
         or not isinstance(value, numbers.Integral)
-        or value < 1
+        or not 1 <= int(value) <= at_most
     ):
-        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        limit = "" if at_most == math.inf else f" of at most {at_most:,}"
+        raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)
 
 
@@ -87,6 +103,7 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
         dtype=_floats_of(X)[0],
         ensure_non_negative=True,
     )
+    _check_sum(weights)
     if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
@@ -95,6 +112,7 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
 def _weights_like(sample_weight: Any, X: Rows) -> Any:
     """Return a list of weights as an array of where the rows lie."""
     sample_weight = read_tensor(sample_weight, "sample_weight")
+    check_kind(sample_weight, "sample_weight")
     if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
         return X.new_tensor(sample_weight, dtype=_floats_of(X)[0])
     return sample_weight
@@ -112,7 +130,21 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
         if is_tensor(X):
             return X.new_zeros(len(X), dtype=dtype)
         return np.zeros(X.shape[0])
-    return _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    _check_sum(weights)
+    return weights
+
+
+def _check_sum(weights: Any) -> None:
+    """Raise if weights are so large that their sum is none."""
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not math.isfinite(total):
+        raise ValueError(
+            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
+            "the largest float; divide the weights by a number, and alpha as well (or "
+            "multiply C by it)."
+        )
 
 
 def place_of(array: Any) -> str:
@@ -190,55 +222,6 @@ def _floats_of(X: Any) -> tuple[Any, ...]:
     return tensor_floats() if is_device_array(X) else FLOATS
 
 
-def is_table(X: Any) -> bool:
-    """Tell whether `X` is a dataframe (pandas or polars)."""
-    return hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a dataframe whose names are all text."""
-    if not is_table(X):
-        return None
-    names = list(X.columns)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
-    return names if all(isinstance(name, str) for name in names) else None
-
-
-def _is_numeric(column: Any) -> bool:
-    """Tell whether a dataframe's column holds numbers or booleans."""
-    dtype = column.dtype
-    if hasattr(dtype, "is_numeric"):  # polars
-        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
-    import pandas as pd
-
-    numeric = pd.api.types.is_numeric_dtype(dtype)
-    return numeric and not pd.api.types.is_complex_dtype(dtype)
-
-
-def _as_objects(column: Any) -> np.ndarray:
-    """Return a column of categories as objects, every missing value as None."""
-    values = np.asarray(column.to_numpy(), dtype=object)
-    missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
-    if not missing.size:
-        missing = np.asarray(column.isna()) if hasattr(column, "isna") else missing
-    if missing.any():
-        values = values.copy()
-        values[missing] = None
-    return values
-
-
-def _check_one_type(name: Any, values: np.ndarray) -> None:
-    """Raise if a column mixes types, which have no order."""
-    types = {type(value).__name__ for value in values if value is not None}
-    if len(types) > 1:
-        raise ValueError(
-            f"column {name!r} mixes {' and '.join(sorted(types))} values; convert it "
-            "to one type."
-        )
-
-
 @dataclass(frozen=True)
 class TableEncoder:
     """Numbers for a dataframe: text and categorical columns become codes.
@@ -255,7 +238,7 @@ class TableEncoder:
     def of(cls, X: Any) -> TableEncoder:
         """Learn the categories of the columns of `X` that are not numbers."""
         encoded = tuple(
-            j for j, name in enumerate(X.columns) if not _is_numeric(X[name])
+            j for j, name in enumerate(X.columns) if not is_numeric(X[name])
         )
         names = tuple(X.columns)
         for j in encoded:
@@ -265,7 +248,7 @@ class TableEncoder:
                     f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
                     "it to real numbers, or drop it."
                 )
-            _check_one_type(names[j], _as_objects(X[names[j]]))
+            check_categories(names[j], objects_of(X[names[j]]))
         if not encoded:
             return cls((), names, None)
         encoder = OrdinalEncoder(
@@ -297,20 +280,16 @@ class TableEncoder:
     @staticmethod
     def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
         names = list(X.columns)
-        return np.column_stack([_as_objects(X[names[j]]) for j in columns])
+        return np.column_stack([objects_of(X[names[j]]) for j in columns])
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
+        check_numeric(X, "; it held numbers when the model was fitted", self.encoded)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
             if j in self.encoded:
                 continue
-            if not _is_numeric(X[name]):
-                raise ValueError(
-                    f"column {name!r} is {X[name].dtype} here, but held numbers "
-                    "when the model was fitted."
-                )
-            out[:, j] = np.asarray(X[name].to_numpy(), dtype=float)
+            out[:, j] = numbers_of(X[name])
         if self.encoder is not None:
             codes = self.encoder.transform(self._objects(X, self.encoded))
             out[:, list(self.encoded)] = codes
@@ -337,14 +316,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
     and keeps the encoder of a table's categories as ``table_encoder_``.
     """
-    if hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, which can be read only once; for rows that "
-            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
-            "make_blocks being a function that starts anew."
-        )
+    check_readable(X)
     _refuse_dask(X, type(estimator).__name__)
     X = read_tensor(X)
+    names = None
     if is_table(X):
         column_names(X)
         if reset:
@@ -353,9 +328,12 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         encoder = getattr(estimator, "table_encoder_", None)
         if encoder is not None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
-            return check_array(
-                encoder.transform(X), estimator=estimator, input_name="X"
-            )
+            X = check_array(encoder.transform(X), ensure_all_finite=False)
+            check_finite(X, encoder.names)
+            return X
+        names = list(X.columns)
+        check_numeric(X, "; it held numbers when the model was fitted")
+        X = without_sparse_columns(X)
     elif reset:
         estimator.table_encoder_ = None
     elif getattr(estimator, "table_encoder_", None) is not None:
@@ -366,9 +344,39 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     if is_device_array(X):
         _check_takes_tensors(estimator)
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    X = validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=list(FLOATS), order="C"
-    )
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
+    with naming_cells(X):
+        X = validate_data(
+            *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
+        )
+    check_finite(X, names)
+    return canonical(X)
+
+
+def validate_numbers(
+    estimator: Any, X: Any, *, reset: bool, sparse: bool = False
+) -> Any:
+    """Return rows in a dtype of numbers of their own, as an array or (`sparse`) CSR.
+
+    Sets or compares the same as `validate_rows`; tables hold numbers only.
+    """
+    check_readable(X)
+    X, names = read_tensor(X), None
+    if is_table(X):
+        column_names(X)
+        check_numeric(X, "")
+        names = list(X.columns)
+        X = without_sparse_columns(X, dense=not sparse)
+    accepted = "csr" if sparse else False
+    options: dict[str, Any] = {"accept_sparse": accepted, "dtype": "numeric"}
+    with naming_cells(X):
+        X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
+    if X.dtype == np.longdouble:
+        with np.errstate(over="ignore"):  # what does not fit is infinite
+            X = X.astype(np.float64)
+    check_finite(X, names)
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got {X.dtype}.")
     return canonical(X)
 
 
@@ -383,6 +391,8 @@ def check_kernel_rows(
     encoder = None
     for each in (X, Y):
         _refuse_dask(each, "a kernel")
+    check_readable(X)
+    check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):
         encoder = TableEncoder.of(X)
@@ -408,7 +418,8 @@ def check_kernel_rows(
             f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    X = canonical(check_array(X, order="C", input_name="X", **options))
+    with naming_cells(X):
+        X = canonical(check_array(X, order="C", input_name="X", **options))
     if Y is None:
         return X, None, encoder
     Y = canonical(check_array(Y, order="C", input_name="Y", **options))

@@ -11,9 +11,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_free
 from randkern._random import Stream, root_stream
 from randkern._row_sample import sampled_dask
-from randkern._validation import Rows, check_count, check_weights, validate_rows
+from randkern._tensors import is_tensor
+from randkern._validation import (
+    MOST_COMPONENTS,
+    Rows,
+    check_count,
+    check_weights,
+    validate_rows,
+)
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks
 from randkern.blocks.dask import is_dask, lazily
@@ -116,7 +124,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKer
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both")],
         "projection": [StrOptions(set(PROJECTIONS))],
         "fourier": [StrOptions({"pair", "offset"})],
         "centered": ["boolean"],
@@ -191,6 +199,13 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKer
             dtype = np.float32 if single else np.float64
             return lazily(self.transform, X, self._n_features_out, dtype)
         X = validate_rows(self, X, reset=False)
+        if not is_tensor(X):
+            check_free(
+                X.shape[0] * self._n_features_out * X.dtype.itemsize,
+                f"the array of {self._n_features_out} features for each of "
+                f"{X.shape[0]} rows",
+                "transform fewer rows at a time, or fit a model with n_components",
+            )
         Z = evaluate(self.plan_, X)
         # A row whose features overflow does so in nearly every column.
         if not ops_of(Z).is_finite(Z[:, :_CHECKED_COLUMNS]):

@@ -11,6 +11,7 @@ import scipy.linalg
 
 from randkern._random import root_stream
 from randkern._validation import (
+    MOST_COMPONENTS,
     Rows,
     check_choice,
     check_count,
@@ -25,8 +26,6 @@ from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import resolve_kernel
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
-
-_MOST_COMPONENTS = 10**12
 
 
 def suggest_n_components(
@@ -127,14 +126,10 @@ def _smallest(
     """
     high = at_least if at_most is None else at_most
     while (current := error(high)) > target:
-        if high >= _MOST_COMPONENTS:
-            raise ValueError(
-                f"a relative error of {target:.3g} takes more than "
-                f"{_MOST_COMPONENTS:.0e} features; use the exact kernel "
-                "(n_components=None), or allow a larger error."
-            )
-        wanted = high * min((current / target) ** 2, _MOST_COMPONENTS)
-        high = min(max(2 * high, math.ceil(wanted)), _MOST_COMPONENTS)
+        if high >= MOST_COMPONENTS:
+            raise ValueError(_too_small(f"a relative error of {target:.3g}"))
+        wanted = high * min(current / target, MOST_COMPONENTS) ** 2
+        high = min(max(2 * high, math.ceil(wanted)), MOST_COMPONENTS)
     best = high
     # A column without its pair costs more than the one before it: the error falls
     # along even numbers and along odd ones, not from one to the other.
@@ -156,6 +151,14 @@ def _smallest(
     ]:
         best = fewer[0]
     return best
+
+
+def _too_small(error: str) -> str:
+    """Return what to say of an error that no number of features reaches."""
+    return (
+        f"{error} takes more than {MOST_COMPONENTS:.0e} features; use the exact kernel "
+        "(n_components=None), or allow a larger error."
+    )
 
 
 def hoeffding_n_components(
@@ -204,10 +207,15 @@ def hoeffding_n_components(
         raise ValueError(
             f"failure_probability must be between 0 and 1, got {failure_probability}."
         )
-    scale = bound**4 * math.log(2 / failure_probability) / error**2
+    # Quotients before powers: of extreme arguments these leave the range of numbers.
+    ratio = bound / error * bound
+    rare = math.log(2.0) - math.log(failure_probability)
+    if ratio > math.sqrt(MOST_COMPONENTS / (8 * rare)):
+        raise ValueError(_too_small(f"an error of {error:.3g}"))
+    scale = ratio**2 * rare
     if fourier == "offset":
-        return math.ceil(8 * scale)
-    return 2 * math.ceil(2 * scale)
+        return max(1, math.ceil(8 * scale))
+    return max(2, 2 * math.ceil(2 * scale))
 
 
 def effective_dimension(

@@ -16,13 +16,14 @@ from sklearn.base import clone
 from torch import nn
 
 from randkern._random import root_stream
-from randkern._validation import check_choice, check_count
+from randkern._validation import MOST_COMPONENTS, check_choice, check_count
 from randkern.kernels import Kernel
 from randkern.kernels.base import Term
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.plan import Factor, Group, Plan, evaluate
+from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
 
 __all__ = ["FeatureMap"]
@@ -102,7 +103,8 @@ class FeatureMap(nn.Module):
     ):
         super().__init__()
         check_count("in_features", in_features)
-        check_count("n_components", n_components)
+        check_count("n_components", n_components, at_most=MOST_COMPONENTS)
+        check_choice("projection", projection, tuple(PROJECTIONS))
         check_choice("fourier", fourier, ("pair", "offset"))
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel must be a kernel, got {kernel!r}.")
@@ -132,9 +134,15 @@ class FeatureMap(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return features of the last dimension of `x`, shape (..., n_components)."""
-        if x.shape[-1] != self.in_features:
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"x must be a torch.Tensor, got {type(x).__name__}; pass for instance "
+                "torch.as_tensor(np.asarray(x)), or use randkern.RandomFeatures."
+            )
+        if x.ndim == 0 or x.shape[-1] != self.in_features:
+            found = x.shape[-1] if x.ndim else "no"
             raise ValueError(
-                f"x has {x.shape[-1]} columns, expected in_features={self.in_features}."
+                f"x has {found} columns, expected in_features={self.in_features}."
             )
         if x.dtype.itemsize < 4 and torch.is_autocast_enabled(x.device.type):
             x = x.float() if x.is_floating_point() else x

@@ -178,7 +178,11 @@ def symmetric_eigenpairs(matrix):
 
 def norm(values):
     """Return the root of the sum of squares as a float."""
-    return float(np.linalg.norm(values))
+    with np.errstate(over="ignore"):
+        size = float(np.linalg.norm(values))
+    if size == np.inf and (largest := float(np.abs(values).max())) < np.inf:
+        return largest * float(np.linalg.norm(values / largest))
+    return size
 
 
 @short_on_one_thread(_eigen)

@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from randkern._tensors import is_tensor
+from randkern.backend.namespace import empty_on
 from randkern.blocks.rows import RowBlocks
 
 __all__ = ["DeviceBlocks", "DeviceRows"]
@@ -155,6 +158,8 @@ class DeviceBlocks:
     ------
     TypeError
         If X is none of these.
+    ValueError
+        If there is no such device (of a Dask collection the workers tell, in `fit`).
 
     See Also
     --------
@@ -195,6 +200,8 @@ class DeviceBlocks:
             )
         self.rows = X
         self.device = str(device)
+        if not hasattr(X, "__dask_graph__"):  # else it is for the workers to have it
+            empty_on(self.device, np.float64)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from randkern._tensors import is_tensor
+from randkern._validation import check_count
 from randkern.blocks.arrays import ArraySource
 from randkern.blocks.parquet import ParquetSource
 from randkern.blocks.zarr import open_zarr
@@ -115,7 +116,7 @@ class RowBlocks:
     ):
         check_reiterable(blocks)
         self._blocks = blocks
-        self._n_rows = None if n_rows is None else int(n_rows)
+        self._n_rows = None if n_rows is None else check_count("n_rows", n_rows)
         self._n_blocks: int | None = None
         self._parts: tuple[bool, bool] | None = None
         self.column_names: tuple[str, ...] | None = None
@@ -279,6 +280,12 @@ class RowBlocks:
         counted = yield from self._checked(self._start())
         self._n_rows, self._n_blocks = counted
 
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "RowBlocks are no array: models with n_components take them in fit, "
+            "predict and score; elsewhere pass the X of one of their blocks."
+        )
+
     def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
         """Yield all rows in blocks of a random order, where the source allows it.
 
@@ -412,6 +419,8 @@ def check_reiterable(blocks: Any) -> None:
             f"blocks is a {kind} that shuffles, but every pass must give the same rows "
             "in the same order; make it with shuffle=False."
         )
+    if isinstance(blocks, Sequence) and not len(blocks):
+        raise ValueError(f"blocks is an empty {kind}; give one block of rows at least.")
     if not callable(blocks) and not hasattr(blocks, "__iter__"):
         raise TypeError(
             "blocks must be an iterable of blocks, or a function that returns an "

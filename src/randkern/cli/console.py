@@ -76,7 +76,8 @@ def user_messages() -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError, ImportError, MemoryError) as error:
-            raise error_exit(str(error)) from error
+            message = str(error) or "out of memory; use fewer rows or components"
+            raise error_exit(message) from error
 
 
 @contextmanager

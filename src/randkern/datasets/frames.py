@@ -138,7 +138,7 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
     if types.is_float_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64)
     if types.is_integer_dtype(column.dtype):
-        return column.to_numpy(dtype=np.int64)
+        return column.to_numpy(dtype=_whole_dtype(column))
     if isinstance(column.dtype, types.CategoricalDtype):
         return np.asarray(column)
     if types.is_string_dtype(column.dtype) or types.is_object_dtype(column.dtype):
@@ -212,13 +212,18 @@ def _typed_feature(column: "pd.Series") -> "pd.Series | None":
             return column
         # Nullable extension types: plain NumPy, with NaN for missing values.
         whole = types.is_integer_dtype(dtype) and not column.isna().any()
-        return column.astype(np.int64 if whole else np.float64)
+        return column.astype(_whole_dtype(column) if whole else np.float64)
     if types.is_string_dtype(dtype) or types.is_object_dtype(dtype):
         try:
             return column.astype("category")
         except TypeError:  # Lists and dicts, which cannot be hashed.
             return None
     return None
+
+
+def _whole_dtype(column: "pd.Series") -> type[np.integer]:
+    """Return int64, or uint64 for numbers that would turn negative in it."""
+    return np.uint64 if int(column.max()) > np.iinfo(np.int64).max else np.int64
 
 
 def _without_decimals(column: "pd.Series") -> "pd.Series":

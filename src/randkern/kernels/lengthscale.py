@@ -14,7 +14,12 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.exceptions import UnresolvedKernelError
 
-__all__ = ["check_lengthscale", "median_distance", "standard_deviation"]
+__all__ = [
+    "check_inverse",
+    "check_lengthscale",
+    "median_distance",
+    "standard_deviation",
+]
 
 RULES = ("scale", "median")
 _MEDIAN_ROWS = 1000
@@ -51,6 +56,18 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
             f"lengthscale has {array.size} entries, but {owner} reads {width} columns."
         )
     return array
+
+
+def check_inverse(lengthscale: float | np.ndarray, X: Rows) -> None:
+    """Raise if rows cannot be divided by a lengthscale in their precision."""
+    dtype = np.dtype(f"f{X.dtype.itemsize}")
+    least = float(np.min(lengthscale))
+    if least * float(np.finfo(dtype).max) < 1:
+        raise ValueError(
+            f"the lengthscale {least:.3g} has no inverse in {dtype}: the rows of X are "
+            "too small; scale the input up (for instance with "
+            "sklearn.preprocessing.MaxAbsScaler)."
+        )
 
 
 def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
@@ -130,6 +147,8 @@ def median_distance(
     if sample_weight is None:
         return float(np.median(distances))
     first, second = np.triu_indices(dense.shape[0], 1)
+    # Divided by a power of two, which loses no bit: products may overflow.
+    sample_weight = sample_weight / 2.0 ** np.frexp(sample_weight.max())[1].clip(-1000)
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
     cumulative = np.cumsum(weights[order])

@@ -21,6 +21,8 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Learnable, Place
 from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
 from randkern.kernels.lengthscale import (
+    RULES,
+    check_inverse,
     check_lengthscale,
     median_distance,
     standard_deviation,
@@ -37,6 +39,10 @@ from randkern.projections import (
 )
 
 __all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
+
+
+# Beyond, powers of ν leave the range of floats, and ν = inf is the same to rounding.
+_LARGEST_NU = 1e50
 
 
 class Stationary(Leaf):
@@ -56,15 +62,20 @@ class Stationary(Leaf):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         if self.lengthscale is None:
-            raise ValueError(f"{self} has no lengthscale.")
-        if not isinstance(self.lengthscale, str):
-            return
+            raise ValueError(
+                f"{self} has no lengthscale; give a number, or one of {list(RULES)}."
+            )
         X = self._select(X)
-        if self.lengthscale == "scale":
-            deviation = standard_deviation(X, sample_weight)
-            self.lengthscale = self._scale_rule(deviation, X)
-        elif self.lengthscale == "median":
-            self.lengthscale = median_distance(X, sample_weight, stream, self.metric)
+        if isinstance(self.lengthscale, str):
+            if self.lengthscale == "scale":
+                deviation = standard_deviation(X, sample_weight)
+                self.lengthscale = self._scale_rule(deviation, X)
+            elif self.lengthscale == "median":
+                self.lengthscale = median_distance(
+                    X, sample_weight, stream, self.metric
+                )
+        if not isinstance(self.lengthscale, str):
+            check_inverse(self._lengthscale(X.shape[1]), X)
 
     def _scale_rule(self, deviation: float, X: Rows) -> float:
         """Return the lengthscale of ``"scale"``: ℓ² = d·Var/2; 1 if constant."""
@@ -329,6 +340,11 @@ class Matern(Stationary):
         super()._check_leaf(n_features)
         if self.nu != math.inf:
             check_positive("nu", self.nu)
+            if self.nu > _LARGEST_NU:
+                raise ValueError(
+                    f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian "
+                    f"kernel), got {self.nu!r}."
+                )
 
     def law(self) -> Law:
         if self.nu == math.inf:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, place_of, validate_rows
+from randkern._validation import MOST_COMPONENTS, Rows, place_of, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks
 from randkern.blocks.dask import is_dask, lazily
@@ -33,7 +33,7 @@ class FeatureModel(TakesKernel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
         "projection": [StrOptions(set(PROJECTIONS))],
         "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
         "random_state": ["random_state", np.random.Generator],

@@ -72,9 +72,16 @@ class LaplacePosterior:
             dual = _Mode(Z @ Z.T, signs, weight, ops.zeros(len(Z), Z)).dual
             start = Z.T @ dual
         problem = _FeatureProblem(features, D, signs, weight)
-        mode, value, factor = _newton(
-            problem, start, max(_DECREMENT, ops.precision(features.dtype))
-        )
+        try:
+            mode, value, factor = _newton(
+                problem, start, max(_DECREMENT, ops.precision(features.dtype))
+            )
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "rounding errors hide the curvature of the likelihood: the values of "
+                "the kernel are too large for labels; multiply it by a small number, "
+                "or scale the input down."
+            ) from error
         evidence = value - 0.5 * ops.algebra.log_determinant(factor)
         return cls(mode, factor, evidence)
 

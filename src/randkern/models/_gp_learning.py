@@ -64,6 +64,8 @@ _NOISE_SHARES = (1e-5, 1e2)
 _VARIANCE_RANGE = 1e3
 # Beyond this factor from it nothing is left but rounding errors.
 _ROUNDING_RANGE = 1e20
+# Weights count rows, and are multiplied by squares of targets.
+_LARGEST_WEIGHT = 1e60
 # What the noise may be where nothing better is known.
 _USUAL_SHARE = 0.1
 # Descents from lengthscales that are too long end where the scale makes up for them.
@@ -97,6 +99,13 @@ def learning_rows(
     if weight is not None and bool((weight == 0).any()):
         kept = ops.flatnonzero(weight)
         X, Y, weight = X[kept], Y[kept], weight[kept]
+    if weight is not None:
+        largest = ops.largest(weight)
+        if largest > _LARGEST_WEIGHT:
+            raise ValueError(
+                "a row of weight w counts as w rows, got a sample_weight of "
+                f"{largest:.3g}; divide the weights so that a usual row has about 1."
+            )
     if len(Y) == 0:
         raise ValueError(
             "no sampled row has a weight above zero: leave out rows without weight."

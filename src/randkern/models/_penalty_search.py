@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -112,12 +113,16 @@ class PredictionScore:
     def result(self) -> np.ndarray:
         """Return the scores, (n_alphas,)."""
         weighted = {} if self.weight is None else {"sample_weight": self.weight}
-        return np.array(
-            [
-                self.scorer(self.predictor, values, self.y, **weighted)
-                for values in self.predictions
-            ]
-        )
+        scores = [
+            self.scorer(self.predictor, values, self.y, **weighted)
+            for values in self.predictions
+        ]
+        if not all(isinstance(score, Real) for score in scores):
+            raise ValueError(
+                f"scoring must return a number, got {scores[0]!r}; give a scorer, as "
+                "sklearn.metrics.make_scorer makes it of a metric."
+            )
+        return np.array(scores, dtype=float)
 
 
 class _Predictor(RegressorMixin, BaseEstimator):
@@ -131,7 +136,7 @@ class _LabelPredictor(ClassifierMixin, BaseEstimator):
     """A classifier whose rows are the values of its decision function."""
 
     def __init__(self, classes: np.ndarray):
-        self.classes_ = classes
+        self.classes = self.classes_ = classes
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return X

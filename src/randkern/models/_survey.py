@@ -11,16 +11,24 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["Moments", "Survey"]
+__all__ = ["SQUARABLE", "Moments", "Survey", "unit_of"]
 
 # Sums of squares of smaller numbers, and of their inverses, are finite.
-_SQUARABLE = 1e120
+SQUARABLE = 1e120
 # Weighted sums of so small a power of the weights hardly tell which is the largest.
 _SMALL_POWER = 1 / 16
 # Squares about the mean below this share of all squares are rounding errors.
 _ROUNDED = 1e-26
 # Targets are far from 0 whose mean is so many standard deviations.
 _FAR = 8.0
+
+
+def unit_of(largest: float) -> float:
+    """Return a power of two near a largest weight: division by it is exact.
+
+    Of tiny weights one whose inverse, times a penalty, is a number.
+    """
+    return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -150,9 +158,7 @@ class Survey:
     @property
     def weight_unit(self) -> float:
         """A power of two near the largest weight: division by it is exact."""
-        if self.largest_weight <= 0:
-            return 1.0
-        return 2.0 ** math.floor(math.log2(self.largest_weight))
+        return unit_of(self.largest_weight)
 
     @property
     def usual_weight(self) -> float:
@@ -185,7 +191,7 @@ class Survey:
     def target_scale(self) -> np.ndarray:
         """Powers of two near the largest targets whose squares leave the range."""
         largest = self.largest_target
-        usual = (largest == 0) | (largest > 1 / _SQUARABLE) & (largest < _SQUARABLE)
+        usual = (largest == 0) | (largest > 1 / SQUARABLE) & (largest < SQUARABLE)
         exponents = np.log2(np.where(usual, 1.0, largest))
         return 2.0 ** np.floor(exponents)
 

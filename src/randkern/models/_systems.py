@@ -10,21 +10,20 @@ dual    (S(K − centring)S + αI) A = S(Y − ȳ),  S = diag(√w_i)
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from randkern._memory import format_bytes
+from randkern._memory import check_memory
 from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.backend.products import GRAM_COLUMNS
 from randkern.blocks import row_blocks, rows_within
-from randkern.exceptions import MemoryLimitError
 from randkern.kernels import Kernel
+from randkern.models._survey import unit_of
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, cholesky_bytes, cholesky_for
 
@@ -48,16 +47,6 @@ _TILES = 6
 _CROSS_ROWS = 512
 # Phases of so many rows are there while features are made of them.
 _MADE_ROWS = 1024
-
-
-def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
-    """Raise before anything is allocated if `needed` bytes exceed `limit`."""
-    if needed > limit:
-        raise MemoryLimitError(
-            f"{what} needs about {format_bytes(needed)}, over memory_limit = "
-            f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
-            f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
-        )
 
 
 def check_rank_memory(
@@ -256,9 +245,8 @@ def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:
 
 
 def power_of_two(sample_weight: np.ndarray | None) -> float:
-    """Return a power of two near the largest weight: division by it is exact."""
-    largest = 1.0 if sample_weight is None else float(sample_weight.max())
-    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
+    """Return a power of two near the largest weight, as `unit_of` does."""
+    return unit_of(1.0 if sample_weight is None else float(sample_weight.max()))
 
 
 def dual_bytes(n: int, n_targets: int, like: Rows = None) -> int:

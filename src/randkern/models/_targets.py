@@ -15,8 +15,16 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
+from randkern._readable import check_kind
+from randkern._tables import count_missing
 from randkern._tensors import is_tensor, tensor_floats
-from randkern._validation import Rows, check_weights, place_of, read_tensor
+from randkern._validation import (
+    Rows,
+    check_positive,
+    check_weights,
+    place_of,
+    read_tensor,
+)
 from randkern.backend.namespace import ops_of
 from randkern.blocks.dask import is_dask, lazily
 
@@ -58,7 +66,8 @@ class RealTargets:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        y = read_tensor(y, "y")
+        check_kind(y, "y")
+        y = _without_missing(read_tensor(y, "y"))
         if is_tensor(y) and not is_tensor(X):
             raise ValueError(
                 f"X is not a tensor, so y must be an array, got {place_of(y)}; pass "
@@ -85,6 +94,20 @@ class RealTargets:
         return Y.reshape(len(Y), -1)
 
 
+def _without_missing(y: Any) -> Any:
+    """Return targets; raise if some are missing, or not there yet."""
+    if type(y).__name__ == "LazyFrame":
+        raise TypeError("y is a LazyFrame, which holds no rows yet; pass y.collect().")
+    if isinstance(y, (list, tuple)):
+        check_kind(y, "y")
+    if n_missing := count_missing(y):
+        raise ValueError(
+            f"Input y contains NaN or missing values: {n_missing} of {len(y)}; leave "
+            "out the rows without a target."
+        )
+    return y
+
+
 def _read_labels(y: Any) -> Any:
     """Return labels, those of a tensor of a dtype that PyTorch sorts."""
     y = read_tensor(y, "y")
@@ -102,9 +125,10 @@ def _read_labels(y: Any) -> Any:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """The sums of the weights of labels in a block; labels that are tensors, none."""
+    """Sums of the weights of labels in a block; their dtype, or no rows of a tensor."""
 
     totals: dict[Any, float]
+    dtype: np.dtype | None
     like: Any
 
 
@@ -131,14 +155,19 @@ class ClassLabels:
         totals = dict(
             zip(values.tolist(), _totals(values, X, y, weight).tolist(), strict=True)
         )
-        return SeenLabels(totals, y[:0] if is_tensor(y) else None)
+        if is_tensor(y):
+            return SeenLabels(totals, None, y[:0])
+        return SeenLabels(totals, values.dtype, None)
 
     def _learn_from(self, seen: list[SeenLabels]) -> int:
         totals: dict[Any, float] = {}
         for block in seen:
             for label, total in block.totals.items():
                 totals[label] = totals.get(label, 0.0) + total
-        classes = unique_labels(np.array(list(totals)))
+        # Of whole numbers beyond int64 NumPy would make floats.
+        dtypes = {block.dtype for block in seen if block.dtype is not None}
+        dtype = np.result_type(*dtypes) if dtypes else None
+        classes = unique_labels(np.array(list(totals), dtype=dtype))
         like = seen[0].like
         placed = classes if like is None else ops_of(like).asarray(classes, like)
         self._set_classes(placed)
@@ -164,7 +193,7 @@ class ClassLabels:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        y = column_or_1d(_read_labels(y), warn=True)
+        y = column_or_1d(_without_missing(_read_labels(y)), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         return y
@@ -237,6 +266,9 @@ class ClassLabels:
 
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the sums of weights of their rows."""
+        if isinstance(self.class_weight, dict):
+            for label, value in self.class_weight.items():
+                check_positive(f"class_weight[{label!r}]", value, zero=True)
         classes = ops_of(self.classes_).to_host(self.classes_)
         # To balance them: a class whose rows have no weight is as good as absent.
         present = totals > 0 if self.class_weight == "balanced" else totals >= 0

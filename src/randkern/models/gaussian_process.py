@@ -196,7 +196,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows, stream = self._read(X, y, sample_weight)
         self._check_memory(rows)
         survey = rows.survey()
-        self._set_units(survey)
+        self._set_units(rows)
         self.intercept_ = 0.0
         self._learn_from_rows(rows, stream)
         if self.plan_ is None:
@@ -231,14 +231,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             advice = "Use fewer components"
         check_memory(needed, self._memory_for(rows), what, advice)
 
-    def _set_units(self, survey: Survey) -> None:
+    def _set_units(self, rows: ArrayRows | StreamedRows) -> None:
         """Settle what targets are shifted and divided by."""
+        survey = rows.survey()
         mean = np.zeros_like(survey.target_mean)
         scale = np.ones_like(survey.target_mean)
         if self.normalize_y:
-            mean = survey.target_mean
+            unit = survey.target_scale
+            if np.any(unit != 1):
+                survey = rows.rescaled(np.zeros_like(unit), unit).survey()
+            mean = survey.target_mean * unit
             deviation = np.sqrt(survey.target_squares / survey.weight_sum)
-            scale = np.where(deviation > 0, deviation, 1.0)
+            scale = np.where(deviation > 0, deviation, 1.0) * unit
+        elif np.any(survey.target_scale != 1):
+            raise ValueError(
+                f"the targets are of size {survey.largest_target.max():.3g}, whose "
+                "squares, as variances, leave the range of floats: set "
+                "normalize_y=True, or scale y."
+            )
         # Numbers, which have no device.
         self._target_mean = tuple(mean.tolist())
         self._target_scale = tuple(scale.tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -30,6 +31,7 @@ from randkern.models._penalty_search import (
 from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
 from randkern.models._rows import ArrayRows
+from randkern.models._survey import SQUARABLE
 from randkern.models._systems import (
     check_memory,
     exact_gram,
@@ -95,6 +97,8 @@ class _ChoosesAlpha(KernelRidge):
     ) -> None:
         """Choose the penalty, then fit weights to targets of shape (n, k)."""
         self._forget()
+        if isinstance(self.cv, np.ndarray):  # whose truth value is none
+            raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
         ops, given = ops_of(X), self.memory_limit
         limit = resolve_memory_limit(ops.memory_limit(X) if given is None else given)
         alphas = _checked_alphas(self.alphas)
@@ -103,6 +107,7 @@ class _ChoosesAlpha(KernelRidge):
                 f"cv='gcv' is a score of its own, got scoring={self.scoring!r}; use "
                 "cv=None (leave-one-out) or folds with it."
             )
+        self._check_scoring()
         self._prepare(X, sample_weight)
         splits = self._splits(X, Y, sample_weight)
         kept: Any = slice(None)
@@ -116,10 +121,16 @@ class _ChoosesAlpha(KernelRidge):
                 f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
                 "expected at least 2 rows of positive weight."
             )
+        # One scale for all targets, so that the mean of their errors stays what it is.
+        scale = _scale_of(Y)
+        Y = Y / scale
         rows = self._shifted(ArrayRows(X[kept], Y, sample_weight))
         search = self._search(rows.X, rows.Y, sample_weight, alphas, limit)
         self._choose(search, rows.Y, Y, sample_weight, alphas, splits)
+        self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = search.solve(self.alpha_)
+        solution = replace(solution, value=solution.value * scale)
+        intercept = intercept * scale
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
@@ -135,6 +146,17 @@ class _ChoosesAlpha(KernelRidge):
             f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
             f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
         )
+
+    def _check_scoring(self) -> None:
+        """Raise for a scorer of scikit-learn that asks what a regressor has not."""
+        scorer = None if self.scoring is None else check_scoring(self, self.scoring)
+        response: Any = getattr(scorer, "_response_method", "predict")
+        asked = {response} if isinstance(response, str) else set(response)
+        if not is_classifier(self) and asked.isdisjoint({"predict", "default"}):
+            raise ValueError(
+                f"scoring={self.scoring!r} needs {' or '.join(sorted(asked))}, but a "
+                "regressor only predicts numbers; use for instance scoring='r2'."
+            )
 
     def _search(
         self,
@@ -234,11 +256,22 @@ class _ChoosesAlpha(KernelRidge):
         if self.cv is None or self.cv == "gcv":
             return []
         y = self._as_given(Y)
-        cv = check_cv(self.cv, y, classifier=is_classifier(self))
-        splits = [
-            (np.arange(len(Y))[train], np.arange(len(Y))[test])
-            for train, test in cv.split(X, y)
-        ]
+        numbers = np.arange(len(Y))
+        try:
+            cv = check_cv(self.cv, y, classifier=is_classifier(self))
+            splits = [
+                (numbers[np.asarray(train)], numbers[np.asarray(test)])
+                for train, test in cv.split(X, y)
+            ]
+            valid = all(part.ndim == 1 for split in splits for part in split)
+        except (IndexError, TypeError):
+            valid = False
+        if not valid or not splits:
+            raise ValueError(
+                "cv must give pairs (training rows, validation rows), each an array of "
+                f"numbers from 0 to {len(Y) - 1}, and one pair at least, got "
+                f"{self.cv!r}."
+            )
         weight = None if weight is None else ops_of(weight).to_host(weight)
         used = np.ones(len(Y), dtype=bool) if weight is None else weight > 0
         for train, test in splits:
@@ -267,8 +300,18 @@ class _ChoosesAlpha(KernelRidge):
         return classes[Y.argmax(axis=1)]
 
 
+def _scale_of(Y: Any) -> float:
+    """Return a power of two near the largest target, if its square leaves the range."""
+    largest = ops_of(Y).largest(abs(Y))
+    usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
+    return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
+
+
 def _checked_alphas(alphas: Any) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
+    given = np.atleast_1d(np.asarray(alphas))
+    values = np.zeros(1)
+    if given.dtype.kind in "iuf":
+        values = given.astype(np.float64)
     if (
         values.ndim > 1
         or not values.size
@@ -311,7 +354,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
         As in scikit-learn. None: the negative mean squared error for leave-one-out,
-        the coefficient of determination for folds.
+        the coefficient of determination for folds. Targets whose squares leave the
+        range of floats are scored divided by a power of two.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from randkern._random import root_stream
 from randkern._validation import (
+    MOST_COMPONENTS,
     Rows,
     check_choice,
     check_count,
@@ -178,7 +180,9 @@ class SimulatedOPU(SharedDevice):
         random_state: Any = None,
     ):
         super().__init__()
-        self.n_components = check_count("n_components", n_components)
+        self.n_components = check_count(
+            "n_components", n_components, at_most=MOST_COMPONENTS
+        )
         self.bits = check_count("bits", bits)
         if bits > 16:
             raise ValueError(f"bits must be at most 16, got {bits}.")
@@ -188,6 +192,11 @@ class SimulatedOPU(SharedDevice):
         if level is None:
             level = _LEVELS.get(self.bits, _LEVEL)
         self.level = check_positive("level", level)
+        if self.level > 1:
+            raise ValueError(
+                "level must be at most 1, the share of full scale that the mean count "
+                f"takes, got {level!r}; for instance 1/16."
+            )
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
         self.projection = check_choice(
@@ -277,15 +286,13 @@ class SimulatedOPU(SharedDevice):
     def reset(self, frame: int = 0) -> None:
         """Count frames from `frame` on: the noise that follows repeats."""
         with self.lock:
-            self.frame = int(frame)
+            self.frame = _checked_frame(frame)
 
     def _take_frames(self, n_frames: int, frame: int | None) -> int:
         """Return the first of `n_frames` frames, the next ones unless named."""
         if frame is None:
             frame, self.frame = self.frame, self.frame + n_frames
-        elif frame < 0:
-            raise ValueError(f"frame must not be negative, got {frame}.")
-        return int(frame)
+        return _checked_frame(frame)
 
     # -- acquisition --------------------------------------------------------
 
@@ -465,8 +472,15 @@ class SimulatedOPU(SharedDevice):
         >>> device.time_seconds(3000), device.energy_joules(3000)
         (1.5, 45.0)
         """
-        return n_frames * self.frame_seconds
+        return check_positive("n_frames", n_frames, zero=True) * self.frame_seconds
 
     def energy_joules(self, n_frames: int) -> float:
         """Return the energy that it takes, at 30 W whatever the load."""
         return _WATTS * self.time_seconds(n_frames)
+
+
+def _checked_frame(frame: Any) -> int:
+    """Return the number of a frame, 0 or more."""
+    if not isinstance(frame, numbers.Integral) or frame < 0:
+        raise ValueError(f"frame must be a whole number from 0 on, got {frame!r}.")
+    return int(frame)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -12,11 +11,11 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import (
     _check_feature_names_in,
     check_is_fitted,
-    validate_data,
 )
 
 from randkern._fitting import all_or_nothing
-from randkern._validation import Rows, canonical, check_choice, check_count
+from randkern._memory import check_free
+from randkern._validation import Rows, check_choice, check_count, validate_numbers
 from randkern.blocks import row_blocks
 
 __all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
@@ -33,11 +32,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
     _accepts_sparse = False
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        sparse = "csr" if self._accepts_sparse else False
-        X = validate_data(self, X, reset=reset, accept_sparse=sparse, dtype="numeric")
-        if X.dtype.kind == "c":
-            raise ValueError(f"Complex data not supported, got {X.dtype}.")
-        return canonical(X)
+        return validate_numbers(self, X, reset=reset, sparse=self._accepts_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -128,21 +123,17 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
             rule = _otsu if self.threshold == "auto" else _median
             self.threshold_: float | np.ndarray = rule(X)
             return self
-        threshold = self.threshold
-        if isinstance(threshold, numbers.Real) and not math.isnan(threshold):
-            self.threshold_ = float(threshold)
-        else:
-            values = np.asarray(self.threshold)
-            if (
-                values.shape != (X.shape[1],)
-                or values.dtype.kind not in "iuf"
-                or np.isnan(values).any()
-            ):
-                raise ValueError(
-                    "threshold must be 'auto', 'median', a number, or one number for "
-                    f"each of the {X.shape[1]} columns, got {self.threshold!r}."
-                )
-            self.threshold_ = values.astype(np.float64)
+        values = np.asarray(self.threshold)
+        if (
+            values.shape not in ((), (X.shape[1],))
+            or values.dtype.kind not in "iuf"
+            or not np.isfinite(values).all()
+        ):
+            raise ValueError(
+                "threshold must be 'auto', 'median', a finite number, or one for each "
+                f"of the {X.shape[1]} columns, got {self.threshold!r}."
+            )
+        self.threshold_ = values.astype(np.float64) if values.ndim else float(values)
         return self
 
     def transform(self, X: Any) -> Rows:
@@ -171,7 +162,9 @@ class ThermometerEncoder(_Encoder):
     Parameters
     ----------
     n_levels : int, default=4
-        Thresholds, and bits, a column.
+        Thresholds, and bits, a column: 2 at least, and no more than the default
+        memory limit of a fit (2 GB, or a quarter of what is free) has room for. For
+        one bit a column there is :class:`ThresholdBinarizer`.
     strategy : {"quantile", "uniform"}, default="quantile"
         "quantile": thresholds that split the entries into groups of equal size;
         "uniform": at equal distances between the least and the largest entry, both
@@ -221,8 +214,23 @@ class ThermometerEncoder(_Encoder):
         y : ignored
         """
         n_levels = check_count("n_levels", self.n_levels)
+        if n_levels == 1:
+            raise ValueError(
+                "n_levels must be at least 2, got 1; for one bit a column use "
+                "ThresholdBinarizer."
+            )
         check_choice("strategy", self.strategy, ("quantile", "uniform"))
+        if not isinstance(self.per_column, (bool, np.bool_)):
+            raise ValueError(
+                f"per_column must be True or False, got {self.per_column!r}."
+            )
         X = self._rows(X, reset=True)
+        check_free(
+            8 * n_levels * (2 + 3 * X.shape[1]),
+            f"finding n_levels={n_levels} thresholds for {X.shape[1]} columns",
+            "use fewer levels",
+            share=True,
+        )
         shares = np.arange(1, n_levels + 1) / (n_levels + 1)
         axis = 0 if self.per_column else None
         if self.strategy == "quantile":
@@ -248,6 +256,11 @@ class ThermometerEncoder(_Encoder):
         X = self._rows(X, reset=False)
         d, n_levels = self.thresholds_.shape
         thresholds = _in_precision_of(X, self.thresholds_)
+        check_free(
+            X.shape[0] * d * n_levels,
+            f"the array of {d * n_levels} bits for each of {X.shape[0]} rows",
+            "transform fewer rows at a time",
+        )
         out = np.empty((X.shape[0], d, n_levels), dtype=np.uint8)
         for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
             np.greater(X[rows, :, None], thresholds, out=out[rows].view(bool))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._memory import check_free
 from randkern._validation import check_count
 from randkern.skeletons.activations import Activation, Identity, activation_of
 from randkern.skeletons.bases import base_of
@@ -22,6 +23,12 @@ __all__ = [
     "convolutional",
     "fully_connected",
 ]
+
+
+# What an input, or an edge, and what a layer takes while a skeleton is made and its
+# kernel computed.
+_INPUT_BYTES = 64
+_LAYER_BYTES = 2000
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,16 @@ def _pair(name: str, value: Any, *, zero: bool = False) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
+def _check_size(n_bytes: int, what: str) -> None:
+    """Raise if a skeleton takes more memory than a fit may."""
+    check_free(
+        n_bytes,
+        f"a skeleton of {what}",
+        "use fewer layers, smaller images or windows",
+        share=True,
+    )
+
+
 class _Layers:
     """A graph that grows layer by layer."""
 
@@ -218,6 +235,10 @@ def fully_connected(
     (2, 1.0)
     """
     n_inputs, depth = check_count("n_inputs", n_inputs), check_count("depth", depth)
+    _check_size(
+        _INPUT_BYTES * n_inputs + _LAYER_BYTES * depth,
+        f"{n_inputs} inputs and {depth} layers",
+    )
     space = base_of(base)
     several = isinstance(activation, (list, tuple))
     if several and len(activation) != depth:
@@ -336,6 +357,9 @@ def convolutional(
             f"{layers!r}; for one node over all pixels give [Dense()]."
         )
     each = n_channels // space.width
+    _check_size(
+        _INPUT_BYTES * height * width * each, f"images of {height} by {width} pixels"
+    )
     built = _Layers(height * width * each)
     grid = np.arange(built.n_inputs).reshape(height, width, each)
     for layer in layers:
@@ -358,6 +382,16 @@ def convolutional(
     )
 
 
+def _check_edges(grid: np.ndarray, layer: Any, geometry: Any) -> None:
+    """Raise if a convolution over a grid of nodes takes more memory than a fit may."""
+    n_padded = n_edges = grid.shape[2]
+    for size, window, stride, padding in zip(grid.shape, *geometry, strict=False):
+        n_padded *= size + 2 * padding
+        n_edges *= window * max(0, (size + 2 * padding - window) // stride + 1)
+    what = f"{layer!r} over {grid.size} nodes"
+    _check_size(8 * n_padded + _INPUT_BYTES * n_edges, what)
+
+
 def _add_layer(
     built: _Layers, grid: np.ndarray, layer: Any, default: Any
 ) -> np.ndarray:
@@ -370,6 +404,7 @@ def _add_layer(
     if not isinstance(conv, Conv):
         raise ValueError(f"a layer must be a Conv, Pool or Dense, got {layer!r}.")
     window, stride, padding = conv.geometry()
+    _check_edges(grid, layer, conv.geometry())
     padded = np.full(
         (
             *(n + 2 * p for n, p in zip(grid.shape[:2], padding, strict=True)),

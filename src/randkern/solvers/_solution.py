@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -60,7 +60,7 @@ class Solution:
         Wall-clock time of the solve; 0 where it was not taken.
     """
 
-    value: np.ndarray
+    value: np.ndarray = field(repr=False)
     residual: float
     iterations: int
     outcome: Outcome

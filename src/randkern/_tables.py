@@ -1,0 +1,142 @@
+"""Columns of dataframes, of pandas or polars, without importing either."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
+
+__all__ = [
+    "check_categories",
+    "check_numeric",
+    "column_names",
+    "count_missing",
+    "is_numeric",
+    "is_table",
+    "numbers_of",
+    "objects_of",
+    "without_sparse_columns",
+]
+
+
+def is_table(X: Any) -> bool:
+    """Tell whether `X` is a dataframe (pandas or polars)."""
+    # The shape first: to tell its columns a LazyFrame looks for them.
+    return hasattr(X, "shape") and hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the column names of a dataframe whose names are all text."""
+    if not is_table(X):
+        return None
+    names = list(X.columns)
+    if not names:
+        raise ValueError(
+            f"X has no columns: found 0 feature(s) (shape={X.shape}), but at least 1 "
+            "is required."
+        )
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def is_numeric(column: Any) -> bool:
+    """Tell whether a dataframe's column holds numbers or booleans."""
+    dtype = column.dtype
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
+    import pandas as pd
+
+    numeric = pd.api.types.is_numeric_dtype(dtype)
+    return numeric and not pd.api.types.is_complex_dtype(dtype)
+
+
+def numbers_of(column: Any) -> np.ndarray:
+    """Return a column of numbers as float64, missing ones being NaN."""
+    if hasattr(column, "isna"):
+        return np.asarray(column.to_numpy(dtype=float, na_value=np.nan))
+    values = column.to_numpy()
+    if values.dtype == object:  # booleans of polars, some of them missing
+        values = np.array(column.to_list(), dtype=float)
+    return np.asarray(values, dtype=float)
+
+
+def count_missing(values: Any) -> int:
+    """Return how many values of a column, a table or an array of objects are missing.
+
+    NaN in an array of floats does not count.
+    """
+    if hasattr(values, "isna"):
+        return int(np.asarray(values.isna()).sum())
+    if hasattr(values, "null_count"):  # polars
+        found = values.null_count()
+        return found if isinstance(found, int) else sum(found.row(0))
+    if isinstance(values, (list, tuple)):
+        values = np.asarray(values)
+    if not isinstance(values, np.ndarray) or values.dtype != object:
+        return 0
+    others = (value for value in values.ravel() if not isinstance(value, str))
+    return sum(
+        value is None or is_pandas_na(value) or is_scalar_nan(value) for value in others
+    )
+
+
+def objects_of(column: Any) -> np.ndarray:
+    """Return a column of categories as objects, every missing value as None."""
+    values = np.fromiter(column.to_list(), dtype=object, count=len(column))
+    missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
+    if not missing.size:
+        missing = np.asarray(column.isna()) if hasattr(column, "isna") else missing
+    if missing.any():
+        values[missing] = None
+    return values
+
+
+def check_categories(name: Any, values: np.ndarray) -> None:
+    """Raise if values of a column are no categories, or have no order among them."""
+    types = {type(value).__name__ for value in values if value is not None}
+    if len(types) > 1:
+        raise ValueError(
+            f"column {name!r} mixes {' and '.join(sorted(types))} values; convert it "
+            "to one type."
+        )
+    try:
+        sorted({value for value in values if value is not None})
+    except TypeError:
+        raise ValueError(
+            f"column {name!r} holds {types.pop()} values, which are neither numbers "
+            "nor categories; put what they hold into columns of their own, or drop it."
+        ) from None
+
+
+def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
+    """Raise if other columns of a table than `encoded` hold anything but numbers.
+
+    `since` ends the message.
+    """
+    for j, name in enumerate(X.columns):
+        if j not in encoded and not is_numeric(X[name]):
+            raise ValueError(
+                f"column {name!r} holds {X[name].dtype} values, expected numbers"
+                f"{since}."
+            )
+
+
+def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
+    """Return a table of pandas with dense columns.
+
+    One whose columns all leave out zeros stays as it is, to become a CSR matrix,
+    unless `dense` is asked for.
+    """
+    fills = {
+        name: dtype.fill_value
+        for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        if hasattr(dtype, "fill_value")
+    }
+    zeros = len(fills) == X.shape[1] and all(fill == 0 for fill in fills.values())
+    if not fills or (zeros and not dense):
+        return X
+    return X.astype({name: X[name].dtype.subtype for name in fills})
