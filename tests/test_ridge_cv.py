@@ -604,10 +604,11 @@ def test_blocks_of_rows_are_refused(data):
         rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(blocks)
 
 
-def test_a_failed_fit_leaves_no_choice_behind(data):
+def test_a_failed_fit_keeps_the_choice_before(data):
     X, Y, _, _ = data
     model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(X, Y)
+    alpha, values = model.alpha_, model.predict(X)
     with pytest.raises(ValueError, match="alphas"):
-        model.set_params(alphas=[-1.0]).fit(X, Y)
-    assert not hasattr(model, "alpha_")
-    assert not hasattr(model, "coef_")
+        model.set_params(alphas=[-1.0]).fit(X[::-1], Y)
+    assert model.alpha_ == alpha
+    np.testing.assert_array_equal(model.predict(X), values)
