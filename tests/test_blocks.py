@@ -57,7 +57,7 @@ def test_ranges():
 
 
 @given(
-    lengths=st.lists(st.integers(0, 4), max_size=6),
+    lengths=st.lists(st.integers(0, 4), min_size=1, max_size=6),
     with_y=st.booleans(),
     with_weight=st.booleans(),
     as_function=st.booleans(),

@@ -236,7 +236,7 @@ def test_predictions_of_no_blocks(table):
     X, y = table
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="no rows"):
-        model.predict(rk.RowBlocks([]))
+        model.predict(rk.RowBlocks(lambda: iter([])))
 
 
 # Errors.
@@ -262,7 +262,9 @@ def test_the_exact_kernel_takes_no_blocks(table):
 def test_blocks_without_rows(table):
     X, y = table
     with pytest.raises(ValueError, match="no rows"):
-        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(rk.RowBlocks([]))
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(
+            rk.RowBlocks(lambda: iter([]))
+        )
     empty = [(X[:0], y[:0]), (X, y), (X[:0], y[:0])]
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0)
     whole = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)

@@ -471,7 +471,8 @@ def test_what_is_not_moved(table):
 
 
 def test_how_it_is_shown(table):
-    assert repr(rk.DeviceBlocks(table[0])) == "DeviceBlocks(ndarray, device='cuda')"
+    rows = rk.DeviceBlocks(table[0], device="cpu")
+    assert repr(rows) == "DeviceBlocks(ndarray, device='cpu')"
     rows = rk.DeviceBlocks(blocks(*table), torch.device("cpu"))
     assert repr(rows) == "DeviceBlocks(RowBlocks(rows not counted yet), device='cpu')"
 

@@ -119,10 +119,7 @@ def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
     """
     for j, name in enumerate(X.columns):
         if j not in encoded and not is_numeric(X[name]):
-            raise ValueError(
-                f"column {name!r} holds {X[name].dtype} values, expected numbers"
-                f"{since}."
-            )
+            raise ValueError(f"column {name!r} is {X[name].dtype}{since}.")
 
 
 def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:

@@ -57,6 +57,7 @@ FLOATS = (np.float64, np.float32)
 # No machine holds the features of a row beyond.
 MOST_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
+_CHANGED = " here, but held numbers when the model was fitted"
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
 
@@ -284,7 +285,7 @@ class TableEncoder:
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
-        check_numeric(X, "; it held numbers when the model was fitted", self.encoded)
+        check_numeric(X, _CHANGED, self.encoded)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
             if j in self.encoded:
@@ -332,7 +333,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             check_finite(X, encoder.names)
             return X
         names = list(X.columns)
-        check_numeric(X, "; it held numbers when the model was fitted")
+        check_numeric(X, _CHANGED)
         X = without_sparse_columns(X)
     elif reset:
         estimator.table_encoder_ = None
@@ -364,7 +365,7 @@ def validate_numbers(
     X, names = read_tensor(X), None
     if is_table(X):
         column_names(X)
-        check_numeric(X, "")
+        check_numeric(X, ", expected numbers")
         names = list(X.columns)
         X = without_sparse_columns(X, dense=not sparse)
     accepted = "csr" if sparse else False

@@ -116,7 +116,9 @@ class RowBlocks:
     ):
         check_reiterable(blocks)
         self._blocks = blocks
-        self._n_rows = None if n_rows is None else check_count("n_rows", n_rows)
+        if n_rows is not None and n_rows != 0:
+            check_count("n_rows", n_rows)
+        self._n_rows = n_rows if n_rows is None else int(n_rows)
         self._n_blocks: int | None = None
         self._parts: tuple[bool, bool] | None = None
         self.column_names: tuple[str, ...] | None = None

@@ -482,5 +482,5 @@ class SimulatedOPU(SharedDevice):
 def _checked_frame(frame: Any) -> int:
     """Return the number of a frame, 0 or more."""
     if not isinstance(frame, numbers.Integral) or frame < 0:
-        raise ValueError(f"frame must be a whole number from 0 on, got {frame!r}.")
+        raise ValueError(f"frame must not be negative, nor a fraction, got {frame!r}.")
     return int(frame)
