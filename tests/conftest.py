@@ -1,4 +1,4 @@
-"""Fixtures and the hypothesis profile of the test suite."""
+"""Fixtures and the hypothesis profiles of the test suite."""
 
 import os
 from pathlib import Path
@@ -15,6 +15,14 @@ settings.register_profile(
     derandomize=True,
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# Nightly, a new seed: what fails is printed as a decorator that brings it back.
+settings.register_profile(
+    "random",
+    settings.get_profile("randkern"),
+    derandomize=False,
+    max_examples=300,
+    print_blob=True,
 )
 settings.load_profile("randkern")
 

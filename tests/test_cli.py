@@ -212,6 +212,18 @@ def test_without_the_extra_says_which(missing):
     assert result.stderr.count("\n") == 1
 
 
+def test_the_version_needs_no_extra():
+    code = (
+        "import sys; sys.modules['typer'] = None; sys.argv = ['randkern', '--version']\n"
+        "from randkern.cli import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"randkern {randkern.__version__}\n"
+
+
 def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run(app, "compare", "--data", "iris", *QUICK, "--out", tmp_path)
