@@ -34,12 +34,8 @@ def _numba_cache() -> Path:
     return folder
 
 
-# Before anything loads BLAS or Numba. The workers of pytest-xdist share the
-# cores, so each keeps BLAS to one thread. Numba may use two: tests compare one
-# thread with two, and `set_num_threads` cannot exceed what the pool began with.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(_name, "1")
+# Before anything loads Numba. It may use two threads: tests compare one thread with two,
+# and `set_num_threads` cannot exceed what the pool began with.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 if "NUMBA_CACHE_DIR" not in os.environ:  # The workers inherit it.
@@ -65,6 +61,16 @@ collect_ignore_glob = (
         "src/randkern/torch.py",
     ]
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Keep BLAS to one thread in the workers, which share the cores.
+
+    They load it before this file, so it is said before they start.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 @pytest.fixture(autouse=True)
