@@ -34,8 +34,8 @@ def _numba_cache() -> Path:
     return folder
 
 
-# Before anything loads Numba. It may use two threads: tests compare one thread with two,
-# and `set_num_threads` cannot exceed what the pool began with.
+# Before anything loads Numba. It may use two threads: tests compare one thread with
+# two, and `set_num_threads` cannot exceed what the pool began with.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 if "NUMBA_CACHE_DIR" not in os.environ:  # The workers inherit it.
@@ -83,6 +83,16 @@ def _repeatable() -> Iterator[None]:
     np.random.seed(0)  # noqa: NPY002
     with np.printoptions(precision=8, threshold=1000, linewidth=75, suppress=False):
         yield
+
+
+# -- marks ---------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the examples of what measures: a benchmark takes its seconds."""
+    for item in items:
+        if item.nodeid.startswith(("src/randkern/bench", "src/randkern/experiments")):
+            item.add_marker(pytest.mark.slow)
 
 
 # -- skips ---------------------------------------------------------------------------

@@ -241,4 +241,4 @@ if __name__ == "__main__":
             errors[name] = ""
         except Exception:
             errors[name] = traceback.format_exc()
-    print(json.dumps(errors))
+    json.dump(errors, sys.stdout)

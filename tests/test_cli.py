@@ -198,6 +198,7 @@ def test_parsing():
     assert parse_alpha("1e-3") == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_extra_says_which(missing):
     code = (
@@ -214,7 +215,8 @@ def test_without_the_extra_says_which(missing):
 
 def test_the_version_needs_no_extra():
     code = (
-        "import sys; sys.modules['typer'] = None; sys.argv = ['randkern', '--version']\n"
+        "import sys; sys.modules['typer'] = None\n"
+        "sys.argv = ['randkern', '--version']\n"
         "from randkern.cli import main; main()"
     )
     result = subprocess.run(

@@ -345,6 +345,7 @@ def test_missing_extra_is_named(module, frame, tmp_path, monkeypatch):
             load_dataset(path, target="kind")
 
 
+@pytest.mark.slow
 def test_bundled_sets_need_no_extra():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pandas', 'pyarrow', 'PIL']));"

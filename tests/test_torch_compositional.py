@@ -280,6 +280,7 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
     assert copied == []
 
 
+@pytest.mark.slow
 @each_role
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 def test_no_step_leaves_the_device(role, fourier, monkeypatch):
