@@ -498,6 +498,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
 def test_memory(case, cv):
