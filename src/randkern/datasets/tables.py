@@ -74,7 +74,6 @@ def _read_text(path: Path, separator: str) -> "pd.DataFrame":
                 index_col=False,
                 low_memory=False,
                 encoding="utf-8-sig",
-                float_precision="round_trip",  # pandas 2 may miss by one ulp
             )
     except UnicodeDecodeError as error:
         with path.open("rb") as stream:
