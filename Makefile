@@ -7,32 +7,44 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Environments of other versions, and of the wheel.
+ENVS := .envs
 PYTHON ?=
 WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Threads of one pytest worker: WORKERS processes share the machine.
+# Threads of one pytest worker: WORKERS processes share the machine. A worker takes whole
+# modules, whose fixtures are then made once.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+WORK := -n $(WORKERS) --dist loadscope
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest
+
+# The tests need PyTorch, but not the gigabytes of CUDA that PyPI's build brings. The
+# version "+cpu" is on PyTorch's own index alone, which is asked where pip's usual ones do
+# not have it. macOS has one build, without Triton.
+ifeq ($(shell uname -s),Darwin)
+TORCH ?= torch==2.13.0
+else
+TORCH ?= torch==2.13.0+cpu triton==3.9.0
+endif
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs clean
+.PHONY: help demo check test lint format types docs wheel minimum
+.PHONY: nightly pythons random coverage clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
-# Numba stamps compiled code by the file of the outermost function alone: code made
-# before the newest source of the backend is dropped.
-FRESH = newest=$$(ls -t src/randkern/backend/*.py | head -n 1); \
-	find src -name '*.nb[ic]' ! -newer "$$newest" -delete
-
 demo: $(VENV)/demo.stamp ## compare kernels on scikit-learn's digits: a table and a figure
-	@$(FRESH)
 	$(BIN)/randkern compare $(DEMO_ARGS)
 
+check: $(VENV)/test.stamp ## the fast tests
+	$(PYTEST) $(WORK) -m "not slow" --strict-skips $(PYTEST_ARGS)
+
 test: $(VENV)/test.stamp ## every test and every docstring example
-	@$(FRESH)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(PYTEST) $(WORK) --strict-skips $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -49,11 +61,32 @@ docs: $(VENV)/docs.stamp ## the documentation, warnings as errors, into docs/_bu
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) build docs/_build docs/generated docs/auto_examples randkern-compare
+wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
+	rm -rf build/lib $(ENVS)/wheel
+	$(PIP) wheel --quiet --no-deps --wheel-dir $(ENVS)/wheel/dist .
+	$(BIN)/python -m venv $(ENVS)/wheel
+	$(ENVS)/wheel/bin/python -m pip install --quiet --no-compile $(ENVS)/wheel/dist/*.whl
+	$(ENVS)/wheel/bin/python -I .ci/check_wheel.py
+
+minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
+	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow" $(PYTEST_ARGS)
+
+nightly: pythons random coverage ## what takes too long for every change
+
+pythons: ## every test with each of Python 3.11 to 3.14 that is here (without PyTorch)
+	WORKERS=$(WORKERS) .ci/pythons $(PYTEST_ARGS)
+
+random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
+	$(PYTEST) $(WORK) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS)
+
+coverage: $(VENV)/test.stamp ## every test, and the branches of the library that none runs
+	$(PYTEST) $(WORK) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+clean: ## remove the environments and everything that was built
+	rm -rf $(VENV) $(ENVS) build docs/_build docs/generated docs/auto_examples randkern-compare
 	rm -rf docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .numba_cache .coverage src/randkern.egg-info
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -rf src/randkern.egg-info
 
 # The first interpreter that runs, is new enough, and can make an environment.
 # (A name on the PATH is not enough: version managers leave shims that fail.)
@@ -74,9 +107,28 @@ $(BIN)/python:
 # not for all that were installed: that halves the time.)
 $(VENV)/demo.stamp: EXTRAS := cli,plot
 $(VENV)/test.stamp: EXTRAS := test
+$(VENV)/test.stamp: $(VENV)/torch.stamp
 $(VENV)/dev.stamp: EXTRAS := dev
 $(VENV)/docs.stamp: EXTRAS := docs
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	@echo "installing randkern[$(EXTRAS)] into $(VENV)"
 	@$(PIP) install --quiet --no-compile --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# lightonml, for its simulated device, names versions that no longer build: what its
+# modules import comes beside it.
+$(VENV)/torch.stamp: Makefile | $(BIN)/python
+	@echo "installing $(TORCH) and lightonml into $(VENV)"
+	@$(PIP) install --quiet --no-compile $(TORCH) 2>/dev/null \
+	    || $(PIP) install --quiet --no-compile --extra-index-url $(TORCH_INDEX) $(TORCH)
+	@$(PIP) install --quiet --no-compile attrs numexpr requests 'setuptools<81'
+	@$(PIP) install --quiet --no-compile --no-deps lightonml==1.4.3
+	@touch $@
+
+$(ENVS)/minimum/stamp: pyproject.toml .ci/lowest.py | $(BIN)/python
+	@echo "installing the lowest versions into $(ENVS)/minimum"
+	@$(BIN)/python -m venv --clear $(ENVS)/minimum
+	@$(BIN)/python .ci/lowest.py > $(ENVS)/minimum/constraints.txt
+	@$(ENVS)/minimum/bin/python -m pip --disable-pip-version-check install --quiet \
+	    --no-compile --editable '.[test]' --constraint $(ENVS)/minimum/constraints.txt
 	@touch $@

@@ -1,19 +1,45 @@
-"""What every test and every docstring example shares: threads and printing.
+"""What every test and every docstring example shares: threads, printing, skips.
 
 It sits at the root so that the examples in ``src/`` get it too.
 """
 
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
+import re
+import shutil
+import time
+from pathlib import Path
 
-# Before anything loads BLAS or Numba. The workers of pytest-xdist share the
-# cores, so each keeps BLAS to one thread. Numba may use two: tests compare one
-# thread with two, and `set_num_threads` cannot exceed what the pool began with.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(_name, "1")
+ROOT = Path(__file__).parent
+
+
+def _numba_cache() -> Path:
+    """Return the folder of compiled code, named after all sources of the backend.
+
+    Numba stamps compiled code by the file of the outermost function alone: a change
+    to what is inlined into it from another file would go unnoticed. Folders that were
+    not used for a week are removed.
+    """
+    sources = hashlib.sha256(importlib.metadata.version("numba").encode())
+    for path in sorted((ROOT / "src/randkern/backend").glob("*.py")):
+        sources.update(path.read_bytes())
+    folder = ROOT / ".numba_cache" / sources.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    for other in folder.parent.iterdir():
+        if time.time() - other.stat().st_mtime > 7 * 86_400:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+# Before anything loads Numba. It may use two threads: tests compare one thread with
+# two, and `set_num_threads` cannot exceed what the pool began with.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
+if "NUMBA_CACHE_DIR" not in os.environ:  # The workers inherit it.
+    os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())
 # Tensors are tested where PyTorch is installed; SciPy reads this when it is imported.
 if importlib.util.find_spec("torch"):
     os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -37,6 +63,16 @@ collect_ignore_glob = (
 )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Keep BLAS to one thread in the workers, which share the cores.
+
+    They load it before this file, so it is said before they start.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
 @pytest.fixture(autouse=True)
 def _repeatable() -> Iterator[None]:
     """Seed NumPy's global state and pin how arrays print.
@@ -47,3 +83,60 @@ def _repeatable() -> Iterator[None]:
     np.random.seed(0)  # noqa: NPY002
     with np.printoptions(precision=8, threshold=1000, linewidth=75, suppress=False):
         yield
+
+
+# -- marks ---------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the examples of what measures: a benchmark takes its seconds."""
+    for item in items:
+        if item.nodeid.startswith(("src/randkern/bench", "src/randkern/experiments")):
+            item.add_marker(pytest.mark.slow)
+
+
+# -- skips ---------------------------------------------------------------------------
+
+ALLOWED_SKIPS = ROOT / "tests" / "allowed_skips.txt"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--strict-skips",
+        action="store_true",
+        help=f"fail what skips for a reason that {ALLOWED_SKIPS.name} does not list",
+    )
+
+
+def _check_skip(
+    config: pytest.Config, report: pytest.TestReport | pytest.CollectReport
+) -> None:
+    """Turn a skip that is not on the list into a failure."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    if not config.getoption("--strict-skips"):
+        return
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    lines = ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    if not any(re.fullmatch(pattern, reason) for pattern in patterns):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{report.nodeid} was skipped ({reason!r}), which "
+            f"tests/{ALLOWED_SKIPS.name} does not allow: install what it needs, or "
+            "run without --strict-skips"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    _check_skip(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):
+    report = yield
+    _check_skip(collector.config, report)
+    return report

@@ -30,6 +30,8 @@ from randkern.bench.timing import interleave
 from randkern.datasets import load_dataset
 from randkern.projections import PROJECTIONS
 
+pytestmark = pytest.mark.slow
+
 FEATURE_KEYS = {
     *("family", "method", "library", "dtype", "fit_seconds", "seconds"),
     *("repeats_seconds", "ns_per_feature", "ns_per_feature_in_place"),

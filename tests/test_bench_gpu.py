@@ -12,6 +12,8 @@ from randkern.bench import gpu
 from randkern.cli.bench import application
 from randkern.experiments.energy import EnergyMeter
 
+pytestmark = pytest.mark.slow
+
 RECORD_KEYS = {
     *("measurement", "method", "n", "d", "n_components", "seconds", "joules"),
 }

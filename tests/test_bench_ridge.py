@@ -15,6 +15,8 @@ from randkern.bench.ridge_figures import plot_ridge, plot_ridge_scaling
 from randkern.bench.row_file import RowFile, write_rows
 from randkern.datasets import load_dataset
 
+pytestmark = pytest.mark.slow
+
 MEASURED_KEYS = {
     *("features_seconds", "fit_seconds", "train_seconds", "predict_seconds"),
     *("total_seconds", "warm_up_seconds", "process_seconds", "test_error"),

@@ -14,6 +14,8 @@ from randkern.bench.svm_figures import plot_svm
 from randkern.cli.bench_svm import svm_table
 from randkern.datasets import load_dataset
 
+pytestmark = pytest.mark.slow
+
 RECORD = {
     *("method", "label", "n_train", "n_components", "test_accuracy", "test_error"),
     *("train_seconds", "train_cpu_seconds", "predict_seconds", "warm_up_seconds"),

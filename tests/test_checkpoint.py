@@ -232,6 +232,7 @@ def finish(process):
     assert process.returncode == 0, errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.parametrize("kernel", ["features", "exact"])
 def test_a_killed_process_resumes(kernel, path, tmp_path):
@@ -249,6 +250,7 @@ def test_a_killed_process_resumes(kernel, path, tmp_path):
     assert apart <= 1e-6 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 def test_ctrl_c_leaves_the_last_iteration(path):
     process = run(path, "sleep", "features")

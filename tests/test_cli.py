@@ -198,6 +198,7 @@ def test_parsing():
     assert parse_alpha("1e-3") == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_extra_says_which(missing):
     code = (
@@ -210,6 +211,19 @@ def test_without_the_extra_says_which(missing):
     assert result.returncode == 1
     assert 'pip install "randkern[cli,plot]"' in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_the_version_needs_no_extra():
+    code = (
+        "import sys; sys.modules['typer'] = None\n"
+        "sys.argv = ['randkern', '--version']\n"
+        "from randkern.cli import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"randkern {randkern.__version__}\n"
 
 
 def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):

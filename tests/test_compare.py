@@ -148,6 +148,7 @@ def test_progress_counts_every_step_once():
     assert {call[1] for call in calls} == {6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_every_kernel_runs_on_both_tasks(name):
     for dataset in (blobs(60), wave(60)):

@@ -23,6 +23,8 @@ dd = pytest.importorskip("dask.dataframe")
 delayed = pytest.importorskip("dask").delayed
 pd = pytest.importorskip("pandas")
 
+pytestmark = pytest.mark.slow
+
 N, WIDTH = 240, 5
 KERNEL = rk.Gaussian(2.0)
 SOLVERS = {"cholesky": "cholesky", "pcg": PCG(tol=1e-9)}

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     *("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md"),

@@ -165,6 +165,7 @@ def test_the_memory_limit_decides_how_many(table):
             regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)
 
 
+@pytest.mark.slow
 def test_auto_iterates_where_the_gram_matrix_does_not_fit(rng):
     X = rng.normal(size=(2500, 3))
     y = np.sin(X[:, 0])

@@ -48,15 +48,20 @@ def of_case(name, n_components=20):
     return features(kernel, 4 if name == "linear" else n_components)
 
 
+@parametrize_with_checks([rk.RandomFeatures()])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        rk.RandomFeatures(),
         features(rk.Laplacian("median"), 7, fourier="offset"),
         features(rk.Optical(1, 1.0), 30, centered=True),
         features(rk.Gaussian("scale") * rk.Matern(0.7), 11, projection="qmc"),
     ]
 )
-def test_scikit_learn_conventions(estimator, check):
+def test_scikit_learn_conventions_of_the_others(estimator, check):
     check(estimator)
 
 

@@ -23,8 +23,14 @@ LIMITS = pytest.mark.parametrize("n_components", [20, None], ids=["features", "e
 HOLDING_ROWS = {"check_estimator_sparse_array", "check_estimator_sparse_matrix"}
 
 
-@parametrize_with_checks([cls() for cls in MODELS])
+@parametrize_with_checks([rk.GaussianProcessRegressor(optimizer=None)])
 def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([cls() for cls in MODELS])
+def test_scikit_learns_checks_while_it_learns(estimator, check):
     if check.func.__name__ in HOLDING_ROWS or check.keywords.get("readonly_memmap"):
         estimator.set_params(optimizer=None)
     check(estimator)

@@ -404,6 +404,7 @@ print(run(d, m))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes there")
 def test_memory_of_a_large_projection():
     """The dense matrix would take 69 GB; the tiles and norms take a few MB."""

@@ -79,6 +79,7 @@ def fit(X, y, alpha, n_components, solver):
 
 
 EVERY_SYSTEM = [
+    pytest.mark.slow,
     pytest.mark.parametrize("dtype", [np.float64, np.float32]),
     pytest.mark.parametrize("mode", MODES),
     pytest.mark.parametrize("alpha", [0.0, 1e-12]),

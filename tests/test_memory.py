@@ -197,6 +197,7 @@ def many_rows() -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0])
 
 
+@pytest.mark.slow
 def test_primal_memory_does_not_grow_with_the_rows(many_rows):
     """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
     X, y = many_rows

@@ -29,6 +29,8 @@ from randkern.experiments.published import (
 from randkern.experiments.reproductions import EXPERIMENTS, CommonOptions
 from randkern.experiments.transfer_learning import _standardised
 
+pytestmark = pytest.mark.slow
+
 COMMON = {
     *("command", "experiment", "arguments", "versions", "machine", "dataset"),
     *("records", "published", "notes", "seconds"),

@@ -18,6 +18,8 @@ from randkern.experiments import (
 )
 from randkern.experiments.reproductions import EXPERIMENTS
 
+pytestmark = pytest.mark.slow
+
 COMMON = {
     *("command", "experiment", "arguments", "versions", "machine", "dataset"),
     *("records", "published", "notes", "seconds"),

@@ -13,6 +13,8 @@ from randkern.experiments.extraction import (
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def network():

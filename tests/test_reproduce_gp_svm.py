@@ -16,6 +16,8 @@ from randkern.cli.bench_gp_tables import gp_notes, gp_table
 from randkern.experiments import fourier_svm, kitchen_sinks_gp
 from randkern.experiments.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
 
+pytestmark = pytest.mark.slow
+
 COMMON = {
     *("command", "experiment", "arguments", "versions", "machine", "dataset"),
     *("records", "published", "notes", "seconds"),

@@ -45,14 +45,20 @@ INTERCEPT = pytest.mark.parametrize(
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights"])
 
 
+@parametrize_with_checks([rk.KernelRidgeClassifierCV()])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        *(chooses() for chooses, _ in MODELS.values()),
+        rk.KernelRidgeRegressorCV(),
         *(chooses(n_components=None, cv="gcv") for chooses, _ in MODELS.values()),
         rk.KernelRidgeRegressorCV(cv=2),
     ]
 )
-def test_scikit_learns_checks(estimator, check):
+def test_scikit_learns_checks_of_the_others(estimator, check):
     check(estimator)
 
 
@@ -524,6 +530,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
 def test_memory(case, cv):

@@ -25,13 +25,19 @@ SYSTEMS = pytest.mark.parametrize(
 )
 
 
+@parametrize_with_checks([rk.KernelRidgeClassifier()])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        *(cls() for cls in MODELS),
+        rk.KernelRidgeRegressor(),
         *(cls(n_components=None) for cls in MODELS),
     ]
 )
-def test_scikit_learns_checks(estimator, check):
+def test_scikit_learns_checks_of_the_others(estimator, check):
     check(estimator)
 
 

@@ -248,6 +248,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the loss still fell")
 @pytest.mark.parametrize("source", SOURCES)
 def test_sorted_targets_are_shuffled_across_blocks(

@@ -443,6 +443,7 @@ def peak_of_fit(n_blocks, solver):
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", 10**5)

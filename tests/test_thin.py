@@ -344,6 +344,7 @@ def run_script(script, n_threads="2"):
     subprocess.run(command, env=environment, check=True, timeout=600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("callers", [1, 2, 5])
 def test_tasks_may_run_ranges_of_their_own(callers):
     """Also where every thread of the pool runs such a task: nobody waits for it."""
@@ -366,6 +367,7 @@ assert np.array_equal(thin.multiply(Z, V), expected)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_products_work_after_a_fork():
     run_script(FORK)
@@ -377,6 +379,7 @@ def product(seed):
     return np.abs(thin.multiply(Z, V) - Z @ V.T).max()
 
 
+@pytest.mark.slow
 def test_products_work_in_processes_of_joblib():
     errors = joblib.Parallel(n_jobs=2)(joblib.delayed(product)(i) for i in range(4))
     assert max(errors) < 1e-10

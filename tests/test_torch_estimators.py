@@ -62,6 +62,7 @@ def test_predictions_are_made_where_the_model_is(model, data):
         assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_scikit_learn_finds_the_array_api_respected(estimator, dtype):

@@ -177,6 +177,7 @@ def test_features_are_those_of_numpy(name, dtype, device):
         assert_close(some, expected[:, 1:last], share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KERNELS if "compos" not in name])
 @each_dtype
 def test_no_step_leaves_the_device(name, dtype, monkeypatch):

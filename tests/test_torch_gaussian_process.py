@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
@@ -35,6 +36,17 @@ def data(rng):
     Y = np.column_stack([np.sin(X[:, 1]), X[:, 2] ** 2])
     Y += 0.1 * rng.normal(size=Y.shape)
     return X, Y, rng.integers(0, 4, 70).astype(float), new
+
+
+@pytest.fixture
+def two_steps(monkeypatch):
+    """End learning after two steps: every step copies what the first does."""
+    minimize = scipy.optimize.minimize
+
+    def briefly(*arguments, options, **keywords):
+        return minimize(*arguments, options=options | {"maxiter": 2}, **keywords)
+
+    monkeypatch.setattr(scipy.optimize, "minimize", briefly)
 
 
 def assert_close(got, expected, **tolerance):
@@ -73,6 +85,7 @@ def test_regression_equals_that_of_arrays(kernel, D, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @each_size
 @each_device
 def test_regression_learns_the_same(D, device, data):
@@ -151,7 +164,8 @@ def test_samples_of_functions(D, data):
 
 
 @each_size
-def test_what_regression_copies_to_the_host(D, data, monkeypatch):
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_regression_copies_to_the_host(D, data, two_steps, monkeypatch):
     X, Y, weight, new = (tensor(array) for array in data)
     model = rk.GaussianProcessRegressor(
         1.5 * rk.Gaussian([1.0, 2.0, 3.0]), 0.05, D, normalize_y=True, random_state=0
@@ -200,6 +214,7 @@ def test_classification_equals_that_of_arrays(name, D, n_classes, device, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_classification_learns_the_same(D, data):
     X, Y, weight, new = data
@@ -236,7 +251,8 @@ def test_variances_of_probabilities():
 
 
 @each_size
-def test_what_classification_copies_to_the_host(D, data, monkeypatch):
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_classification_copies_to_the_host(D, data, two_steps, monkeypatch):
     X, Y, weight, new = (tensor(array) for array in data)
     labels = (Y[:, 0] > 0).to(torch.int64)
     model = rk.GaussianProcessClassifier(

@@ -39,6 +39,7 @@ def test_features_are_those_of_the_library(kernel, device, rng):
     )
 
 
+@pytest.mark.slow
 @each_kernel
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 def test_gradients(kernel, fourier, rng):
@@ -126,6 +127,7 @@ def test_trains_after_inference_mode(width, options, rng):
     _check_as_new(layer, x, width, options)
 
 
+@pytest.mark.slow
 @each_map
 def test_features_after_export(width, options, rng):
     torch_hadamard._hadamard_matrix.__wrapped__.cache_clear()
@@ -136,6 +138,7 @@ def test_features_after_export(width, options, rng):
     _check_as_new(layer, x, width, options)
 
 
+@pytest.mark.slow
 def test_a_lengthscale_is_learned(rng):
     X = rng.uniform(-3, 3, size=(200, 1))
     y = tensor(np.sin(2 * X[:, 0]))

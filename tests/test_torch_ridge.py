@@ -45,6 +45,7 @@ def rows(rng, n=200, d=5):
     return X, y, rng.uniform(size=n) * (rng.uniform(size=n) > 0.2)
 
 
+@pytest.mark.slow
 @each_solver
 @each_device
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -146,6 +147,7 @@ def test_partial_fit(solver, monkeypatch, rng):
     np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [40, 2000, None], ids=str)
 @pytest.mark.parametrize("short", [False, True])
 def test_auto_chooses_as_for_arrays(n_components, short, rng):
@@ -417,6 +419,7 @@ def test_cholesky_of_tensors_takes_what_it_budgets():
     assert cholesky_bytes(n, np.eye(2)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gram_matrices_of_tensors_are_added_up_in_blocks(dtype, monkeypatch):
     Z = torch.randn(64, 3000, dtype=dtype, generator=torch.manual_seed(0))

@@ -29,6 +29,7 @@ def data(rng):
     return X, y, weight
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("fit_intercept", [False, True])

@@ -1,9 +1,10 @@
 """The fused kernels, interpreted on the processor, give what PyTorch gives.
 
-Triton reads TRITON_INTERPRET when a kernel is defined: each check has a process of its
-own.
+Triton reads TRITON_INTERPRET when a kernel is defined: the checks have a process of
+their own.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -16,32 +17,40 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 CHECKS = Path(__file__).with_name("_triton_checks.py")
+INTERPRETED = (
+    *("cos_sin_features", "generated_product", "hadamard_features", "huge_phases"),
+    *("chunks", "features"),
+)
 
 
-def run(check, **variables):
+def run(*checks, interpret):
+    """Return the error of each check, empty where it passes."""
     done = subprocess.run(
-        [sys.executable, str(CHECKS), check],
-        env={**os.environ, **variables},
+        [sys.executable, str(CHECKS), *checks],
+        env={**os.environ, "TRITON_INTERPRET": interpret},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        *("cos_sin_features", "generated_product", "hadamard_features", "huge_phases"),
-        *("chunks", "features"),
-    ],
-)
-def test_interpreted(check):
-    run(check, TRITON_INTERPRET="1")
+@pytest.fixture(scope="module")
+def errors():
+    """Those of all checks from one process, whose start takes longest."""
+    return run(*INTERPRETED, interpret="1")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("check", INTERPRETED)
+def test_interpreted(check, errors):
+    assert not errors[check], errors[check]
+
+
+@pytest.mark.slow
 def test_compiled():
-    run("compiled", TRITON_INTERPRET="0")
+    assert run("compiled", interpret="0") == {"compiled": ""}
 
 
 @pytest.mark.parametrize("d", [64, 784, 10_000])

@@ -17,6 +17,8 @@ from randkern.experiments.kernel_choices import parse_kernel
 from randkern.experiments.preparation import prepare
 from randkern.experiments.tune import Grid, preference, tune
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"n_components": 40, "alphas": [0.01, 1.0, 100.0], "scales": [0.1, 1.0]}
 
 

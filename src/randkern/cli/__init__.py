@@ -8,6 +8,8 @@ rich) is an extra, so it is imported only once `main` runs.
 import sys
 from typing import Any
 
+import randkern
+
 __all__ = ["main"]
 
 _MISSING_EXTRA = (
@@ -19,8 +21,8 @@ _MISSING_EXTRA = (
 def main() -> None:
     """Run the command line, and exit with its status.
 
-    Exits with 1 if the packages of the ``cli`` extra are missing, with 2 if the
-    arguments or the data are not usable.
+    Exits with 1 if the packages of the ``cli`` extra are missing (only ``--version``
+    does without them), with 2 if the arguments or the data are not usable.
     """
     try:
         app = _build_app()
@@ -28,6 +30,9 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in {"typer", "rich"}:
             raise
+        if sys.argv[1:] == ["--version"]:
+            print(f"randkern {randkern.__version__}")
+            return
         sys.stderr.write(_MISSING_EXTRA.format(name=package))
         sys.exit(1)
     app()

@@ -1,0 +1,30 @@
+"""What an installation of the wheel without extras must do: run by its interpreter."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+import randkern as rk
+
+SOURCES = Path(__file__).resolve().parents[1] / "src" / "randkern"
+installed = Path(rk.__file__).parent
+assert installed.is_relative_to(sys.prefix), f"{installed} is not the wheel"
+
+files = (path.relative_to(SOURCES) for path in SOURCES.rglob("*") if path.is_file())
+expected = {path for path in files if path.suffix not in {".pyc", ".nbi", ".nbc"}}
+missing = sorted(str(p) for p in expected if not (installed / p).is_file())
+assert not missing, f"the wheel lacks {missing}"
+
+X = np.random.default_rng(0).normal(size=(200, 3))
+y = np.sin(X[:, 0])
+model = rk.KernelRidgeRegressor(alpha=1e-3, n_components=200, random_state=0)
+score = model.fit(X, y).score(X, y)
+assert score > 0.95, score
+
+script = Path(sys.executable).with_name("randkern")
+told = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+assert told.stdout.split() == ["randkern", version("randkern")], told.stdout
+print(f"{told.stdout.strip()}: {len(expected)} files, and a fit with R² = {score:.3f}")
