@@ -291,8 +291,7 @@ class PCG(BaseEstimator):
         if outcome is None:
             now = replace(now, R=B - self._product(state, now.X))
         value = (now.X if best.value is None else best.value).reshape(rhs.shape)
-        seconds = time.perf_counter() - began
-        return self._solution(value, now, norms, outcome, seconds)
+        return self._solution(value, now, norms, outcome, time.perf_counter() - began)
 
     def _tell(
         self,
@@ -327,7 +326,8 @@ class PCG(BaseEstimator):
         R = B - self._product(state, now.X)
         drift = squared_sizes(R - now.R)
         true = replace(now, R=R)
-        if not np.all(squared_sizes(R) <= squared_sizes(B)):
+        sizes = squared_sizes(B)
+        if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
             none = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
             return none, Outcome.ILL_CONDITIONED
         # The loss is estimated from what the recurrence knows.
