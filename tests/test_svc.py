@@ -183,7 +183,7 @@ def test_interior_points_reach_the_optimum_of_descent(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9).value
+    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9)[0]
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7

@@ -16,7 +16,6 @@ descent grows with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._feature_rows import FeatureRows
 
-__all__ = ["BoxSolution", "affordable", "min_norm_point", "n_bytes", "solve_box"]
+__all__ = ["affordable", "min_norm_point", "n_bytes", "solve_box"]
 
 # Multiplications of a step for all problems together: seconds.
 _OPERATIONS = 1e11
@@ -62,27 +61,9 @@ def n_bytes(n: int, width: int) -> int:
     return 8 * (3 * min(n, width) ** 2 + 2 * min(n, _ROWS) * width + 20 * n)
 
 
-@dataclass(frozen=True)
-class BoxSolution:
-    """Dual variables (n,) of one problem.
-
-    Attributes
-    ----------
-    value : ndarray of shape (n,)
-        Those that end at their bounds are exactly there.
-    inner : ndarray of shape (n,)
-        What the last step has left, below the bounds.
-    n_steps : int
-    """
-
-    value: np.ndarray
-    inner: np.ndarray
-    n_steps: int
-
-
 def solve_box(
     features: FeatureRows, signs: np.ndarray, upper: np.ndarray, tol: float
-) -> BoxSolution:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the dual variables of one soft margin.
 
     Parameters
@@ -96,14 +77,22 @@ def solve_box(
         The relative duality gap to stop at; it may end earlier, where rounding errors
         leave no more.
 
+    Returns
+    -------
+    value : ndarray of shape (n,)
+        The variables, of which those that end at their bounds are exactly there.
+    inner : ndarray of shape (n,)
+        What the last step has left, below the bounds.
+    n_steps : int
+
     Examples
     --------
     >>> import numpy as np
     >>> from randkern.models._feature_rows import KeptFeatures
     >>> from randkern.models._interior_point import solve_box
     >>> Z, signs = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
-    >>> solution = solve_box(KeptFeatures(Z), signs, np.full(2, 10.0), 1e-10)
-    >>> solution.value.round(6)
+    >>> value, _, _ = solve_box(KeptFeatures(Z), signs, np.full(2, 10.0), 1e-10)
+    >>> value.round(6)
     array([1., 0.])
     """
     rows = _SignedRows(features, signs)
@@ -123,7 +112,7 @@ def solve_box(
     out = where(a < low * unit, 0.0, inner)
     out = where(room < high * unit, upper, out)
     inner = where(inner < _NEGLIGIBLE * inner.max(), 0.0, inner)
-    return BoxSolution(out, inner, n_steps)
+    return out, inner, n_steps
 
 
 def min_norm_point(

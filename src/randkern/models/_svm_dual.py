@@ -51,10 +51,6 @@ _EVERY = 4
 _EXACT = 1e-12
 _ATTEMPTS = 4
 _NEARLY_EXACT = 1e-10
-# Margins that lack so much of 1, and the share of its bound that a variable is moved
-# off it: then equations settle it.
-_VIOLATION = 1e-9
-_NUDGE = 1e-12
 # Passes after which an interior-point method takes over, and how far below `tol` it is
 # to go.
 _INTERIOR_ROUND = 8
@@ -187,9 +183,9 @@ class SVMDual:
             ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
             self.weights += size * part
         scores, longest = scores_of(self.features, self.weights)
-        self.margins = self.signs * scores
+        self._margins = self.signs * scores
         squares = ops.algebra.column_products(self.weights.T, self.weights.T)
-        objective = 0.5 * squares + self.upper @ (1 - self.margins).clip(0.0)
+        objective = 0.5 * squares + self.upper @ (1 - self._margins).clip(0.0)
         if not ops.is_finite(objective):
             raise ValueError(
                 "features overflow: rows of X are too large for this kernel; scale the "
@@ -294,29 +290,18 @@ class SVMDual:
         alpha, inner = self.ops.copy(self.alpha), self.ops.copy(self.alpha)
         n_steps = 0
         for t in columns:
-            found = solve_box(features, self.signs[usable, t], upper, tolerance)
-            alpha[usable, t], inner[usable, t] = found.value, found.inner
-            n_steps = max(n_steps, found.n_steps)
+            value, left, steps = solve_box(
+                features, self.signs[usable, t], upper, tolerance
+            )
+            alpha[usable, t], inner[usable, t] = value, left
+            n_steps = max(n_steps, steps)
         self._replace(alpha)
         self._polish()
-        for _ in range(_ATTEMPTS - 1):
-            if not self._may_polish():
-                break
-            self.alpha = self._released()
-            self._polish()
         # Where C is large it matters how near a variable is to its bound: those that no
         # bound was rounded to may leave a smaller gap.
         if not self._is_reached(tol):
             self._replace(inner)
         return n_steps
-
-    def _released(self) -> np.ndarray:
-        """Return variables off bounds that their margins say they do not belong to."""
-        where, upper = self.ops.elementwise.where, self.upper[:, None]
-        low = (self.alpha == 0) & (self.margins < 1 - _VIOLATION) & (upper > 0)
-        high = (self.alpha == upper) & (self.margins > 1 + _VIOLATION) & (upper > 0)
-        moved = where(high, (1 - _NUDGE) * upper, self.alpha)
-        return where(low, _NUDGE * upper, moved)
 
     # -- coordinate descent ------------------------------------------------------------
 
@@ -330,7 +315,7 @@ class SVMDual:
     def _next_rows(self) -> np.ndarray:
         """Return the rows to work on, and set how far."""
         # Projected gradients: what coordinate descent drives to 0.
-        wrong = self.margins - 1
+        wrong = self._margins - 1
         np.minimum(wrong, 0.0, out=wrong, where=self.alpha == 0)
         full = (self.alpha == self.upper[:, None]) & (self.alpha > 0)
         np.maximum(wrong, 0.0, out=wrong, where=full)
