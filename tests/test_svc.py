@@ -353,6 +353,15 @@ def test_exact_kernel_separates(data):
     assert np.all(np.abs(model.duality_gap_) < 1e-6)
 
 
+def test_rows_that_change_sides_often(data):
+    """Least squares whose active set changes more than three times for each row."""
+    X, y, _ = data
+    with pytest.raises(NotSeparableError) as caught:
+        machine(math.inf).fit(X, y)
+    check_certificate(caught.value, X, np.where(y == "a", 1.0, -1.0))
+    assert caught.value.residual < 1e-13
+
+
 def narrow(n, d, gap):
     """Rows on both sides of a gap, many of them on its edges in mirrored pairs."""
     rng = np.random.default_rng(0)
