@@ -30,7 +30,7 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
 EXTRAS = {
     *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
     *("h5py", "optuna", "zarr"),
-    *("PIL", "skops", "typer", "rich", "clarabel", "lightonml"),
+    *("PIL", "skops", "typer", "rich", "lightonml"),
 }
 EXTRAS_OF_ROOM = {
     "cli": {"typer", "rich"},

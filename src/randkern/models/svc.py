@@ -17,9 +17,9 @@ from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._hard_margin import separate
+from randkern.models._interior_point import n_bytes
 from randkern.models._margin_classifier import MarginClassifier, all_targets
-from randkern.models._margin_interior import n_bytes
-from randkern.models._margins import maximise_margin
+from randkern.models._svm_dual import SVMDual
 from randkern.models._systems import check_memory
 
 __all__ = ["KernelSVC"]
@@ -36,8 +36,8 @@ class KernelSVC(MarginClassifier):
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
     is finite (and an interior-point method where it is so large that descent is slow),
-    by a quadratic programme (clarabel, the extra ``svm``) where it is not. Tensors are
-    solved for where they lie, by interior-point methods for both.
+    by the point of minimum norm of a convex hull where it is not. Tensors are solved
+    for where they lie, by an interior-point method for both.
     Features that do not fit `memory_limit` are made again in every pass over the
     rows, and those of a working set of rows are kept.
 
@@ -188,18 +188,15 @@ class KernelSVC(MarginClassifier):
         if math.isinf(self.C):
             weights, alpha = self._fit_hard(features, signs, weight, order)
         else:
-            solution = maximise_margin(
+            dual = SVMDual(
                 features,
                 signs,
                 self.C * weight,
-                tol=self.tol,
-                max_iter=self.max_iter,
                 kept_bytes=kept,
                 spare_bytes=spare,
-                stream=order,
-            )
-            weights, alpha = solution.weights, solution.alpha
-            self.duality_gap_, self.n_iter_ = solution.gap, solution.n_rounds
+            ).solve(self.tol, self.max_iter, order)
+            weights, alpha = dual.weights, dual.alpha
+            self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
         squares = ops_of(weights).algebra.column_products(weights.T, weights.T)
         with np.errstate(divide="ignore"):
             self.margin_ = 1.0 / squares**0.5
