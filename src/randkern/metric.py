@@ -72,8 +72,10 @@ _ROWS_PER_COLUMN = 5
 # a gain before it stops.
 _COMPARED = 2
 _PATIENCE = 2
-# Standard errors by which one error must be below another to count as less.
-_CLEARLY = 3.0
+# Standard errors by which a fit must be better than the mean of the targets, of which
+# the search takes the best of many, and a step than standardised columns.
+_LEAST_SIGNAL = 3.0
+_LEAST_GAIN = 1.0
 _BLOCK_BYTES = 64 * 10**6
 
 
@@ -239,29 +241,31 @@ def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
     return best
 
 
-def _clearly_less(losses: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether a mean loss is less than another, of the same rows, beyond noise."""
+def _gain(losses: np.ndarray, others: np.ndarray) -> float:
+    """Return by how many standard errors a mean is below another of the same rows."""
     gain = others - losses
     error = float(gain.std()) / math.sqrt(len(gain))
-    return float(gain.mean()) > _CLEARLY * error
+    return float(gain.mean()) / error if error else 0.0
 
 
 @dataclass(frozen=True)
 class _Machine:
     """Fits and steps of the recursion, on rows in splits.
 
-    `n_components` is None for the exact kernel, `alpha` None for the grid.
+    Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None for the
+    grid.
     """
 
     kernel: Any
-    n_components: int | None
+    n_components: int
+    exact_rows: int
     alpha: float | None
     stream: Stream
     splits: Sequence[_Split]
 
     def plan(self, n: int, d: int) -> Plan | None:
-        """Return the plan of features, None where the exact kernel costs no more."""
-        if self.n_components is None or n <= self.n_components:
+        """Return the plan of features, None for the exact kernel."""
+        if n <= self.exact_rows:
             return None
         rows, stream = np.zeros((1, d)), self.stream.child("features")
         return fit_plan(self.kernel, rows, None, self.n_components, stream)
@@ -497,7 +501,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         transformed rows; A is scaled to it.
     n_components : int or None, default=2000
         Number of random features. With no more rows than that, and for None, fits use
-        the exact kernel, which costs less then.
+        the exact kernel, which costs no more then. Steps are chosen with half of them.
     metric : {"auto", "diagonal", "full"}, default="auto"
         Whether A weighs columns or may also turn them. ``"auto"`` tries both where
         there are at least 5 rows per column, and at most 500 columns.
@@ -512,7 +516,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     components_ : ndarray of shape (n_features_in_, n_features_in_)
         A, which includes the scales of the columns; zero for constant ones.
     metric_ : {"identity", "diagonal", "full"}
-        ``"identity"``: no step was clearly better than standardised columns.
+        ``"identity"``: no step was better than standardised columns by a standard
+        error.
     feature_importances_ : ndarray of shape (n_features_in_,)
         Diagonal of AᵀA times the variances of the columns, of sum 1.
     kernel_ : Kernel
@@ -612,10 +617,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         kernel = self._resolved(rows, weight, stream)
         self._check_memory(len(rows), Y.shape[1])
         # Steps are chosen with half of the features, at a fourth of the cost.
-        n_components = self.n_components
+        exact_rows = self.n_components or len(rows)
         machine = _Machine(
             kernel,
-            n_components and max(n_components // 2, 1),
+            (exact_rows + 1) // 2,
+            exact_rows,
             None if self.alpha == "auto" else float(self.alpha),
             stream,
             _splits(rows, Y, weight, stream),
@@ -628,7 +634,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if search is None or not path:
             return self._keep_identity(X, kernel)
         everything = _Split(rows, Y, weight, rows[:0], Y[:0], None, np.arange(0))
-        machine = replace(machine, n_components=n_components, splits=[everything])
+        machine = replace(machine, n_components=exact_rows, splits=[everything])
         root = machine.replay(path, search.squares, full)
         self.metric_ = ("full" if full else "diagonal") if len(path) > 1 else "identity"
         self.alpha_ = machine.penalty(path[-1].alpha)
@@ -646,10 +652,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         constant = np.concatenate(losses)
         self.history_ = [trial.error / float(constant.mean()) for trial in path]
         kept = int(np.argmin(self.history_))
-        if not _clearly_less(path[kept].losses, path[0].losses):
+        if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
             kept = 0
         self.n_iter_ = kept
-        return path[: kept + 1] if _clearly_less(path[kept].losses, constant) else []
+        learned = _gain(path[kept].losses, constant) > _LEAST_SIGNAL
+        return path[: kept + 1] if learned else []
 
     def _keep_identity(self, X: np.ndarray, kernel: Any) -> MetricLearner:
         warnings.warn(
