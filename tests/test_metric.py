@@ -121,8 +121,8 @@ def test_finds_a_direction(n_components):
     assert abs(axes[0] @ direction) > np.cos(np.deg2rad(3))
 
 
-def test_finds_columns_that_move_only_the_variance_of_the_target():
-    """x₀ sin(c x₁) with tan c = c has no part that is linear or quadratic."""
+def test_finds_a_product_without_linear_or_quadratic_parts():
+    """x₀ sin(c x₁) with tan c = c."""
     rows = RNG.uniform(-1, 1, size=(1050, 10))
     y = rows[:, 0] * np.sin(4.4934 * rows[:, 1])
     metric = learner(metric="diagonal").fit(rows, y)
