@@ -474,8 +474,8 @@ def _splits(X: np.ndarray, Y: np.ndarray, weight: Any, stream: Stream) -> list[_
         parts = []
         for part in (rows[train], rows[held]):
             parts += [X[part], Y[part], None if weight is None else weight[part]]
-        equal = np.unique(groups[held], return_inverse=True)[1]
-        splits.append(_Split(*parts, groups_held=equal))
+        parts.append(np.unique(groups[held], return_inverse=True)[1])
+        splits.append(_Split(*parts))
         if groups.max() >= _MOST_FOLDED:
             break
     return splits
