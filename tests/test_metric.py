@@ -121,16 +121,6 @@ def test_finds_a_direction(n_components):
     assert abs(axes[0] @ direction) > np.cos(np.deg2rad(3))
 
 
-def test_finds_a_product_without_linear_or_quadratic_parts():
-    """x₀ sin(c x₁) with tan c = c."""
-    rows = RNG.uniform(-1, 1, size=(1050, 10))
-    y = rows[:, 0] * np.sin(4.4934 * rows[:, 1])
-    metric = learner(metric="diagonal").fit(rows, y)
-    assert metric.history_[0] > 0.9
-    assert metric.history_[metric.n_iter_] < 0.1
-    assert metric.feature_importances_[:2].sum() > 0.95
-
-
 def test_labels():
     rows, labels = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[labels]
@@ -160,6 +150,22 @@ def test_no_signal_keeps_the_identity():
     assert np.isclose(metric.feature_importances_.sum(), 1.0)
     with pytest.warns(NoSignalWarning):
         learner().fit(X, np.ones(len(X)))
+
+
+def test_heavy_tailed_losses_do_not_hide_a_signal():
+    """A parabola without noise: a few rows at the ends hold most of the variance."""
+    rows = np.random.default_rng(0).normal(size=(120, 3))
+    metric = learner().fit(rows, rows[:, 0] ** 2)
+    assert metric.metric_ != "identity"
+    assert metric.feature_importances_.argmax() == 0
+
+
+@pytest.mark.slow
+def test_skewed_noise_is_no_signal():
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        with pytest.warns(NoSignalWarning):
+            learner().fit(rng.normal(size=(150, 3)), rng.lognormal(0, 1.5, size=150))
 
 
 # -- rows of all kinds ------------------------------------------------------------
@@ -213,6 +219,7 @@ def test_all_rows_make_the_metric_of_a_large_table():
     assert np.array_equal(metric.components_, again.components_)
 
 
+@pytest.mark.slow
 def test_containers(learned, tmp_path):
     frame = pd.DataFrame(X, columns=list("abcde"))
     metric = learner().fit(frame, Y)

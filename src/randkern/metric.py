@@ -248,6 +248,19 @@ def _gain(losses: np.ndarray, others: np.ndarray) -> float:
     return float(gain.mean()) / error if error else 0.0
 
 
+def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
+    """Tell whether predictions are clearly better than the mean of the targets.
+
+    Squared losses may be so heavy-tailed that no difference of means is significant:
+    where half of the variance is explained, it is enough that most rows say so.
+    """
+    if _gain(losses, constant) > _LEAST_SIGNAL:
+        return True
+    share = float((losses < constant).mean())
+    signs = (2 * share - 1) * math.sqrt(len(losses))
+    return signs > _LEAST_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
+
+
 @dataclass(frozen=True)
 class _Machine:
     """Fits and steps of the recursion, on rows in splits.
@@ -656,7 +669,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
             kept = 0
         self.n_iter_ = kept
-        learned = _gain(path[kept].losses, constant) > _LEAST_SIGNAL
+        learned = _has_signal(path[kept].losses, constant)
         return path[: kept + 1] if learned else []
 
     def _keep_identity(self, X: np.ndarray, kernel: Any) -> MetricLearner:
