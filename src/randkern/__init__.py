@@ -34,6 +34,7 @@ _PUBLIC: dict[str, str] = {
         ),
         ".kernels",
     ),
+    "MetricLearner": ".metric",
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),

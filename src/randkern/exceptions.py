@@ -14,6 +14,7 @@ __all__ = [
     "ModelFileError",
     "ModelVersionWarning",
     "NarrowMarginError",
+    "NoSignalWarning",
     "NotSeparableError",
     "UnresolvedKernelError",
 ]
@@ -37,6 +38,10 @@ class DataFileError(ValueError):
 
 class IllConditionedWarning(UserWarning):
     """A linear system was solved only after adding jitter to its diagonal."""
+
+
+class NoSignalWarning(UserWarning):
+    """Targets could not be predicted clearly better than by their mean."""
 
 
 class ModelFileError(ValueError):

@@ -65,6 +65,7 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "kernels.stationary": (
         *("Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"),
     ),
+    "metric": ("MetricLearner",),
     "models._iterative": ("StreamingFit",),
     "models._gp_evidence": ("FeaturePosterior", "RowPosterior"),
     "models._gp_laplace": ("LaplacePosterior",),

@@ -1,0 +1,275 @@
+"""`MetricLearner`: which columns and directions matter, found by gradients."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randkern as rk
+from randkern._random import root_stream
+from randkern.exceptions import MemoryLimitError, NoSignalWarning
+from randkern.features import fit_plan
+from randkern.metric import _Ridge
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(240, 5))
+Y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2
+
+
+def learner(**options):
+    return rk.MetricLearner(**({"random_state": 0, "n_iterations": 2} | options))
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return learner().fit(X, Y)
+
+
+@parametrize_with_checks([learner(n_iterations=1, metric="diagonal")])
+def test_scikit_learn_conventions(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoSignalWarning)  # targets of checks are noise
+        check(estimator)
+
+
+# -- gradients --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_components", [None, 60, 61])
+@pytest.mark.parametrize(
+    "kernel", [rk.Matern(1.5, 2.0), rk.Gaussian(1.5), rk.RationalQuadratic(2.0, 1.5)]
+)
+def test_outer_products_are_those_of_finite_differences(kernel, n_components):
+    plan = None
+    if n_components is not None:
+        plan = fit_plan(kernel, X, None, n_components, root_stream(3))
+    targets = np.stack([Y, X[:, 0]], axis=1)
+    weight = RNG.uniform(0.5, 2.0, len(X))
+    ridge = _Ridge(kernel, plan, X, targets, weight)
+    weights, _ = ridge.solve(1e-2)
+    rows = np.arange(0, 240, 7)
+    points, step = X[rows], 1e-5
+    slopes = []
+    for j in range(X.shape[1]):
+        move = step * (np.arange(X.shape[1]) == j)
+        ahead = ridge.predict(weights, points + move)
+        slopes.append((ahead - ridge.predict(weights, points - move)) / (2 * step))
+    J = np.stack(slopes, axis=2)  # rows, outputs, columns
+    expected = np.einsum("i,ikp,ikq->pq", weight[rows], J, J) / weight[rows].sum()
+    G = ridge.outer_products(weights, rows, full=True)
+    np.testing.assert_allclose(G, expected, rtol=1e-5, atol=1e-6 * expected.max())
+    diagonal = ridge.outer_products(weights, rows, full=False)
+    np.testing.assert_allclose(diagonal, np.diagonal(expected), rtol=1e-5)
+
+
+def test_features_approach_the_exact_kernel():
+    """The error of G falls as 1/√D: to a fourth for 16 times the features."""
+    kernel = rk.Gaussian(2.0)
+
+    def products(n_components, seed):
+        plan = None
+        if n_components is not None:
+            plan = fit_plan(kernel, X, None, n_components, root_stream(seed))
+        ridge = _Ridge(kernel, plan, X, Y[:, None] - Y.mean(), None)
+        return ridge.outer_products(ridge.solve(1.0)[0], np.arange(len(X)), full=True)
+
+    exact = products(None, 0)
+    errors = [
+        np.mean([np.linalg.norm(products(D, seed) - exact) for seed in range(8)])
+        for D in (60, 960)
+    ]
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.15 * np.linalg.norm(exact)
+
+
+# -- what is learned --------------------------------------------------------------
+
+
+def test_finds_the_columns_that_matter(learned):
+    assert set(np.argsort(learned.feature_importances_)[-2:]) == {1, 3}
+    assert learned.feature_importances_[[0, 2, 4]].max() < 0.02
+    assert np.isclose(learned.feature_importances_.sum(), 1.0)
+    assert 1 <= learned.n_iter_ < len(learned.history_)
+    assert learned.history_[learned.n_iter_] == min(learned.history_)
+    assert learned.history_[learned.n_iter_] < 0.3 * learned.history_[0]
+    # The kernel and the penalty belong to the transformed rows: their variance is that
+    # of the rule "scale" for a lengthscale of 1, over a power of 4.
+    spread = np.log2(learned.transform(X).var(axis=0).sum() / 2) / 2
+    assert np.isclose(spread, round(spread), atol=1e-6)
+    new = RNG.normal(size=(300, 5))
+    target = np.sin(2 * new[:, 1]) + new[:, 3] ** 2
+    model = rk.KernelRidgeRegressor(
+        learned.kernel_, learned.alpha_, n_components=None, fit_intercept=True
+    ).fit(learned.transform(X), Y)
+    error = np.mean((model.predict(learned.transform(new)) - target) ** 2)
+    assert error < 0.1 * target.var()
+
+
+@pytest.mark.parametrize("n_components", [None, 150])
+def test_finds_a_direction(n_components):
+    direction = np.array([3.0, -2.0, 0.0, 1.0, 0.0]) / np.sqrt(14)
+    y = np.sin(2 * X @ direction)
+    metric = learner(metric="auto", n_components=n_components).fit(X, y)
+    assert metric.metric_ == "full"
+    _, _, axes = np.linalg.svd(metric.components_)
+    assert abs(axes[0] @ direction) > np.cos(np.deg2rad(3))
+
+
+def test_labels():
+    rows, labels = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[labels]
+    noise = RNG.normal(size=(150, 3))
+    metric = learner(metric="diagonal").fit(np.hstack([rows, noise]), names)
+    assert metric.feature_importances_[4:].sum() < 0.1
+    other = learner(metric="diagonal").fit(np.hstack([rows, noise]), labels)
+    assert np.array_equal(metric.components_, other.components_)
+    binary = learner(metric="diagonal").fit(X, Y > 1)
+    assert set(np.argsort(binary.feature_importances_)[-2:]) == {1, 3}
+
+
+def test_several_outputs():
+    targets = np.stack([np.sin(2 * X[:, 1]), 1e6 * X[:, 3] ** 2], axis=1)
+    metric = learner().fit(X, targets)
+    assert metric.feature_importances_[[1, 3]].min() > 0.2
+    assert metric.feature_importances_[[1, 3]].sum() > 0.95
+
+
+def test_no_signal_keeps_the_identity():
+    with pytest.warns(NoSignalWarning, match="keeps the columns as they are"):
+        metric = learner().fit(X, RNG.normal(size=len(X)))
+    assert np.array_equal(metric.components_, np.eye(5))
+    assert np.array_equal(metric.transform(X), X)
+    assert metric.n_iter_ == 0
+    assert metric.metric_ == "identity"
+    assert np.isclose(metric.feature_importances_.sum(), 1.0)
+    with pytest.warns(NoSignalWarning):
+        learner().fit(X, np.ones(len(X)))
+
+
+def test_heavy_tailed_losses_do_not_hide_a_signal():
+    """A parabola without noise: a few rows at the ends hold most of the variance."""
+    rows = np.random.default_rng(0).normal(size=(120, 3))
+    metric = learner().fit(rows, rows[:, 0] ** 2)
+    assert metric.metric_ != "identity"
+    assert metric.feature_importances_.argmax() == 0
+
+
+@pytest.mark.slow
+def test_skewed_noise_is_no_signal():
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        with pytest.warns(NoSignalWarning):
+            learner().fit(rng.normal(size=(150, 3)), rng.lognormal(0, 1.5, size=150))
+
+
+# -- rows of all kinds ------------------------------------------------------------
+
+
+def test_scales_of_columns_do_not_matter(learned):
+    scale = 2.0 ** np.array([-40, 3, 0, 12, 20])
+    other = learner().fit(X * scale, Y * 8)
+    assert np.array_equal(other.components_ * scale, learned.components_)
+    assert np.array_equal(other.feature_importances_, learned.feature_importances_)
+
+
+def test_weights_are_those_of_repeated_rows(learned):
+    """Also that equal rows do not judge their own fit: errors stay the same."""
+    weight = np.where(np.arange(240) < 200, 1.0, 0.0)
+    whole = learner(metric="diagonal").fit(X, Y, sample_weight=weight)
+    part = learner(metric="diagonal").fit(X[:200], Y[:200])
+    np.testing.assert_allclose(whole.components_, part.components_, rtol=1e-6)
+    with pytest.warns(NoSignalWarning):
+        noise = RNG.normal(size=120)
+        learner().fit(np.repeat(X[:120], 2, axis=0), np.repeat(noise, 2))
+
+
+def test_odd_tables():
+    one_hot = np.eye(3)[RNG.integers(3, size=240)]
+    rows = np.hstack([X, one_hot, np.full((240, 1), 7.0)])
+    metric = learner(metric="diagonal").fit(rows, Y + 2 * one_hot[:, 0])
+    assert np.all(metric.components_[-1] == 0)
+    assert metric.feature_importances_[-1] == 0
+    assert metric.feature_importances_[5] > metric.feature_importances_[[0, 2, 4]].max()
+    wide = RNG.normal(size=(60, 90))
+    metric = learner(metric="diagonal").fit(wide, 3 * wide[:, 5])
+    assert np.argmax(metric.feature_importances_) == 5
+
+
+def test_all_rows_make_the_metric_of_a_large_table():
+    rows = RNG.normal(size=(12_000, 3))
+    y = np.sin(3 * rows[:, 1])
+    options = {"n_components": 50, "n_iterations": 1, "metric": "diagonal"}
+    metric = learner(**options).fit(rows, y)
+    assert np.argmax(metric.feature_importances_) == 1
+    # Other targets of the 2,000 rows that are not in the search move it.
+    searched = root_stream(0).child("searched").generator()
+    unseen = np.ones(12_000, dtype=bool)
+    unseen[searched.choice(12_000, 10_000, replace=False)] = False
+    moved = y.copy()
+    moved[unseen] = np.roll(y[unseen], 1)
+    other = learner(**options).fit(rows, moved)
+    assert not np.allclose(metric.components_, other.components_, rtol=1e-6)
+    again = learner(**options).fit(rows, y)
+    assert np.array_equal(metric.components_, again.components_)
+
+
+@pytest.mark.slow
+def test_containers(learned, tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    metric = learner().fit(frame, Y)
+    assert np.array_equal(metric.components_, learned.components_)
+    out = metric.set_output(transform="pandas").transform(frame)
+    assert list(out.columns) == [f"metriclearner{j}" for j in range(5)]
+    assert learned.transform(X.astype(np.float32)).dtype == np.float32
+    expected = X @ learned.components_.T
+    np.testing.assert_allclose(learned.transform(X), expected, rtol=1e-12, atol=1e-12)
+    rk.save(learned, tmp_path / "metric.skops")
+    for copy in (
+        pickle.loads(pickle.dumps(learned)),
+        rk.load(tmp_path / "metric.skops"),
+        clone(learned).fit(X, Y),
+    ):
+        assert np.array_equal(copy.transform(X), learned.transform(X))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"kernel": rk.Laplacian()}, "Matern with nu > 1"),
+        ({"kernel": rk.Matern(1.0)}, "Matern with nu > 1"),
+        ({"kernel": rk.Gaussian([1.0, 2.0, 1.0, 1.0, 1.0])}, "one lengthscale"),
+        ({"kernel": "rbf"}, "Matern with nu > 1"),
+        ({"metric": "low-rank"}, "metric"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"n_iterations": 0}, "n_iterations"),
+        ({"n_components": 0}, "n_components"),
+    ],
+)
+def test_bad_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        learner(**options).fit(X, Y)
+
+
+def test_exact_kernels_of_too_many_rows_are_refused():
+    rows = np.zeros((40_000, 2))
+    with pytest.raises(MemoryLimitError, match="Set n_components"):
+        learner(n_components=None).fit(rows, rows[:, 0])
+
+
+def test_a_kernel_with_a_rule_for_its_lengthscale():
+    metric = learner(kernel=rk.Gaussian("median"), alpha=1e-2, metric="diagonal")
+    metric.fit(X, Y)
+    assert metric.alpha_ == 1e-2
+    assert isinstance(metric.kernel_.lengthscale, float)
+    assert set(np.argsort(metric.feature_importances_)[-2:]) == {1, 3}
+    # Lengthscales are units of the transformed rows.
+    double = clone(metric).set_params(kernel=rk.Gaussian(2.0)).fit(X, Y)
+    single = clone(metric).set_params(kernel=rk.Gaussian(1.0)).fit(X, Y)
+    np.testing.assert_allclose(double.components_, 2 * single.components_)
+    assert LinearRegression().fit(metric.transform(X), Y).coef_.shape == (5,)
