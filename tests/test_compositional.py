@@ -80,6 +80,7 @@ def test_independent_draws_are_unbiased(activation, base):
         assert np.all(error <= (1.0 if BASES[base].unit else 1.5) * bound), shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "base"), COMBINATIONS)
 def test_weighted_columns_are_unbiased(activation, base):
     """The default: no further from the kernel than independent draws may be."""
@@ -120,6 +121,7 @@ def mean_over_seeds(kernel, X, n_components, n_seeds):
     return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):
@@ -138,6 +140,7 @@ def unequal(base):
     return sk.Skeleton(nodes, edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "n_components"), [("circle", 4), ("circle", 5), ("binary", 2)]
 )

@@ -14,6 +14,8 @@ import randkern as rk
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.exceptions import MemoryLimitError
 
+pytestmark = pytest.mark.slow
+
 MB = 10**6
 MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeClassifier]
 EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
@@ -192,7 +194,6 @@ def many_rows() -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0])
 
 
-@pytest.mark.slow
 def test_primal_memory_does_not_grow_with_the_rows(many_rows):
     """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
     X, y = many_rows

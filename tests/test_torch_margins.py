@@ -16,6 +16,8 @@ from randkern.models._lbfgs import minimise
 from randkern.models._margin_interior import solve_box
 from randkern.models._nearest_point import nearest_point
 
+pytestmark = pytest.mark.slow
+
 KERNEL = rk.Gaussian(1.5)
 SIZES = {"features": 60, "exact": None}
 each_size = pytest.mark.parametrize("D", SIZES.values(), ids=SIZES)
