@@ -29,6 +29,8 @@ from randkern.experiments.selection import (
     select_hyperparameters,
 )
 
+pytestmark = pytest.mark.slow
+
 RECORD_KEYS = {
     *("kernel", "n_components", "seed", "test_error", "fit_seconds"),
     *("predict_seconds", "peak_memory_bytes", "memory_before_bytes"),
@@ -148,7 +150,6 @@ def test_progress_counts_every_step_once():
     assert {call[1] for call in calls} == {6}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_every_kernel_runs_on_both_tasks(name):
     for dataset in (blobs(60), wave(60)):

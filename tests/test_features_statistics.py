@@ -156,6 +156,7 @@ def test_narrow_map_is_part_of_a_wide_one(name, fourier, n_components):
     np.testing.assert_allclose(narrow, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "fourier"), [p for p in MAPS if light_tailed(p)])
 def test_mean_of_small_maps(name, fourier):
     """A gross check over seeds for every D; the two tests above have the power."""
@@ -165,6 +166,7 @@ def test_mean_of_small_maps(name, fourier):
             assert_small_maps(case, n_components, fourier, caught=0.7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", SMALL)
 @pytest.mark.parametrize("name", ["gaussian", "sum"])
 def test_mean_of_small_maps_closely(name, n_components):
@@ -289,6 +291,7 @@ def test_error_falls_as_the_root_of_the_number_of_columns(name, fourier):
 # -- draws that depend on each other -------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("projection", "name", "fourier"),
     [
@@ -310,6 +313,7 @@ def test_mean_of_dependent_draws(projection, name, fourier):
     assert_unbiased(case, values.mean(axis=0), error, caught=0.3, allowed=allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", SMALL)
 @pytest.mark.parametrize("projection", CORRELATED)
 @pytest.mark.parametrize("name", ["gaussian", "optical-1-bias"])

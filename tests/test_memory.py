@@ -19,6 +19,8 @@ from randkern._memory import available_memory, format_bytes, resolve_memory_limi
 from randkern.exceptions import MemoryLimitError
 from randkern.experiments.measure import peak_memory_method
 
+pytestmark = pytest.mark.slow
+
 MB = 10**6
 MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeClassifier]
 EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
@@ -197,7 +199,6 @@ def many_rows() -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0])
 
 
-@pytest.mark.slow
 def test_primal_memory_does_not_grow_with_the_rows(many_rows):
     """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
     X, y = many_rows

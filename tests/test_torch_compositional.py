@@ -24,6 +24,8 @@ from randkern.plan import evaluate
 from randkern.solvers import PCG
 from randkern.torch import FeatureMap
 
+pytestmark = pytest.mark.slow
+
 each_base = pytest.mark.parametrize("base", BASES)
 
 
@@ -280,7 +282,6 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
     assert copied == []
 
 
-@pytest.mark.slow
 @each_role
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 def test_no_step_leaves_the_device(role, fourier, monkeypatch):
@@ -430,7 +431,6 @@ def test_classification(name, D, data, monkeypatch):
     assert np.array_equal(host(got), expected.predict(new))
 
 
-@pytest.mark.slow
 def test_a_gaussian_process_learns_the_same(data):
     X, y, _, new = data
     kernel = 1.5 * rk.Compositional(SKELETON) + rk.Gaussian(1.5, columns=[0, 1])

@@ -29,6 +29,7 @@ SOLVERS = {
 each_device = pytest.mark.parametrize("device", DEVICES)
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
 pytestmark = [
+    pytest.mark.slow,
     # So few epochs are not enough: they are those of arrays all the same.
     pytest.mark.filterwarnings("ignore:the loss still fell"),
     # Of what PyTorch says of arrays that are only read.

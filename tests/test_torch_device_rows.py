@@ -13,6 +13,8 @@ from randkern.models._device_rows import DeviceParts, PartedRows
 from randkern.models._rows import ArrayRows, TrainingBlock
 from randkern.solvers import PCG, SGD
 
+pytestmark = pytest.mark.slow
+
 # Where there are several GPUs, parts lie there.
 DEVICES = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
 SOLVERS = {

@@ -35,7 +35,10 @@ MODELS = [
 ]
 ESTIMATORS = [rk.RandomFeatures(n_components=20, random_state=0), *MODELS]
 # So few epochs are not enough: they are those of arrays all the same.
-pytestmark = pytest.mark.filterwarnings("ignore:the loss still fell")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the loss still fell"),
+]
 
 
 def name(estimator):

@@ -10,6 +10,8 @@ import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.exceptions import MemoryLimitError
 
+pytestmark = pytest.mark.slow
+
 KERNELS = {
     "ard": 1.5 * rk.Gaussian([1.0, 2.0, 3.0]),
     "laplacian": rk.Laplacian([2.0, 2.0, 1.0]),
@@ -85,7 +87,6 @@ def test_regression_equals_that_of_arrays(kernel, D, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.slow
 @each_size
 @each_device
 def test_regression_learns_the_same(D, device, data):
@@ -214,7 +215,6 @@ def test_classification_equals_that_of_arrays(name, D, n_classes, device, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_classification_learns_the_same(D, data):
     X, Y, weight, new = data

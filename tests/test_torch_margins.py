@@ -15,6 +15,8 @@ from randkern.models._hard_margin import _shortest
 from randkern.models._interior_point import min_norm_point, solve_box
 from randkern.models._lbfgs import minimise
 
+pytestmark = pytest.mark.slow
+
 KERNEL = rk.Gaussian(1.5)
 SIZES = {"features": 60, "exact": None}
 each_size = pytest.mark.parametrize("D", SIZES.values(), ids=SIZES)

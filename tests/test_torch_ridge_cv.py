@@ -9,6 +9,8 @@ import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.models import _penalty_search
 
+pytestmark = pytest.mark.slow
+
 SYSTEMS = pytest.mark.parametrize(
     "n_components", [11, 71, None], ids=["primal", "dual", "exact"]
 )
@@ -29,7 +31,6 @@ def data(rng):
     return X, y, weight
 
 
-@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("fit_intercept", [False, True])
