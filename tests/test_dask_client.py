@@ -113,7 +113,8 @@ def test_the_client_does_not_grow(monkeypatch):
             clone(model).fit(X, y)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 3 * PART, "10 partitions more"
+    # What grows are vectors of the rows: targets, weights, and slopes.
+    assert peaks[1] - peaks[0] < 4 * PART, "10 partitions more"
 
 
 # The same models as of arrays.

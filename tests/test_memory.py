@@ -250,7 +250,7 @@ def test_dual_memory_is_that_of_one_square(many_rows, n_components):
     ids=["exact", "dual", "primal", "wide rows", "wide orthogonal"],
 )
 def test_a_fit_stays_within_its_limit(n, d, n_components, projection):
-    """A limit below what a fit takes refuses it, one of twice as much lets it in."""
+    """A limit below what a fit takes refuses it, one of 2.5 times that lets it in."""
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     y = X[:, 0].copy()
     model = rk.KernelRidgeRegressor(
@@ -264,7 +264,8 @@ def test_a_fit_stays_within_its_limit(n, d, n_components, projection):
     # But for two megabytes of tiles and tables that no estimate counts.
     with pytest.raises(MemoryLimitError):
         model.set_params(memory_limit=peak - 2 * MB).fit(X, y)
-    model.set_params(memory_limit=2 * peak).fit(X, y)
+    # A square of few rows takes less than the tiles that are counted for many.
+    model.set_params(memory_limit=2.5 * peak).fit(X, y)
 
 
 RESIDENT = """

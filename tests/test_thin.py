@@ -311,6 +311,7 @@ def test_errors_reach_the_caller(failing):
 
 NESTED = """
 import threading, time
+import numba
 numba.set_num_threads(2)
 from randkern.backend.threads import run_over_ranges
 

@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_skipped():
         moons(),
         "gaussian,linear",
         n_components=60,
-        memory_limit="200kB",
+        memory_limit="5kB",
         lengthscales=[1.0],
         alphas=[1.0],
     )

@@ -74,6 +74,18 @@ class ArcCosine(Leaf):
         return _values(X, Y, same, self.order)
 
 
+def _angle(X: Rows, Y: Rows, cosine: Any, same: bool) -> Any:
+    """Return the angles of unit rows.
+
+    Below π/3 from their distances, as the arc cosine loses half the digits near 1.
+    """
+    ops = ops_of(X)
+    functions = ops.elementwise
+    squares = ops.scaled_squared_distances(X, Y, 1.0, same)
+    near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
+    return functions.where(cosine > 0.5, near, functions.arccos(cosine))
+
+
 def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     """Return (1/π)‖x‖ⁿ‖y‖ⁿ J_n(θ) for n = 0, 1, 2, 4."""
     ops = ops_of(X)
@@ -84,7 +96,7 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
         ops.fill_diagonal(cosine, 1.0)
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
     sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
-    rest = math.pi - ops.elementwise.arccos(cosine)
+    rest = math.pi - _angle(X, Y, cosine, same)
     if n == 0:
         values = rest
     elif n == 1:

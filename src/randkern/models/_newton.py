@@ -57,7 +57,7 @@ def descend(
     >>> def reached(value, gradient):
     ...     return abs(gradient).max() < 1e-9
     >>> descend(function, lambda x: lambda v: 2 * sizes * v, np.zeros(2), reached, 99)
-    (array([1., 1.]), 4)
+    (array([1., 1.]), 3)
     """
     ops = ops_of(start)
     at, (value, gradient), n_products = start, function(start), 0

@@ -189,6 +189,7 @@ def resumed(checkpoint: Checkpoint, best: Best, like: Any) -> Iterate | None:
     shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
     shapes |= {"P": [(n, -1)], "Q": [(n, -1)]}
     shapes |= {"gains": [(-1, k)], "gained_before": [(), (k,)], "largest": [(), (k,)]}
+    shapes |= {"before": [()], "residual_then": [()]}
     if "best_record" in arrays:
         shapes |= {"best": [whole], "best_record": [(3,)]}
     checkpoint.check(arrays, shapes)
