@@ -527,12 +527,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_features_in_, n_features_in_)
+    components_ : ndarray of shape (d, d)
         A, which includes the scales of the columns; zero for constant ones.
     metric_ : {"identity", "diagonal", "full"}
         ``"identity"``: no step was better than standardised columns by a standard
         error.
-    feature_importances_ : ndarray of shape (n_features_in_,)
+    feature_importances_ : ndarray of shape (d,)
         Diagonal of AᵀA times the variances of the columns, of sum 1.
     kernel_ : Kernel
         The kernel for transformed rows, with its lengthscale.
