@@ -68,8 +68,11 @@ wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
 	$(ENVS)/wheel/bin/python -m pip install --quiet --no-compile $(ENVS)/wheel/dist/*.whl
 	$(ENVS)/wheel/bin/python -I .ci/check_wheel.py
 
+# What the lowest versions are tried on; nothing: all fast tests.
+MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections kernels \
+    features ridge_estimator ridge_cv gaussian_process svc persistence blocks sizing cli))
 minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
-	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow" $(PYTEST_ARGS)
+	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow" $(MINIMUM_TESTS) $(PYTEST_ARGS)
 
 nightly: pythons random coverage ## what takes too long for every change
 
