@@ -42,6 +42,7 @@ MODELS = {
 }
 TRANSFORMERS = {
     "features": rk.RandomFeatures(n_components=20),
+    "metric": rk.MetricLearner(n_components=20, n_iterations=1, metric="diagonal"),
     "optical": rk.OpticalFeatures(QUIET),
     "binarizer": optics.ThresholdBinarizer("median"),
     "thermometer": optics.ThermometerEncoder(),

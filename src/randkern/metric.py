@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     clone,
@@ -29,6 +28,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from randkern._fitting import all_or_nothing
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import FLOATS, check_positive, check_weights
@@ -37,6 +37,7 @@ from randkern.blocks import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning, NoSignalWarning
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
+from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._systems import (
@@ -497,7 +498,7 @@ def _splits(X: np.ndarray, Y: np.ndarray, weight: Any, stream: Stream) -> list[_
 # -- the transformer --------------------------------------------------------------
 
 
-class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel):
     r"""A linear map of the columns that is learned from labels.
 
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
@@ -603,6 +604,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.alpha = alpha
         self.random_state = random_state
 
+    def _default_kernel(self) -> Kernel:
+        return Matern(nu=1.5, lengthscale="scale")
+
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MetricLearner:
         """Learn the map.
 
