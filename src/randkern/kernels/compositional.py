@@ -246,7 +246,8 @@ class Compositional(Leaf):
 
         A draw that is not constant has the mean (K − P)/(1 − P) and the second moment
         (S − cP)/(1 − P), where c = 1 is that of the constant (3/2 in offset form), and
-        weighs 1 − P. Merging equal draws lowers the variance further.
+        weighs 1 − P. It is a bound where equal draws are merged, or where some features
+        are real or constant, as on categories: these leave columns to other draws.
         """
         size = weight**2 * self.squared_amplitude(X, Y)
         value = weight * self._gram(X, Y)
