@@ -38,8 +38,8 @@ class Periodic(Leaf):
 
     References
     ----------
-    MacKay 1998, "Introduction to Gaussian processes", eq. 47; the series is that of
-    e^{κ cos t} (Abramowitz & Stegun, 9.6.34).
+    Rasmussen & Williams 2006, "Gaussian processes for machine learning", eq. 4.31; the
+    series is that of e^{κ cos t} (Abramowitz & Stegun, 9.6.34).
 
     Examples
     --------
