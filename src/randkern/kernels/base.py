@@ -584,12 +584,7 @@ class Leaf(Kernel):
         return None
 
     def own_group(
-        self,
-        n_features: int,
-        columns: slice,
-        weight: float,
-        fourier: Fourier,
-        draws: FactorDraws,
+        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
         """Return the features of weight·k alone if they are no independent draws."""
         return None

@@ -217,16 +217,11 @@ class Compositional(Leaf):
         return (Factor(paths, self.nonlinearity(), self.inputs(n_features)),)
 
     def own_group(
-        self,
-        n_features: int,
-        columns: slice,
-        weight: float,
-        fourier: Fourier,
-        draws: FactorDraws,
+        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
         """Return columns with weights of their own, if there are to be such."""
         width = columns.stop - columns.start
-        if not self._weighs_columns(width, fourier):
+        if not self._weighs_columns(width, draws.fourier):
             return None
         skeleton = self._skeleton()
         drawn = SkeletonColumns(

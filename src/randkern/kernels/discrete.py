@@ -55,12 +55,7 @@ class Linear(Leaf):
         return len(self._selected(n_features))
 
     def own_group(
-        self,
-        n_features: int,
-        columns: slice,
-        weight: float,
-        fourier: Fourier,
-        draws: FactorDraws,
+        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group:
         """Return the columns themselves, or an orthogonal projection to fewer."""
         width = columns.stop - columns.start

@@ -96,10 +96,10 @@ def _term_groups(
     """Return the groups of columns of one term."""
     start, stop = columns.start, columns.stop
     width = stop - start
-    draws = FactorDraws(stream, projection)
+    draws = FactorDraws(stream, projection, fourier)
     (leaf, *others) = term.leaves
     if not others:
-        own = leaf.own_group(n_features, columns, term.weight, fourier, draws)
+        own = leaf.own_group(n_features, columns, term.weight, draws)
         if own is not None:
             return [own]
 

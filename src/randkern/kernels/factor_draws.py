@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from randkern._random import Stream
+from randkern.kernels.term_variance import Fourier
 from randkern.projections import Law, Projection, make_projection
 
 __all__ = ["FactorDraws"]
@@ -17,9 +18,12 @@ class FactorDraws:
         Of the term.
     projection : str
         The projection that the user asked for.
+    fourier : {"pair", "offset"}
+        The form of the columns that are cosines.
     """
 
-    def __init__(self, stream: Stream, projection: str):
+    def __init__(self, stream: Stream, projection: str, fourier: Fourier):
+        self.fourier = fourier
         self._stream = stream
         self._name = projection
         self._n_factors = 0

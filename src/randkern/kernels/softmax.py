@@ -71,12 +71,7 @@ class Softmax(Leaf):
         return self._input_map(n_features, 1.0 / float(self.scale), 0.0)
 
     def own_group(
-        self,
-        n_features: int,
-        columns: slice,
-        weight: float,
-        fourier: Fourier,
-        draws: FactorDraws,
+        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
         if self.features == "positive":
             return None
