@@ -26,7 +26,7 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.features import fit_plan
-from randkern.models import _penalty_search
+from randkern.models import alpha_search
 from randkern.solvers import Outcome
 
 N, N_TEST = 24, 9
@@ -344,7 +344,7 @@ def test_a_held_out_row_that_outweighs_all_others_leaves_no_trace(data, heavy, k
     plan = fit_plan(kernel, X, None, n_components, Stream(0))
     matrix = 8 * n_components**2
     spare = {"folds": 12 * matrix, "halves": 6 * matrix, "nothing": 0}[kept]
-    search = _penalty_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
+    search = alpha_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
     search.spare = spare
     sums = list(search._training(splits))
     for (train, test), found in zip(splits, sums, strict=True):
@@ -498,24 +498,24 @@ def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
     kept, made = [], []
-    keep, evaluate = _penalty_search._kept, _penalty_search.evaluate
+    keep, evaluate = alpha_search._kept, alpha_search.evaluate
 
     def count_kept(plan, X):
         kept.append(len(X))
         return keep(plan, X)
 
-    monkeypatch.setattr(_penalty_search, "_kept", count_kept)
+    monkeypatch.setattr(alpha_search, "_kept", count_kept)
     model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
     roomy = model.fit(X, y).cv_results_["mean_test_score"]
     assert kept == [400]
     # As little memory as the search takes.
-    monkeypatch.setattr(_penalty_search, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(alpha_search, "_BLOCK_BYTES", 10_000)
     monkeypatch.setattr(
-        _penalty_search,
+        alpha_search,
         "evaluate",
         lambda plan, X: made.append(len(X)) or evaluate(plan, X),
     )
-    n_bytes = _penalty_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
+    n_bytes = alpha_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
     model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
     assert kept == [400]
     assert sum(made) == 400
