@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.linear_model import Ridge, RidgeClassifierCV, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -27,6 +27,8 @@ from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.features import fit_plan
 from randkern.models import alpha_search
+from randkern.models.normal_equations import NormalEquations
+from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.solvers import Outcome
 
 N, N_TEST = 24, 9
@@ -436,6 +438,25 @@ def test_float32_and_sparse_rows(data):
                 model.cv_results_["mean_test_score"], scores["mean_test_score"]
             )
             assert_close(model.predict(sp.csr_array(X_test)), expected)
+
+
+@settings(max_examples=20)
+@given(
+    n=st.integers(3, 30),
+    d=st.integers(1, 8),
+    alpha=st.floats(1e-3, 1e3),
+    seed=st.integers(0, 100),
+)
+def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.standard_normal((n, d)), rng.standard_normal((5, d))
+    Y = rng.standard_normal((n, 2)) + 3
+    expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
+    alphas = np.array([1.0, alpha])
+    primal = PrimalPath.of(NormalEquations.of_features(X, Y), alphas, True)
+    dual = DualPath.of(X @ X.T, Y, None, alphas, True)
+    for found in (primal.predict(X_new), dual.predict(X_new @ X.T)):
+        np.testing.assert_allclose(found[1], expected, rtol=1e-6, atol=1e-8)
 
 
 @given(st.integers(-200, 200), st.sampled_from([11, 41, None]), st.booleans())
