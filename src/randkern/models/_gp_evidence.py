@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +29,7 @@ from randkern.kernels.hyperparameters import (
 from randkern.models._rows import ArrayRows
 from randkern.models.normal_equations import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Outcome, Solution, cholesky_for
-from randkern.solvers.cholesky import CholeskyState
+from randkern.solvers import Cholesky, Outcome, Solution
 
 __all__ = ["Evidence", "FeaturePosterior", "RowPosterior"]
 
@@ -266,7 +264,7 @@ def _solved(
 
     Warns in terms of the noise where digits are lost.
     """
-    solver = cholesky_for(matrix)
+    solver = Cholesky()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IllConditionedWarning)
         state = solver.init(matrix, shift, scale)
@@ -279,16 +277,4 @@ def _solved(
             IllConditionedWarning,
             stacklevel=2,
         )
-    return solution, _lower_factor(state)
-
-
-def _lower_factor(state: Any) -> Any:
-    """Return the lower triangular factor of a factorised matrix, which is used up."""
-    if not isinstance(state, CholeskyState):
-        return state.factor  # of tensors
-    # LAPACK's lower triangle; the matrix lies in the strict upper one.
-    factor = state.factor_and_matrix.T
-    for rows in row_blocks(len(factor), _ROWS):
-        factor[rows, rows] = np.tril(factor[rows, rows])
-        factor[rows, rows.stop :] = 0.0
-    return factor
+    return solution, state.lower_factor()

@@ -17,10 +17,10 @@ from randkern.features import fit_plan
 from randkern.kernels import Linear
 from randkern.models._survey import unit_of_weights
 from randkern.models.dual import dual_bytes, solve_dual
-from randkern.models.normal_equations import NormalEquations, mirrored
+from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import EIGH_WORKSPACE, DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution
+from randkern.solvers import Solution, mirror_upper
 
 __all__ = ["DualSearch", "PredictionScore", "PrimalSearch", "SquaredError"]
 
@@ -370,7 +370,7 @@ class DualSearch:
         self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
     ) -> np.ndarray:
         """Return the scores of each split, (n_splits, n_alphas)."""
-        gram = mirrored(self.gram)
+        gram = mirror_upper(self.gram)
         scores = []
         for train, test in splits:
             weight = None if self.weight is None else self.weight[train]

@@ -21,9 +21,9 @@ from randkern.backend.products import GRAM_COLUMNS
 from randkern.blocks import row_blocks, rows_within
 from randkern.models._survey import unit_of_weights
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution, cholesky_bytes, cholesky_for
+from randkern.solvers import Cholesky, Solution, cholesky_bytes, mirror_upper
 
-__all__ = ["NormalEquations", "feature_block_rows", "mirrored"]
+__all__ = ["NormalEquations", "feature_block_rows"]
 
 # A block of features: long enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
@@ -155,7 +155,7 @@ class NormalEquations:
         """
         gram, ops = self.gram, ops_of(self.gram)
         diagonal = ops.copy(gram.diagonal())
-        kept = ops.copy(gram) if is_tensor(gram) else mirrored(gram).T
+        kept = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
         before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
 
         def undo() -> None:
@@ -163,7 +163,7 @@ class NormalEquations:
             for rows in row_blocks(len(gram), _COLUMNS):
                 gram[rows, rows.start :] = ops.triu(kept[rows, rows.start :], 1)
             ops.algebra.add_to_diagonal(gram, diagonal)
-            mirrored(gram)
+            mirror_upper(gram)
 
         return undo
 
@@ -206,7 +206,7 @@ class NormalEquations:
         gram, cross, mean, target_mean = self.centred(
             fit_intercept, overwrite=overwrite
         )
-        solver = cholesky_for(gram)
+        solver = Cholesky()
         shift = alpha / (self.weight_unit or 1.0)
         solution = solver.solve(solver.init(gram, shift, scale), cross)
         return solution, target_mean - mean @ solution.value
@@ -214,15 +214,6 @@ class NormalEquations:
 
 # The attributes that are sums over rows, but for that of the weights.
 _SUMS = ("gram", "cross", "feature_sum", "target_sum")
-
-
-def mirrored(gram: Any) -> Any:
-    """Copy the strict upper triangle to the lower one, and return the array."""
-    triu = ops_of(gram).triu
-    for rows in row_blocks(len(gram), _COLUMNS):
-        gram[rows, : rows.start] = gram[: rows.start, rows].T
-        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
-    return gram
 
 
 def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:

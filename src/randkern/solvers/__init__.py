@@ -6,10 +6,9 @@ share, and `solve(state, rhs)`, which returns a :class:`Solution`.
 
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
-from randkern.solvers.cholesky import Cholesky
+from randkern.solvers.cholesky import Cholesky, cholesky_bytes, mirror_upper
 from randkern.solvers.pcg import PCG, Loss, Progress
 from randkern.solvers.sgd import SGD
-from randkern.solvers.tensor_cholesky import cholesky_bytes, cholesky_for
 
 __all__ = [
     "PCG",
@@ -21,5 +20,5 @@ __all__ = [
     "Progress",
     "Solution",
     "cholesky_bytes",
-    "cholesky_for",
+    "mirror_upper",
 ]
