@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -41,14 +40,14 @@ from randkern.models.dual import (
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
-    solve_exact,
-    solve_in_range,
-    solve_pcg,
-    solve_sgd,
+    exact_system,
+    pcg_system,
+    sgd_system,
+    solve_iteratively,
 )
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Solution
 
 __all__ = ["KernelRidge"]
 
@@ -219,11 +218,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Solve the normal equations without forming them."""
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
-        if isinstance(solver, SGD):
-            found = solve_in_range(solve_sgd, problem, self._plan, solver)
-        else:
-            found = solve_in_range(solve_pcg, problem, self._plan, solver)
-        solution, intercept = found
+        system_of: Any = sgd_system if isinstance(solver, SGD) else pcg_system
+        solution, intercept = solve_iteratively(problem, system_of, self._plan, solver)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -237,14 +233,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _problem(
         self, rows: Any, limit: int, stream: Stream, report: FitReport
     ) -> Problem:
-        """Return what an iterative solver works on, and begin its report."""
-        report.begin(None)
-
-        def tell(progress: Progress, intercept: Callable[[], Any]) -> bool:
-            return report.iteration(
-                progress, lambda: self._fitted(progress.value, intercept())
-            )
-
+        """Return what an iterative solver works on."""
         return Problem(
             rows=rows,
             alpha=float(self.alpha),
@@ -253,7 +242,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             stream=stream.child("solver"),
             error_of=self._error_of,
             labels=self._labelled,
-            report=tell,
+            report=report,
+            attributes_of=self._fitted,
             checkpoint=self._checkpoint(limit),
         )
 
@@ -334,8 +324,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 )
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
-            found = solve_in_range(solve_exact, problem, self.kernel_, solver)
-            solution, intercept = found
+            solution, intercept = solve_iteratively(
+                problem, exact_system, self.kernel_, solver
+            )
             self._store_dual(X, solution, intercept)
             return
         check_memory(
