@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows
+from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, row_blocks
+from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks, row_blocks
 from randkern.blocks.dask import is_dask
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._device_rows import (
@@ -29,7 +29,11 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._predictions import MOST_EXACT_ROWS
 from randkern.models._rows import ArrayRows, TrainingRows, near_zero
 from randkern.models._streams import read_stream
-from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.models.callbacks import (
+    CallbackSupportMixin,
+    FitReport,
+    with_callbacks,
+)
 from randkern.models.dual import (
     dual_bytes,
     exact_gram,
@@ -75,6 +79,28 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
+
+    @all_or_nothing
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows `X` and targets `y`: (n,) or (n, n_targets), or labels (n,).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their targets and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
+        as :class:`~randkern.DeviceBlocks`.
+        """
+        self._validate_params()
+        if isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) or is_dask(X):
+            report = FitReport(self, None, None, None)
+            self._fit_stream(X, y, sample_weight, report)
+        else:
+            report = FitReport(self, X, y, sample_weight)
+            X = validate_rows(self, X, reset=True)
+            Y, weight = self._read_targets(X, y, sample_weight)
+            self._fit_targets(X, Y, weight, report)
+        report.end()
+        return self
 
     def _prepare(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
@@ -444,11 +470,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return self  # its weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
 
     # -- files ----------------------------------------------------------------
 
