@@ -423,7 +423,7 @@ def test_labels_of_blocks_with_and_without_a_sign_stay_apart():
     model.partial_fit(*parts[0], classes=HUGE).partial_fit(*parts[1])
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
     negative = (X[15:], np.resize([-1, 5], 15))
-    beyond = (X[:15], np.resize([2**64 - 1, 5], 15).astype(np.uint64))
+    beyond = (X[:15], np.resize(np.array([2**64 - 1, 5], dtype=np.uint64), 15))
     with pytest.raises(ValueError, match="do not fit one type of integers"):
         model.fit(rk.RowBlocks([beyond, negative]))
     minus_one = np.full(15, 2**64 - 1, dtype=np.uint64)
