@@ -427,7 +427,7 @@ def test_labels_of_blocks_with_and_without_a_sign_stay_apart():
     with pytest.raises(ValueError, match="do not fit one type of integers"):
         model.fit(rk.RowBlocks([beyond, negative]))
     minus_one = np.full(15, 2**64 - 1, dtype=np.uint64)
-    model.partial_fit(*parts[1], classes=[-1, *HUGE])
+    model = clone(model).partial_fit(*parts[1], classes=[-1, *HUGE])
     with pytest.raises(ValueError, match="not among the classes"):
         model.partial_fit(X[:15], minus_one)
 
