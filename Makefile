@@ -82,7 +82,7 @@ pythons: ## every test with each of Python 3.11 to 3.14 that is here (without Py
 random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 	$(PYTEST) $(WORK) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS)
 
-coverage: $(VENV)/test.stamp ## every test, and the branches of the library that none runs
+coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
 	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 # All environments, one after the other: targets that run side by side find them made.
