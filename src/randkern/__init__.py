@@ -35,6 +35,7 @@ _PUBLIC: dict[str, str] = {
         ".kernels",
     ),
     "MetricLearner": ".metric",
+    "NystromFeatures": ".features",
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),

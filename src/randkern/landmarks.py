@@ -1,0 +1,232 @@
+"""Nyström features: a kernel seen through its values at a few landmark rows.
+
+With L the landmarks, K_LL = TTᵀ and k(L, x) the kernel's values at a row, the features
+φ(x) = T⁻¹ k(L, x) have φ(x)·φ(y) = k(x, L) K_LL⁻¹ k(L, y): the best approximation of k
+within the span of the functions k(l, ·), exact where x or y is a landmark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern._memory import check_memory
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.blocks import row_blocks
+from randkern.kernels import Kernel
+from randkern.nonlinearities import Signed
+from randkern.plan import Factor, Group, Plan
+from randkern.projections import InputMap, Law, Projection
+
+__all__ = ["Landmarks", "choose_landmarks", "landmark_plan"]
+
+# Rows that landmarks are chosen from: so many for each landmark, and so many at least.
+_CANDIDATES = 10
+_LEAST_CANDIDATES = 5000
+# Landmarks that are proposed at a time, as a share of those that are asked for.
+_PROPOSED_SHARE = 10
+# What is left of the trace that counts as rounding errors.
+_ROUNDING = 1e-13
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Landmarks(Projection):
+    """Columns T⁻¹ k(L, x), which are written as they are.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With numbers for all that depends on data.
+    rows : float64 array, CSR matrix or tensor of shape (n_draws, width)
+    factor : float64 array of shape (n_draws, n_draws)
+        T, lower triangular.
+    """
+
+    name = "landmarks"
+
+    kernel: Kernel
+    rows: Any
+    factor: Any
+
+    def stored_bytes(self, itemsize: int) -> int:
+        """Return the memory of a second copy, which lies on a device."""
+        return 8 * self.n_draws * (self.n_draws + self.width)
+
+    def project(self, X: Rows, start: int, stop: int) -> Any:
+        """Return columns `start` to `stop`, in float64."""
+        ops = ops_of(X)
+        rows, factor = self.kept(
+            ops.as_float64(X[:0]),
+            lambda: (ops.as_float64(_placed(self.rows, X)), _placed(self.factor, X)),
+        )
+        values = self.kernel._gram(rows[:stop], ops.as_float64(X))
+        solved = ops.algebra.triangular_solve(factor[:stop, :stop], values)
+        return solved[start:].T
+
+    def write_columns(
+        self, X: Rows, low: int, high: int, weight: float, out: np.ndarray
+    ) -> None:
+        """Write columns `low` to `high` times the weight."""
+        out[:] = ops_of(out).asarray(weight * self.project(X, low, high), out)
+
+
+def _placed(array: Any, like: Rows) -> Any:
+    """Return an array, or CSR rows, where other rows lie."""
+    return array if ops_of(array) is ops_of(like) else ops_of(like).asarray(array, like)
+
+
+def landmark_plan(
+    kernel: Kernel,
+    X: Rows,
+    sample_weight: np.ndarray | None,
+    n_components: int,
+    stream: Stream,
+    *,
+    landmarks: Any = "auto",
+    memory_limit: int | None = None,
+) -> Plan:
+    """Return the plan of Nyström features of a resolved kernel.
+
+    It has fewer columns than `n_components` where the values of the kernel at the
+    landmarks have no higher rank, in floating point.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : checked rows of shape (n, d)
+    sample_weight : array of shape (n,) or None
+    n_components : int
+        Number of landmarks.
+    stream : Stream
+    landmarks : {"auto", "rpcholesky", "uniform"} or checked rows
+        How they are chosen among `X`, or the landmarks themselves.
+    memory_limit : int, optional
+        In bytes.
+    """
+    if isinstance(landmarks, str):
+        numbers = choose_landmarks(
+            kernel, X, sample_weight, n_components, landmarks, stream, memory_limit
+        )
+        landmarks = ops_of(X).take(X, numbers)
+    ops, m = ops_of(landmarks), landmarks.shape[0]
+    if memory_limit is not None:
+        check_memory(
+            8 * m * (3 * m + landmarks.shape[1]),
+            memory_limit,
+            f"the {m} x {m} values of the kernel at the landmarks",
+            "Use fewer components",
+        )
+    rows = ops.as_float64(landmarks)
+    factor, pivots = ops.algebra.pivoted_factor(kernel._gram(rows, None))
+    # In the order of the pivots the factor is lower triangular.
+    triangle = ops.copy(factor[pivots][:, : len(pivots)])
+    rank, width = len(pivots), rows.shape[1]
+    projection = Landmarks(
+        stream,
+        rank,
+        width,
+        Law(),
+        kernel=kernel,
+        rows=ops.take(rows, ops.to_host(pivots)),
+        factor=triangle,
+    )
+    factors = (Factor(projection, Signed(), InputMap(width)),)
+    return Plan((Group(factors, 0, rank, 1.0, "columns"),), width)
+
+
+def choose_landmarks(
+    kernel: Kernel,
+    X: Rows,
+    sample_weight: np.ndarray | None,
+    n_landmarks: int,
+    how: str,
+    stream: Stream,
+    memory_limit: int | None = None,
+) -> np.ndarray:
+    """Return the numbers of rows that are landmarks, which ascend.
+
+    ``"uniform"``: any rows of positive weight. ``"rpcholesky"``: by randomly pivoted
+    Cholesky factorisation, in its accelerated form, from a uniform sample of ten rows
+    for each landmark, and 5,000 at least, or of as many as the memory allows.
+    ``"auto"`` is this, or uniform where the memory allows no choice.
+
+    References
+    ----------
+    Chen, Epperly, Tropp and Webber 2022, "Randomly pivoted Cholesky",
+    arXiv 2207.06503; Epperly, Tropp and Webber 2024, "Embrace rejection",
+    arXiv 2410.03969, algorithm 2.
+    """
+    generator = stream.generator()
+    known = np.arange(X.shape[0])
+    if sample_weight is not None:
+        known = np.flatnonzero(ops_of(sample_weight).to_host(sample_weight) > 0)
+    n_landmarks = min(n_landmarks, len(known))
+    n_candidates = max(_CANDIDATES * n_landmarks, _LEAST_CANDIDATES)
+    if memory_limit is not None:
+        # A column of the factor for each landmark, and rows in float64.
+        row_bytes = 8 * (n_landmarks + 2 * X.shape[1])
+        n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
+    if how == "uniform" or (how == "auto" and n_candidates < 2 * n_landmarks):
+        return np.sort(generator.choice(known, n_landmarks, replace=False))
+    n_candidates = min(max(n_candidates, n_landmarks), len(known))
+    candidates = np.sort(generator.choice(known, n_candidates, replace=False))
+    rows = ops_of(X).as_float64(ops_of(X).take(X, candidates))
+    chosen = _pivots(kernel, rows, n_landmarks, generator)
+    return np.sort(candidates[chosen])
+
+
+def _pivots(
+    kernel: Kernel, X: Rows, n_pivots: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Return pivots, each drawn in proportion to the diagonal that is left.
+
+    Blocks are proposed by the diagonal that was left before them; a proposal is kept
+    with the probability that it is left after those of its block.
+    """
+    ops = ops_of(X)
+    to_host = ops.to_host
+    left = to_host(kernel._diag(X)).astype(np.float64)
+    least = _ROUNDING * left.sum()
+    factor = ops.zeros((X.shape[0], n_pivots), X)
+    pivots: list[int] = []
+    block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
+    while len(pivots) < n_pivots and left.sum() > least:
+        proposed = generator.choice(len(left), block, p=left / left.sum())
+        n = len(pivots)
+        known = factor[proposed, :n]
+        values = kernel._gram(ops.take(X, proposed), None) - known @ known.T
+        accepted, columns = _accepted(to_host(values), left[proposed], generator)
+        accepted = accepted[: n_pivots - n]
+        if not len(accepted):
+            break  # rounding errors are all that is left
+        new = proposed[accepted]
+        triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
+        for rows in row_blocks(len(left), 4096):
+            values = kernel._gram(ops.take(X, new), X[rows])
+            values -= factor[new, :n] @ factor[rows, :n].T
+            part = ops.algebra.triangular_solve(triangle, values).T
+            factor[rows, n : n + len(new)] = part
+            left[rows] -= to_host((part**2).sum(axis=1))
+        left = np.maximum(left, 0.0)
+        left[new] = 0.0
+        pivots += new.tolist()
+    return np.array(pivots)
+
+
+def _accepted(
+    values: np.ndarray, before: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which proposals are kept, and the columns of their Cholesky factor."""
+    residual = values.copy()
+    kept, columns = [], []
+    for number, level in enumerate(generator.random(len(before)) * before):
+        diagonal = residual[number, number]
+        if diagonal > max(level, _ROUNDING * values[number, number], 0.0):
+            kept.append(number)
+            columns.append(residual[:, number] / np.sqrt(diagonal))
+            residual -= np.outer(columns[-1], columns[-1])
+    return np.array(kept, dtype=int), np.array(columns).T

@@ -1,0 +1,201 @@
+"""`NystromFeatures`: exact on landmarks, best elsewhere, and chosen by the right law."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.stats import chi2
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.exceptions import MemoryLimitError
+from randkern.landmarks import _pivots, choose_landmarks, landmark_plan
+from randkern.plan import evaluate
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(60, 4))
+NEW = RNG.normal(size=(20, 4))
+KERNELS = [
+    rk.Gaussian(2.0),
+    rk.Laplacian(3.0, columns=[0, 1]) + 0.5 * rk.Linear(),
+    rk.Optical(2, bias=1.0),
+    rk.Gaussian(1.5) * rk.Polynomial(2, 1.0),
+]
+
+
+def nystrom(kernel=None, n_components=20, **options):
+    return rk.NystromFeatures(kernel, n_components, **({"random_state": 0} | options))
+
+
+@parametrize_with_checks([nystrom()])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("landmarks", ["uniform", "rpcholesky", "auto", X[:15]])
+def test_products_are_the_best_approximation(kernel, landmarks):
+    features = nystrom(kernel, landmarks=landmarks).fit(X)
+    L = features.landmarks_
+    rows = np.vstack([L, NEW])
+    Z = features.transform(rows)
+    values = kernel(L, rows)
+    expected = values.T @ np.linalg.pinv(kernel(L), rcond=1e-12) @ values
+    size = np.abs(kernel(rows)).max()
+    np.testing.assert_allclose(Z @ Z.T, expected, atol=1e-7 * size)
+    # Exact on landmarks, and never above the kernel.
+    m = len(L)
+    np.testing.assert_allclose((Z @ Z.T)[:m], kernel(L, rows), atol=1e-7 * size)
+    assert np.linalg.eigvalsh(kernel(rows) - Z @ Z.T)[0] > -1e-9 * size
+
+
+def test_products_are_those_of_scikit_learn():
+    features = nystrom(rk.Gaussian(2.0), landmarks="uniform").fit(X)
+    theirs = Nystroem(gamma=1 / 8, n_components=20).fit(features.landmarks_)
+    Z, other = features.transform(NEW), theirs.transform(NEW)
+    np.testing.assert_allclose(Z @ Z.T, other @ other.T, atol=1e-10)
+
+
+def test_columns_are_evaluated_by_ranges():
+    plan = nystrom(rk.Gaussian(2.0)).fit(X).plan_
+    whole = evaluate(plan, NEW)
+    parts = [evaluate(plan, NEW, slice(a, a + 7)) for a in range(0, 20, 7)]
+    np.testing.assert_allclose(np.hstack(parts), whole, atol=1e-12)
+
+
+def test_pivots_follow_the_law_of_randomly_pivoted_cholesky():
+    rows = np.array([[0.0], [0.1], [0.5], [2.0], [2.1]])
+    kernel = rk.Gaussian(0.7) * rk.Polynomial(1, 0.3)  # unequal diagonal
+    K = kernel(rows)
+    expected = np.zeros((5, 5))
+    for i, j in itertools.permutations(range(5), 2):
+        left = np.diag(K) - K[:, i] ** 2 / K[i, i]
+        expected[i, j] = K[i, i] / np.trace(K) * left[j] / left.sum()
+    assert expected.sum() == pytest.approx(1)
+    n = 20_000
+    generator = np.random.default_rng(0)
+    counts = np.zeros((5, 5))
+    for _ in range(n):
+        i, j = _pivots(kernel, rows, 2, generator)
+        counts[i, j] += 1
+    likely = expected > 1e-4
+    distance = ((counts - n * expected)[likely] ** 2 / (n * expected[likely])).sum()
+    assert distance < chi2.isf(1e-6, likely.sum() - 1)
+
+
+def test_pivots_find_the_few_rows_that_differ():
+    # 2,000 rows in one place, and ten elsewhere: a uniform choice misses most of them.
+    rows = np.vstack([0.01 * RNG.normal(size=(2000, 2)), 9.0 * np.eye(2)[[0, 1]]])
+    rows = np.vstack([rows, [[x, y] for x in (30, 60) for y in (0, 30, 60, 90)]])
+    kernel = rk.Gaussian(1.0)
+    for seed in range(5):
+        features = nystrom(kernel, 14, random_state=seed, landmarks="rpcholesky")
+        Z = features.fit_transform(rows)
+        assert np.abs(1 - (Z**2).sum(axis=1)).max() < 0.05
+        features.set_params(landmarks="uniform")
+        assert np.abs(1 - (features.fit_transform(rows) ** 2).sum(axis=1)).max() > 0.9
+
+
+def test_equal_rows_give_fewer_features():
+    rows = np.repeat(X[:5], 8, axis=0)
+    for landmarks in ("uniform", "rpcholesky", rows):
+        features = nystrom(rk.Gaussian(2.0), 30, landmarks=landmarks).fit(rows)
+        Z = features.transform(rows)
+        assert Z.shape[1] <= 5
+        assert len(features.get_feature_names_out()) == Z.shape[1]
+        if not isinstance(landmarks, str) or landmarks == "rpcholesky":
+            np.testing.assert_allclose(Z @ Z.T, rk.Gaussian(2.0)(rows), atol=1e-7)
+    few = nystrom(rk.Gaussian(2.0), 1000).fit_transform(X)
+    np.testing.assert_allclose(few @ few.T, rk.Gaussian(2.0)(X), atol=1e-7)
+
+
+def test_rows_of_no_weight_are_no_landmarks():
+    weight = np.where(np.arange(60) < 30, 0.0, RNG.uniform(1, 2, 60))
+    for how in ("uniform", "rpcholesky"):
+        rows = choose_landmarks(rk.Gaussian(2.0), X, weight, 20, how, Stream(0))
+        assert len(set(rows)) == 20
+        assert rows.min() >= 30
+
+
+@pytest.mark.parametrize(
+    "convert", [sp.csr_matrix, pd.DataFrame, lambda X: X.astype(np.float32)]
+)
+def test_kinds_of_rows(convert):
+    plain = nystrom().fit(X)
+    features = nystrom().fit(convert(X))
+    Z = features.transform(convert(NEW))
+    single = Z.dtype == np.float32
+    expected = plain.transform(NEW)
+    np.testing.assert_allclose(Z, expected, atol=1e-4 if single else 1e-10)
+
+
+def test_seeds_decide():
+    assert np.array_equal(nystrom().fit(X).landmarks_, nystrom().fit(X).landmarks_)
+    other = nystrom(random_state=1).fit(X).landmarks_
+    assert not np.array_equal(nystrom().fit(X).landmarks_, other)
+
+
+def test_copies_and_files(tmp_path):
+    features = nystrom(rk.Gaussian(2.0)).fit(X)
+    Z = features.transform(NEW)
+    assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(NEW), Z)
+    pytest.importorskip("skops")
+    rk.save(features, tmp_path / "features.skops")
+    again = rk.load(tmp_path / "features.skops")
+    assert np.array_equal(again.transform(NEW), Z)
+
+
+def test_more_landmarks_are_never_worse():
+    losses = []
+    y = np.sin(X[:, 0])
+    for m in (5, 20, 60):
+        Z = nystrom(rk.Gaussian(2.0), landmarks=X[:m]).fit_transform(X)
+        ridge = Ridge(alpha=0.1, fit_intercept=False).fit(Z, y)
+        residual = y - ridge.predict(Z)
+        losses.append(residual @ residual + 0.1 * ridge.coef_ @ ridge.coef_)
+    assert losses[0] > losses[1] > losses[2]
+    exact = rk.KernelRidgeRegressor(rk.Gaussian(2.0), 0.1, n_components=None).fit(X, y)
+    residual = y - exact.predict(X)
+    norm = exact.dual_coef_ @ rk.Gaussian(2.0)(X) @ exact.dual_coef_
+    assert losses[2] == pytest.approx(residual @ residual + 0.1 * norm)
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    from sklearn import config_context
+
+    with config_context(array_api_dispatch=True):
+        features = nystrom(rk.Gaussian(2.0)).fit(torch.from_numpy(X))
+        Z = features.transform(torch.from_numpy(NEW))
+    expected = nystrom(rk.Gaussian(2.0)).fit(X).transform(NEW)
+    np.testing.assert_allclose(
+        Z.numpy() @ Z.numpy().T, expected @ expected.T, atol=1e-9
+    )
+
+
+def test_dask_collections():
+    array = pytest.importorskip("dask.array")
+    rows = array.from_array(X, chunks=(20, 4))
+    features = nystrom(rk.Gaussian(2.0)).fit(rows)
+    Z = features.transform(rows).compute()
+    assert Z.shape == (60, 20)
+    L = features.landmarks_
+    close = np.array([np.flatnonzero((row == X).all(axis=1))[0] for row in L])
+    np.testing.assert_allclose(Z[close] @ Z.T, rk.Gaussian(2.0)(L, X), atol=1e-9)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="landmarks"):
+        nystrom(landmarks="best").fit(X)
+    with pytest.raises(ValueError, match="features"):
+        nystrom(landmarks=X[:3, :2]).fit(X)
+    with pytest.raises(ValueError, match="n_components"):
+        nystrom(n_components=0).fit(X)
+    with pytest.raises(MemoryLimitError, match="landmarks"):
+        landmark_plan(rk.Gaussian(1.0), X, None, 50, Stream(0), memory_limit=10_000)
