@@ -1,4 +1,4 @@
-"""`NystromFeatures`: exact on landmarks, best elsewhere, and chosen by the right law."""
+"""`NystromFeatures`: exact on landmarks, best elsewhere, chosen by the right law."""
 
 import itertools
 import pickle

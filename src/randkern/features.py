@@ -363,4 +363,5 @@ class NystromFeatures(_FeatureTransformer):
         """The landmarks, in the order of the features, float64."""
         check_is_fitted(self)
         (group,) = self.plan_.groups
-        return group.factors[0].projection.rows
+        projection: Any = group.factors[0].projection
+        return projection.rows
