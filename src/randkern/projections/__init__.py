@@ -14,7 +14,6 @@ from randkern.projections.identity import Identity
 from randkern.projections.laws import (
     CauchyLaw,
     ComplexNormalLaw,
-    ComplexSignLaw,
     LaplaceLaw,
     Law,
     Mixing,
@@ -32,7 +31,6 @@ __all__ = [
     "Antithetic",
     "CauchyLaw",
     "ComplexNormalLaw",
-    "ComplexSignLaw",
     "Dense",
     "Identity",
     "InputMap",
