@@ -154,4 +154,4 @@ class Modulus(Nonlinearity):
         weight: float,
         out: np.ndarray,
     ) -> None:
-        projection.modulus(X, inputs, draws.start, draws.stop, self.power, weight, out)
+        projection.write("modulus", X, inputs, draws, weight, out, self.power)

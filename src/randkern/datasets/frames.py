@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from randkern.datasets.files import import_extra
+from randkern._extras import import_extra
 from randkern.datasets.record import Dataset, Task
 from randkern.exceptions import DataFileError
 
@@ -131,7 +131,7 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
             f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
             f"remove those rows, or rename a class that is called so"
         )
-    types = import_extra("pandas.api.types", "Reading a table")
+    types = import_extra("pandas.api.types", "Reading a table", "data")
     column = _without_decimals(column)
     if types.is_bool_dtype(column.dtype):
         return column.to_numpy(dtype=bool)
@@ -178,7 +178,7 @@ def _checked_for_task(
 
 def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """Keep numbers, booleans and categories; make text categories; refuse the rest."""
-    pandas = import_extra("pandas", "Reading a table")
+    pandas = import_extra("pandas", "Reading a table", "data")
     columns: dict[str, Any] = {}
     refused = []
     for name in frame.columns:
@@ -196,7 +196,7 @@ def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
 
 
 def _typed_feature(column: "pd.Series") -> "pd.Series | None":
-    types = import_extra("pandas.api.types", "Reading a table")
+    types = import_extra("pandas.api.types", "Reading a table", "data")
     column = _without_decimals(column)
     dtype = column.dtype
     if isinstance(dtype, types.CategoricalDtype):
@@ -228,7 +228,7 @@ def _whole_dtype(column: "pd.Series") -> type[np.integer]:
 
 def _without_decimals(column: "pd.Series") -> "pd.Series":
     """Turn a column of ``decimal.Decimal``, as Parquet gives it, into float64."""
-    types = import_extra("pandas.api.types", "Reading a table")
+    types = import_extra("pandas.api.types", "Reading a table", "data")
     is_decimal = (
         types.is_object_dtype(column.dtype)
         and types.infer_dtype(column, skipna=True) == "decimal"

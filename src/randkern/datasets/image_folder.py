@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from randkern.datasets.files import guess_content, import_extra
+from randkern._extras import import_extra
+from randkern.datasets.files import guess_content
 from randkern.datasets.record import unit_pixels
 from randkern.exceptions import DataFileError
 
@@ -66,7 +67,7 @@ def read_image_folder(
     ImportError
         Where Pillow is not installed.
     """
-    import_extra("PIL.Image", "Decoding JPEG and PNG images")
+    import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:
         _check_members(source, members, classes)
         decoded = {}

@@ -48,7 +48,10 @@ class Stationary(Leaf):
 
     metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
     learnable: ClassVar[tuple[str, ...]] = ("lengthscale",)
-    lengthscale: Any
+
+    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
+        self.lengthscale = lengthscale
+        self.columns = columns
 
     def _lengthscale(self, width: int) -> float | np.ndarray:
         return check_lengthscale(self.lengthscale, width, self)
@@ -173,10 +176,6 @@ class Gaussian(Stationary):
     array([[1.   , 0.607]])
     """
 
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
-
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -0.5
         return ops_of(distances).exp_of(distances)
@@ -206,10 +205,6 @@ class Laplacian(Stationary):
     """
 
     metric = "manhattan"
-
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
 
     def law(self) -> Law:
         return CauchyLaw()
@@ -248,10 +243,6 @@ class Cauchy(Stationary):
     >>> rk.Cauchy()([[0.0, 0.0]], [[1.0, 1.0]])
     array([[0.25]])
     """
-
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
 
     def law(self) -> Law:
         return LaplaceLaw()
