@@ -14,7 +14,7 @@ import numpy as np
 
 from randkern._extras import import_extra
 from randkern.datasets.files import guess_content
-from randkern.datasets.record import unit_pixels
+from randkern.datasets.record import Splits, unit_pixels
 from randkern.exceptions import DataFileError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 
 def read_image_folder(
     source: Path, *, classes: Sequence[str], image_shape: tuple[int, int, int]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> Splits:
     """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
 
     Parameters

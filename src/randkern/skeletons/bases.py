@@ -66,34 +66,14 @@ class Base(ABC):
     exponents: ClassVar[Exponents] = "one"
     unit: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def merging(self) -> Merging: ...
-
-    @property
-    def width(self) -> int:
-        return 1
-
-    @property
-    def n_symbols(self) -> int:
-        return 1
-
-    @property
-    def modulus(self) -> int:
-        return 0
-
-    @property
-    def is_real(self) -> bool:
-        return False
-
-    @property
-    def discrete(self) -> bool:
-        return True
-
-    @property
-    def bound(self) -> float:
-        return 1.0
+    # These depend on the dimension of some spaces.
+    merging: Any
+    width: Any = 1
+    n_symbols: Any = 1
+    modulus: Any = 0
+    is_real: Any = False
+    discrete: Any = True
+    bound: Any = 1.0
 
     @abstractmethod
     def kernel(self, x: Any, y: Any) -> Any:
@@ -122,10 +102,7 @@ class Base(ABC):
 class Circle(Base):
     """The unit circle by its angle t in radians: cos(t − t'), ψ = e^{±it}."""
 
-    @property
-    def merging(self) -> Merging:
-        return "add"
-
+    merging = "add"
     exponents: ClassVar[Exponents] = "sign"
 
     def __repr__(self) -> str:
@@ -143,33 +120,29 @@ class Circle(Base):
         return ops.concatenate(parts, axis=-1)
 
 
+class DotProductSpace(Base):
+    """A space whose kernel is x·y."""
+
+    def kernel(self, x: Any, y: Any) -> Any:
+        return (x * y).sum(-1)
+
+    def embed(self, x: Any) -> Any:
+        return x
+
+
 @dataclass(frozen=True)
-class Binary(Base):
+class Binary(DotProductSpace):
     """The numbers ±1: x·y, ψ(x) = x."""
 
-    @property
-    def merging(self) -> Merging:
-        return "cycle"
+    merging = "cycle"
+    modulus = 2
+    is_real = True
 
     def __repr__(self) -> str:
         return "binary"
 
-    @property
-    def modulus(self) -> int:
-        return 2
-
-    @property
-    def is_real(self) -> bool:
-        return True
-
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y)[..., 0]
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         return 1.0, 1.0
-
-    def embed(self, x: Any) -> Any:
-        return x
 
     def check(self, x: Any) -> None:
         self._refuse(x, abs(x) != 1, "1 or -1")
@@ -184,10 +157,7 @@ class Categories(Base):
 
     n: int
 
-    @property
-    def merging(self) -> Merging:
-        return "cycle"
-
+    merging = "cycle"
     exponents: ClassVar[Exponents] = "cycle"
 
     def __post_init__(self) -> None:
@@ -226,9 +196,8 @@ class GaussianSpace(Base):
     scale: float = 1.0
     n: int = 1
 
-    @property
-    def merging(self) -> Merging:
-        return "count"
+    merging = "count"
+    discrete = False
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
@@ -240,10 +209,6 @@ class GaussianSpace(Base):
     @property
     def width(self) -> int:
         return self.n
-
-    @property
-    def discrete(self) -> bool:
-        return False
 
     def kernel(self, x: Any, y: Any) -> Any:
         return self._decay(x, y, 0.5)
@@ -259,7 +224,7 @@ class GaussianSpace(Base):
 
 
 @dataclass(frozen=True)
-class Sphere(Base):
+class Sphere(DotProductSpace):
     """Unit vectors of R^n, n ≥ 2: x·y, by one of three features.
 
     ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), and
@@ -305,9 +270,6 @@ class Sphere(Base):
     def bound(self) -> float:
         return math.sqrt(self.n / 2 if self.scheme == "pair" else self.n)
 
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y).sum(-1)
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         if self.scheme == "direction":
             value = self.n / (self.n + 2) * (1 + 2 * self.kernel(x, y) ** 2)
@@ -321,9 +283,6 @@ class Sphere(Base):
         mean, size = (p**2 - q**2).mean(-1), (p**2 + q**2).mean(-1)
         return self.n**2 / 4 * mean, self.n**2 / 4 * size
 
-    def embed(self, x: Any) -> Any:
-        return x
-
     def check(self, x: Any) -> None:
         tolerance = 1e-4 if ops_of(x).numpy_dtype(x) == np.float32 else 1e-6
         with np.errstate(over="ignore"):
@@ -335,32 +294,20 @@ class Sphere(Base):
 
 
 @dataclass(frozen=True)
-class LinearSpace(Base):
+class LinearSpace(DotProductSpace):
     """The interval [−1, 1] with x·y, ψ(x) = x: not normalised, k(x, x) = x²."""
 
-    @property
-    def merging(self) -> Merging:
-        return "count"
-
+    merging = "count"
+    is_real = True
     unit: ClassVar[bool] = False
     normalised: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return "linear"
 
-    @property
-    def is_real(self) -> bool:
-        return True
-
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y)[..., 0]
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         value = ((x * y) ** 2)[..., 0]
         return value, value
-
-    def embed(self, x: Any) -> Any:
-        return x
 
     def check(self, x: Any) -> None:
         # Beyond 1 the duals have no value; allow for what scaling rounds.
