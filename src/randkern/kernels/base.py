@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import numbers
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -365,6 +366,9 @@ class Kernel(BaseEstimator):
 class _Binary(Kernel):
     """Two kernels joined by an operation."""
 
+    #: What joins arrays of values; the first may be overwritten.
+    join: Any
+
     def __init__(self, k1: Kernel, k2: Kernel):
         self.k1 = k1
         self.k2 = k2
@@ -375,6 +379,13 @@ class _Binary(Kernel):
 
     def leaves(self) -> list[Leaf]:
         return [*_kernel("k1", self.k1).leaves(), *_kernel("k2", self.k2).leaves()]
+
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        return self.join(out, self.k2._gram(X, Y, precise=precise))
+
+    def _diag(self, X: Rows) -> np.ndarray:
+        return self.join(self.k1._diag(X), self.k2._diag(X))
 
     def _learnable(self, path: str) -> Iterator[Learnable]:
         yield from self.k1._learnable(f"{path}k1__")
@@ -406,16 +417,10 @@ class Sum(_Binary):
     1.5
     """
 
+    join = staticmethod(operator.iadd)
+
     def terms(self) -> list[Term]:
         return _kernel("k1", self.k1).terms() + _kernel("k2", self.k2).terms()
-
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
-        out = self.k1._gram(X, Y, precise=precise)
-        out += self.k2._gram(X, Y, precise=precise)
-        return out
-
-    def _diag(self, X: Rows) -> np.ndarray:
-        return self.k1._diag(X) + self.k2._diag(X)
 
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
@@ -443,6 +448,8 @@ class Product(_Binary):
     array([[1., 0.]])
     """
 
+    join = staticmethod(operator.imul)
+
     def terms(self) -> list[Term]:
         return [
             Term(
@@ -453,14 +460,6 @@ class Product(_Binary):
             for first in _kernel("k1", self.k1).terms()
             for second in _kernel("k2", self.k2).terms()
         ]
-
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
-        out = self.k1._gram(X, Y, precise=precise)
-        out *= self.k2._gram(X, Y, precise=precise)
-        return out
-
-    def _diag(self, X: Rows) -> np.ndarray:
-        return self.k1._diag(X) * self.k2._diag(X)
 
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
