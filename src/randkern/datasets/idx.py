@@ -26,7 +26,7 @@ def read_idx(path: str | Path) -> np.ndarray:
 
     The format: two zero bytes, a type byte (8 uint8, 9 int8, 0xB int16,
     0xC int32, 0xD float32, 0xE float64), a rank byte, one big-endian uint32
-    size a dimension, then the values in C order, big-endian.
+    size per dimension, then the values in C order, big-endian.
 
     Parameters
     ----------

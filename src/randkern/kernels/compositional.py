@@ -65,8 +65,9 @@ class Compositional(Leaf):
     of them, a feature that came up c times has the weight √((1 − P₀)c/N), which keeps
     the kernel's mean exact. A skeleton of no more features than columns is not drawn
     but listed, unless that takes too long (more than 64 degrees at a node, or three
-    products a column): then the features' kernel is the exact one, and columns that are
-    left over are zero, as they are when 50 draws a column do not find enough features.
+    products per column): then the features' kernel is the exact one, and columns that
+    are left over are zero, as they are when 50 draws per column do not find enough
+    features.
 
     As a factor of a product, or with ``fourier="offset"``, features are drawn
     independently, whatever `deduplicate` and `constant`; `projection` makes no

@@ -44,7 +44,7 @@ _LARGEST_NU = 1e50
 
 
 class Stationary(Leaf):
-    """A kernel of (x − y)/ℓ with ℓ a number or one a column (ARD)."""
+    """A kernel of (x − y)/ℓ with ℓ a number or one per column (ARD)."""
 
     metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
     learnable: ClassVar[tuple[str, ...]] = ("lengthscale",)
@@ -273,7 +273,7 @@ class Matern(Stationary):
 
     K = 2^{1−ν}/Γ(ν)·(√(2ν) r)^ν·K_ν(√(2ν) r), K_ν the modified Bessel function.
     Frequencies are (1/ℓ)·z·√(2ν/χ²_{2ν}) with z ~ N(0, I): a multivariate t
-    with 2ν degrees of freedom, one χ² a frequency.
+    with 2ν degrees of freedom, one χ² per frequency.
 
     Parameters
     ----------

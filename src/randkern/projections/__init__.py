@@ -1,4 +1,4 @@
-"""How rows are projected: one class a way, chosen by name.
+"""How rows are projected: one class per way, chosen by name.
 
 `make_projection` is the one place that knows which projection suits which
 law; `auto` is resolved here.

@@ -30,7 +30,7 @@ def exact_support(
     """Return all features, their probabilities, and that of the constant one.
 
     None if they take more than `n_columns` columns, or too long to list: beyond 64
-    degrees at a node, or three products a column (and 50,000), unless they are the
+    degrees at a node, or three products per column (and 50,000), unless they are the
     characters of a group of about as many elements.
     """
     bases, alphabet = skeleton.graph.bases, skeleton.alphabet
