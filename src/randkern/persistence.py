@@ -12,8 +12,8 @@ import io
 import json
 import os
 import pickle
+import pydoc
 import shutil
-import sys
 import tempfile
 import warnings
 import zipfile
@@ -408,7 +408,7 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
     file.seek(0)
     unknown = _unknown_types(skops, file, TRUSTED_TYPES)
     for name in unknown:
-        if not _is_importable(name):
+        if pydoc.locate(name) is None:
             raise TypeError(
                 f"the estimator holds {name}, which a file can only name, but which "
                 "no module offers under that name; define it at the top of a module."
@@ -420,18 +420,6 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _is_importable(name: str) -> bool:
-    """Tell whether a loaded module offers what `name` names."""
-    parts = name.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        found = sys.modules.get(".".join(parts[:length]))
-        if found is not None:
-            for part in parts[length:]:
-                found = getattr(found, part, None)
-            return found is not None
-    return False
 
 
 def _check_members(file: BinaryIO, path: Any, limit: int) -> tuple[str, dict[str, int]]:

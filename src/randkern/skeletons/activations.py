@@ -263,9 +263,8 @@ class Sine(_Scaled):
         return self.a**2 / math.tanh(self.a**2)
 
     def coefficients(self, n: int) -> np.ndarray:
-        out = _poisson(self.a**2, n) * 2 / -math.expm1(-2 * self.a**2)
-        out[::2] = 0.0
-        return out
+        twice = _poisson(self.a**2, n) * 2 / -math.expm1(-2 * self.a**2)
+        return _every_other(n, 1, twice[1::2])
 
 
 @dataclass(frozen=True)
@@ -292,9 +291,8 @@ class Cosine(_Scaled):
         return self.a**2 * math.tanh(self.a**2)
 
     def coefficients(self, n: int) -> np.ndarray:
-        out = _poisson(self.a**2, n) * 2 / (1 + math.exp(-2 * self.a**2))
-        out[1::2] = 0.0
-        return out
+        twice = _poisson(self.a**2, n) * 2 / (1 + math.exp(-2 * self.a**2))
+        return _every_other(n, 0, twice[::2])
 
 
 @dataclass(frozen=True)
