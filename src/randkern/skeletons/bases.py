@@ -55,8 +55,14 @@ class Base(ABC):
         integers, modulo `modulus`, or as counts; or the symbols stay apart.
     unit : bool
         Whether |ψ| = 1: then a product of features is a sum of phases.
+    meaning : {"phase", "gaussian", "coordinate", "pair", "direction"}
+        What a symbol stands for: a term of the phase; a Gaussian vector in the phase;
+        a factor that is a multiple of one column; the same plus i times another; or a
+        random vector.
     is_real : bool
         Whether ψ is real.
+    never_real : bool
+        Whether no power of ψ is real, but the constant.
     discrete : bool
         Whether there are finitely many ψ.
     bound : float
@@ -68,10 +74,13 @@ class Base(ABC):
     normalised: ClassVar[bool] = True
     # These depend on the dimension of some spaces.
     merging: Any
+    meaning: Any = "phase"
+    scale: Any = 1.0
     width: Any = 1
     n_symbols: Any = 1
     modulus: Any = 0
     is_real: Any = False
+    never_real: Any = False
     discrete: Any = True
     bound: Any = 1.0
 
@@ -86,6 +95,10 @@ class Base(ABC):
     def embed(self, x: Any) -> Any | None:
         """Return vectors whose dot product is the kernel; None if there are none."""
         return None
+
+    def angles(self, x: Any) -> Any:
+        """Return the angles that features of modulus 1 read: the points themselves."""
+        return x
 
     def check(self, x: Any) -> None:
         """Raise unless every point lies in the space."""
@@ -103,6 +116,7 @@ class Circle(Base):
     """The unit circle by its angle t in radians: cos(t − t'), ψ = e^{±it}."""
 
     merging = "add"
+    never_real = True
     exponents: ClassVar[Exponents] = "sign"
 
     def __repr__(self) -> str:
@@ -144,6 +158,9 @@ class Binary(DotProductSpace):
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         return 1.0, 1.0
 
+    def angles(self, x: Any) -> Any:
+        return ops_of(x).asarray(x < 0, x) * np.pi
+
     def check(self, x: Any) -> None:
         self._refuse(x, abs(x) != 1, "1 or -1")
 
@@ -177,6 +194,13 @@ class Categories(Base):
     def is_real(self) -> bool:
         return self.n == 2
 
+    @property
+    def never_real(self) -> bool:
+        return self.n % 2 == 1
+
+    def angles(self, x: Any) -> Any:
+        return x * (2 * np.pi / self.n)
+
     def kernel(self, x: Any, y: Any) -> Any:
         return ops_of(x).asarray(((x - y) % self.n == 0)[..., 0], x)
 
@@ -196,8 +220,8 @@ class GaussianSpace(Base):
     scale: float = 1.0
     n: int = 1
 
-    merging = "count"
-    discrete = False
+    merging, meaning = "count", "gaussian"
+    discrete, never_real = False, True
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
@@ -245,6 +269,10 @@ class Sphere(DotProductSpace):
     @property
     def merging(self) -> Merging:
         return "separate" if self.scheme == "direction" else "count"
+
+    @property
+    def meaning(self) -> str:
+        return self.scheme
 
     def __repr__(self) -> str:
         scheme = "" if self.scheme == "pair" else f", scheme={self.scheme!r}"
@@ -297,7 +325,7 @@ class Sphere(DotProductSpace):
 class LinearSpace(DotProductSpace):
     """The interval [−1, 1] with x·y, ψ(x) = x: not normalised, k(x, x) = x²."""
 
-    merging = "count"
+    merging, meaning = "count", "coordinate"
     is_real = True
     unit: ClassVar[bool] = False
     normalised: ClassVar[bool] = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from randkern.backend.paths import ADD, COUNT, CYCLE, Draws, PathTables
 from randkern.skeletons.alphabet import Alphabet
-from randkern.skeletons.bases import Binary, Categories
+from randkern.skeletons.bases import Binary
 
 if TYPE_CHECKING:
     from randkern.skeletons.skeleton import Skeleton
@@ -37,7 +37,7 @@ def exact_support(
     if not all(base.discrete for base in bases):
         return None
     law = None
-    if all(isinstance(base, (Binary, Categories)) for base in bases):
+    if all(base.merging == "cycle" for base in bases):
         law = _group_law(skeleton, alphabet, n_columns)
     if law is None:
         law = _series_law(skeleton, alphabet, n_columns)
