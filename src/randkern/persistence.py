@@ -52,8 +52,8 @@ from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior
-from randkern.models._iterative import StreamingFit
-from randkern.models._systems import NormalEquations
+from randkern.models.iterative_ridge import StreamingFit
+from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
 from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan

@@ -1,15 +1,13 @@
-"""What features are worth: the error of their Gram matrix, and ridge on them."""
+"""The error of the Gram matrix of features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
-__all__ = ["choose_alpha", "gram_errors", "gram_matrix", "ridge_scores"]
+__all__ = ["gram_errors", "gram_matrix"]
 
 # float32 products of so many columns are summed in float64.
 _COLUMNS = 1024
@@ -72,92 +70,3 @@ def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
     np.fill_diagonal(reference, 0.0)
     off_diagonal = squares.sum() / reference.sum()
     return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
-
-
-def ridge_scores(
-    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
-) -> NDArray[np.float64]:
-    """Return test scores of ridge regression on features, from the smaller system.
-
-    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
-    solve in float64.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-    Y : ndarray of shape (n, n_targets)
-    Z_test : ndarray of shape (n_test, D)
-    alpha : float
-
-    Returns
-    -------
-    scores : ndarray of shape (n_test, n_targets)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.scores import ridge_scores
-    >>> Z = np.array([[1.0], [2.0]])
-    >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
-    array([[6.]])
-    """
-    primal = Z.shape[1] <= len(Z)
-    system = gram_matrix(Z.T if primal else Z)
-    system[np.diag_indices_from(system)] += alpha
-    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
-    if primal:
-        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
-    else:
-        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
-    return np.asarray(Z_test @ weights)
-
-
-def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
-    """Return the penalty with the least squared leave-one-out error of ridge on Z.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-        For a kernel, pass its Cholesky factor.
-    Y : ndarray of shape (n, n_targets)
-    alphas : sequence of float
-
-    Returns
-    -------
-    alpha : float
-
-    Notes
-    -----
-    Leaving row i out changes its residual from r_i to r_i/(1 − h_ii), where H =
-    Z(ZᵀZ + αI)⁻¹Zᵀ = ZZᵀ(ZZᵀ + αI)⁻¹ (Golub, Heath, Wahba 1979, "Generalized
-    cross-validation as a method for choosing a good ridge parameter", section 2).
-    One eigendecomposition of the smaller Gram matrix serves every α.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.scores import choose_alpha
-    >>> rng = np.random.default_rng(0)
-    >>> Z = rng.normal(size=(30, 20))
-    >>> choose_alpha(Z, rng.normal(size=(30, 1)), [1e-3, 1e3])  # nothing but noise
-    1000.0
-    """
-    if len(alphas) == 1:
-        return float(alphas[0])
-    primal = Z.shape[1] <= len(Z)
-    values, vectors = scipy.linalg.eigh(gram_matrix(Z.T if primal else Z))
-    values = np.maximum(values, 0.0)
-    if primal:
-        # Left singular vectors; those of a zero eigenvalue have no share in H.
-        kept = values > len(values) * np.finfo(float).eps * values[-1]
-        values = values[kept]
-        vectors = Z @ (vectors[:, kept] / np.sqrt(values))
-    projected = vectors.T @ Y
-    squares = np.square(vectors)
-
-    def left_out_error(alpha: float) -> float:
-        shrinkage = values / (values + alpha)
-        residual = Y - vectors @ (shrinkage[:, None] * projected)
-        return float(np.square(residual / (1 - squares @ shrinkage)[:, None]).sum())
-
-    return float(min(alphas, key=left_out_error))

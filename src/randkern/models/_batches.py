@@ -47,7 +47,7 @@ class FeatureBatches:
         self._rows = rows
         self._spare_bytes = spare_bytes
         self._at_once = at_once or feature_block_rows(operator.size, rows.like)[0]
-        self.size = operator.size
+        self.size, self.n_targets = operator.size, rows.n_targets
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
         self.center = (

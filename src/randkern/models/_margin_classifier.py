@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from randkern._memory import check_memory
 from randkern._row_sample import stacked
 from randkern.backend.namespace import ops_of
 from randkern.models._feature_model import FeatureModel
@@ -16,7 +17,6 @@ from randkern.models._feature_rows import (
     PlanFeatures,
 )
 from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 
 __all__ = ["MarginClassifier", "all_targets"]
@@ -24,11 +24,6 @@ __all__ = ["MarginClassifier", "all_targets"]
 
 class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     """A classifier whose decisions are the signs or the largest of its values."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
 
     def _features(
         self, rows: ArrayRows | StreamedRows, kept_bytes: int, precise: bool = False

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
 from randkern.models._rows import TrainingRows
 from randkern.models._survey import Survey
-from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 
 __all__ = ["FeatureOperator", "LocalParts", "Parts", "leading", "operator_memory"]
@@ -178,6 +178,10 @@ class FeatureOperator:
             return ops.zeros(weights.shape[1], weights)
         means = ops.float64_like(self.means, weights)
         return means - self.feature_sum @ weights / self._weight_sum
+
+    def weights_of(self, value: Any) -> tuple[Any, Any]:
+        """Return the weights of features and the intercepts of a solution."""
+        return value, self.intercept(value)
 
     def matmat(self, V: Any) -> Any:
         """Return AV in float64; products within a block in the dtype of X."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows
+from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, row_blocks
+from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks, row_blocks
 from randkern.blocks.dask import is_dask
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._device_rows import (
@@ -27,29 +26,32 @@ from randkern.models._device_rows import (
     values_in_parts,
 )
 from randkern.models._feature_model import FeatureModel
-from randkern.models._iterative import (
-    Problem,
-    StreamingFit,
-    solve_exact,
-    solve_in_range,
-    solve_pcg,
-    solve_sgd,
-)
 from randkern.models._predictions import MOST_EXACT_ROWS
-from randkern.models._reports import CallbackSupportMixin, FitReport
 from randkern.models._rows import ArrayRows, TrainingRows, near_zero
 from randkern.models._streams import read_stream
-from randkern.models._systems import (
-    NormalEquations,
-    check_memory,
+from randkern.models.callbacks import (
+    CallbackSupportMixin,
+    FitReport,
+    with_callbacks,
+)
+from randkern.models.dual import (
     dual_bytes,
     exact_gram,
     feature_gram,
     feature_gram_bytes,
     solve_dual,
 )
+from randkern.models.iterative_ridge import (
+    Problem,
+    StreamingFit,
+    exact_system,
+    pcg_system,
+    sgd_system,
+    solve_iteratively,
+)
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Solution
 
 __all__ = ["KernelRidge"]
 
@@ -63,7 +65,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        # Sums of penalties may not overflow.
+        "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
@@ -77,6 +80,28 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
+
+    @all_or_nothing
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows `X` and targets `y`: (n,) or (n, n_targets), or labels (n,).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their targets and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
+        as :class:`~randkern.DeviceBlocks`.
+        """
+        self._validate_params()
+        if isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) or is_dask(X):
+            report = FitReport(self, None, None, None)
+            self._fit_stream(X, y, sample_weight, report)
+        else:
+            report = FitReport(self, X, y, sample_weight)
+            X = validate_rows(self, X, reset=True)
+            Y, weight = self._read_targets(X, y, sample_weight)
+            self._fit_targets(X, Y, weight, report)
+        report.end()
+        return self
 
     def _prepare(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
@@ -164,8 +189,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _intercepts(self, fitted: Any) -> Any:
         """Return intercepts, (k,) or a number, from those of shifted targets."""
-        intercept = fitted + ops_of(fitted).float64_like(self._shift, fitted)
-        return intercept if self._many_targets else float(intercept[0])
+        if self.fit_intercept:  # it may have been changed after a batch
+            fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
+        return fitted if self._many_targets else float(fitted[0])
 
     def _fit_directly(
         self, rows: TrainingRows | DaskRows | PartedRows, limit: int
@@ -220,11 +246,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Solve the normal equations without forming them."""
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
-        if isinstance(solver, SGD):
-            found = solve_in_range(solve_sgd, problem, self._plan, solver)
-        else:
-            found = solve_in_range(solve_pcg, problem, self._plan, solver)
-        solution, intercept = found
+        system_of: Any = sgd_system if isinstance(solver, SGD) else pcg_system
+        solution, intercept = solve_iteratively(problem, system_of, self._plan, solver)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -238,14 +261,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _problem(
         self, rows: Any, limit: int, stream: Stream, report: FitReport
     ) -> Problem:
-        """Return what an iterative solver works on, and begin its report."""
-        report.begin(None)
-
-        def tell(progress: Progress, intercept: Callable[[], Any]) -> bool:
-            return report.iteration(
-                progress, lambda: self._fitted(progress.value, intercept())
-            )
-
+        """Return what an iterative solver works on."""
         return Problem(
             rows=rows,
             alpha=float(self.alpha),
@@ -254,7 +270,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             stream=stream.child("solver"),
             error_of=self._error_of,
             labels=self._labelled,
-            report=tell,
+            report=report,
+            attributes_of=self._fitted,
             checkpoint=self._checkpoint(limit),
         )
 
@@ -295,7 +312,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # it was changed after a batch
-            self._shift = (0.0,) * len(self._shift)
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
@@ -311,7 +327,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use fewer components than rows",
         )
         solution, intercept = solve_dual(
-            lambda: feature_gram(self._plan, X),
+            feature_gram(self._plan, X),
             rows.Y,
             rows.weight,
             float(self.alpha),
@@ -335,8 +351,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 )
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
-            found = solve_in_range(solve_exact, problem, self.kernel_, solver)
-            solution, intercept = found
+            solution, intercept = solve_iteratively(
+                problem, exact_system, self.kernel_, solver
+            )
             self._store_dual(X, solution, intercept)
             return
         check_memory(
@@ -346,7 +363,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
         solution, intercept = solve_dual(
-            lambda: exact_gram(self.kernel_, X),
+            exact_gram(self.kernel_, X),
             rows.Y,
             rows.weight,
             float(self.alpha),
@@ -454,11 +471,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return self  # its weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
 
     # -- files ----------------------------------------------------------------
 

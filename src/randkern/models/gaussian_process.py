@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
@@ -31,12 +33,8 @@ from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
 from randkern.models._survey import Survey
-from randkern.models._systems import (
-    NormalEquations,
-    check_memory,
-    feature_block_rows,
-)
 from randkern.models._targets import RealTargets
+from randkern.models.normal_equations import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
@@ -281,23 +279,16 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _fit_features(self, rows: ArrayRows | StreamedRows, survey: Survey) -> None:
         """Fit features to sums over all rows."""
-        statistics = NormalEquations.empty(
-            self._plan.n_components,
-            rows.n_targets,
-            survey.weight_unit,
-            like=self._sample.X,
+
+        def blocks() -> Iterator[tuple[Any, Any, Any]]:
+            for part in rows.blocks(_ROWS_AT_ONCE):
+                # Errors of float32 features, relative to a small noise, would be large.
+                X = ops_of(part.X).as_float64(part.X)
+                yield X, self._scaled(part.Y), part.weight
+
+        posterior = FeaturePosterior.of(
+            self._plan, blocks(), self.noise_, self._sample.X, survey.weight_unit
         )
-        squares = 0.0
-        for part in rows.blocks(_ROWS_AT_ONCE):
-            Y = self._scaled(part.Y)
-            # Errors of float32 features, relative to a small noise, would be large.
-            X = ops_of(part.X).as_float64(part.X)
-            statistics.add(self._plan, X, Y, part.weight)
-            row_squares = (Y**2).sum(axis=1)
-            if part.weight is not None:
-                row_squares = part.weight * row_squares
-            squares += float(row_squares.sum())
-        posterior = FeaturePosterior.of(statistics, squares, self.noise_)
         self._posterior = posterior
         self.coef_ = self._transposed(posterior.mean)
 
@@ -457,9 +448,3 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.array_api_support = True
-        return tags

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
@@ -28,7 +29,6 @@ from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
-from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 from randkern.plan import Plan, evaluate
 
@@ -234,11 +234,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posteriors")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
 
 
 def _learning_rows(n_problems: int) -> int:

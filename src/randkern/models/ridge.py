@@ -14,18 +14,13 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
-from randkern.blocks.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
-from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge
 from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
-
-_IN_PARTS = (RowBlocks, DeviceBlocks, DeviceRows)
 
 
 class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
@@ -127,31 +122,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    @all_or_nothing
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
-    ) -> KernelRidgeRegressor:
-        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
-
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
-        as :class:`~randkern.DeviceBlocks`.
-        """
-        self._validate_params()
-        if isinstance(X, _IN_PARTS) or is_dask(X):
-            report = FitReport(self, None, None, None)
-            self._fit_stream(X, y, sample_weight, report)
-            report.end()
-            return self
-        report = FitReport(self, X, y, sample_weight)
-        X = validate_rows(self, X, reset=True)
-        Y = self._check_targets(X, y, reset=True)
-        self._fit_targets(X, Y, check_weights(sample_weight, X), report)
-        report.end()
-        return self
-
     @available_if(has_components)
     @all_or_nothing
     def partial_fit(
@@ -199,11 +169,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         spread[spread == 0] = 1.0
         errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
         return ops.average(errors, weight)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
 
 class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
@@ -280,33 +245,6 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         self.memory_limit = memory_limit
         self.checkpoint = checkpoint
         self.random_state = random_state
-
-    @all_or_nothing
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
-    ) -> KernelRidgeClassifier:
-        """Fit to rows `X` and labels `y` of shape (n,).
-
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
-        as :class:`~randkern.DeviceBlocks`.
-        """
-        self._validate_params()
-        if isinstance(X, _IN_PARTS) or is_dask(X):
-            report = FitReport(self, None, None, None)
-            self._fit_stream(X, y, sample_weight, report)
-            report.end()
-            return self
-        report = FitReport(self, X, y, sample_weight)
-        X = validate_rows(self, X, reset=True)
-        y = self._check_labels(X, y)
-        self._set_classes(unique_labels(y))
-        weights = self._weights(X, y, sample_weight)
-        self._fit_targets(X, self._signs_like(X, y), weights, report)
-        report.end()
-        return self
 
     @available_if(has_components)
     @all_or_nothing

@@ -16,28 +16,23 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
-from randkern.models._penalty_search import (
-    DualSearch,
-    PredictionScore,
-    PrimalSearch,
-    Split,
-    SquaredError,
-    Tally,
-)
-from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
 from randkern.models._rows import ArrayRows
 from randkern.models._survey import SQUARABLE
-from randkern.models._systems import (
-    check_memory,
-    exact_gram,
-    feature_gram,
-    feature_gram_bytes,
+from randkern.models.alpha_search import (
+    DualSearch,
+    Predictions,
+    PrimalSearch,
+    Split,
+    scored,
+    squared_error,
 )
+from randkern.models.callbacks import FitReport
+from randkern.models.dual import exact_gram, feature_gram, feature_gram_bytes
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
@@ -126,7 +121,7 @@ class _ChoosesAlpha(KernelRidge):
         Y = Y / scale
         rows = self._shifted(ArrayRows(X[kept], Y, sample_weight))
         search = self._search(rows.X, rows.Y, sample_weight, alphas, limit)
-        self._choose(search, rows.Y, Y, sample_weight, alphas, splits)
+        self._choose(search, rows.Y, Y, scale, sample_weight, alphas, splits)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = search.solve(self.alpha_)
         solution = replace(solution, value=solution.value * scale)
@@ -198,46 +193,40 @@ class _ChoosesAlpha(KernelRidge):
         search: PrimalSearch | DualSearch,
         Y: Any,
         given: Any,
+        scale: float,
         weight: Any,
         alphas: np.ndarray,
         splits: list[Split],
     ) -> None:
         """Score every penalty and keep the best, the first of equals.
 
-        `Y` are the targets that are fitted, `given` those of the user.
+        `Y` are the targets that are fitted, `given` those of the user divided by
+        `scale`: scores of these have no overflow, and choose. Those of the user's
+        targets are reported.
         """
-
-        def tally(rows: Any, train: Any = None) -> Tally:
-            part = None if weight is None else weight[rows]
-            if self.cv is None and self.scoring is None:
-                return SquaredError(Y[rows], part)
-            y = self._as_given(given[rows])
-            shape = tuple(given[rows].shape) if self._many_targets else (len(y),)
-            classes = getattr(self, "classes_", None)
-            if classes is not None:
-                classes = ops_of(classes).to_host(classes)
-            if part is not None:
-                part = ops_of(part).to_host(part)
-            scorer = check_scoring(self, self.scoring)
-            absent = None
-            if classes is not None and train is not None and self._many_targets:
-                # Classes that a fit has not seen it does not predict.
-                absent = ~ops_of(Y).to_host((Y[train] > 0).any(axis=0))
-            return PredictionScore(
-                scorer, y, part, classes, len(alphas), shape, self._shift, absent
-            )
-
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
+        # Both scores, (2, n_alphas); that of enormous targets may be infinite.
+        with np.errstate(over="ignore"):
+            squares = np.array([[1.0], [np.square(scale)]])
         if self.cv == "gcv":
-            scores = search.generalised()
+            both = squares * search.generalised()
+        elif self.cv is None and self.scoring is None:
+            both = squares * squared_error(search.leave_one_out(), Y, weight)
         elif self.cv is None:
-            scores = search.leave_one_out(tally(slice(None)))
+            both = self._scored(search.leave_one_out(), given, scale, weight)
         else:
-            by_split = search.held_out(splits, tally)
-            for position, part in enumerate(by_split):
-                results[f"split{position}_test_score"] = part
-            results["std_test_score"] = by_split.std(axis=0)
-            scores = by_split.mean(axis=0)
+            parts = []
+            found = zip(splits, search.held_out(splits), strict=True)
+            for position, ((train, test), predictions) in enumerate(found):
+                part = None if weight is None else weight[test]
+                # Classes that a fit has not seen it does not predict.
+                seen = (Y[train] > 0).any(axis=0)
+                parts.append(self._scored(predictions, given[test], scale, part, seen))
+                results[f"split{position}_test_score"] = parts[-1][1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                results["std_test_score"] = np.std(parts, axis=0)[1]
+            both = np.mean(parts, axis=0)
+        scores, reported = both
         finite = np.where(np.isfinite(scores), scores, -np.inf)
         best = int(finite.argmax())
         if not np.isfinite(scores[best]):
@@ -245,11 +234,42 @@ class _ChoosesAlpha(KernelRidge):
                 f"no alpha has a finite score, got {scores.tolist()}; the folds may "
                 "be too small for scoring, or the targets too large."
             )
-        results["mean_test_score"] = scores
+        results["mean_test_score"] = reported
         results["rank_test_score"] = rankdata(-finite, method="min").astype(int)
         self.cv_results_ = results
         self.alpha_ = float(alphas[best])
-        self.best_score_ = float(scores[best])
+        self.best_score_ = float(reported[best])
+
+    def _scored(
+        self,
+        predictions: Predictions,
+        given: Any,
+        scale: float,
+        weight: Any,
+        seen: Any = None,
+    ) -> np.ndarray:
+        """Return the scorer's scores of predictions of some rows, for every penalty.
+
+        Of targets divided by `scale`, and of the user's: shape (2, n_alphas).
+        """
+        values = np.empty((np.size(self.alphas), *given.shape))
+        for rows, part in predictions:
+            values[:, rows] = ops_of(part).to_host(part)
+        values += np.array(self._shift)
+        classes = getattr(self, "classes_", None)
+        if classes is not None:
+            classes = ops_of(classes).to_host(classes)
+            if seen is not None and self._many_targets:
+                values[..., ~ops_of(seen).to_host(seen)] = -np.inf
+        weight = None if weight is None else ops_of(weight).to_host(weight)
+        values = values if self._many_targets else values[..., 0]
+        scorer, y = check_scoring(self, self.scoring), self._as_given(given)
+        chosen = scored(scorer, values, y, weight, classes)
+        if scale == 1:
+            return np.array([chosen, chosen])
+        with np.errstate(over="ignore"):
+            reported = scored(scorer, values * scale, y * scale, weight, classes)
+        return np.array([chosen, reported])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
         """Return (training, validation) rows; none for what leaves rows out."""
