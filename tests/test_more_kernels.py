@@ -311,3 +311,22 @@ def test_samplers_must_return_rows():
 def test_values_that_overflow():
     with pytest.raises(ValueError, match="scale the input down"):
         rk.Softmax()(100 * X)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_the_mean_that_centred_features_lack_is_that_of_the_draws(order):
+    """√2 E[max(0, w·x)ⁿ] with w·x normal, of variance ‖x‖²; a step is 0 at x = 0."""
+    rows = np.vstack([X, np.zeros(3)])
+    features = rk.RandomFeatures(
+        rk.ArcCosine(order), 9, centered=True, random_state=0
+    ).fit(rows)
+    (mean,) = (group for group in features.plan_.groups if group.output == "mean")
+    column = evaluate(features.plan_, rows, slice(mean.start, mean.stop))[:, 0]
+
+    def power(w):
+        return (w > 0) * math.sqrt(2) * w**order * math.exp(-(w**2) / 2)
+
+    integral = integrate.quad(power, 0, 12)[0] / math.sqrt(2 * math.pi)
+    expected = integral * np.linalg.norm(rows, axis=1) ** order
+    expected[-1] = 0.0
+    np.testing.assert_allclose(column, expected, rtol=1e-8, atol=0)

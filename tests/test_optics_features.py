@@ -313,7 +313,7 @@ def test_count_helpers_refuse():
         count_features(counts, scale=0.0)
     with pytest.raises(ValueError, match="degree"):
         count_blocks(counts, scale=1.0, degree=-1)
-    with pytest.raises(ValueError, match="one number a row"):
+    with pytest.raises(ValueError, match="one number per row"):
         mean_count_per_bit(counts, [1, 2, 3])
     with pytest.raises(ValueError, match="no row has a lit bit"):
         mean_count_per_bit(counts, [0, 0])

@@ -224,6 +224,23 @@ def test_file_length(path):
     assert count < MAX_FILE_LINES, f"{path.name} has {count} lines: split it"
 
 
+@pytest.mark.parametrize(
+    "name",
+    "arc_cosine periodic polynomial softmax spectral spectral_mixture".split(),
+)
+def test_a_kernel_is_one_short_file(name):
+    """With all that no other kernel needs; no other room knows of it."""
+    path = PACKAGE / "kernels" / f"{name}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 120
+    users = {
+        module_of(other)
+        for other in FILES
+        for _, module, _ in own_imports(other)
+        if module == module_of(path)
+    }
+    assert users == {"randkern.kernels"}
+
+
 @EVERY_FILE
 def test_function_length(path):
     """Docstrings are long by design and are not counted; nor are signatures in cli.

@@ -258,7 +258,7 @@ def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class _Machine:
+class _Search:
     """Fits and steps of the recursion, on rows in splits.
 
     Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None for the
@@ -272,19 +272,15 @@ class _Machine:
     stream: Stream
     splits: Sequence[_Split]
 
-    def plan(self, n: int, d: int) -> Plan | None:
-        """Return the plan of features, None for the exact kernel."""
-        if n <= self.exact_rows:
-            return None
-        rows, stream = np.zeros((1, d)), self.stream.child("features")
-        return fit_plan(self.kernel, rows, None, self.n_components, stream)
-
     def ridge(self, split: _Split, root: np.ndarray, spread: int) -> tuple[Any, _Ridge]:
         """Return A, scaled so that rows vary by 2ℓ² over the spread's square."""
         U = _applied(root, split.X)
         variance = float(np.average((U**2).sum(axis=1), weights=split.weight)) or 1.0
         scale = math.sqrt(2 / variance) * self.kernel.lengthscale / _SPREADS[spread]
-        plan = self.plan(*U.shape)
+        plan = None
+        if len(U) > self.exact_rows:
+            row, stream = np.zeros((1, U.shape[1])), self.stream.child("features")
+            plan = fit_plan(self.kernel, row, None, self.n_components, stream)
         return root * scale, _Ridge(self.kernel, plan, U * scale, split.Y, split.weight)
 
     def trial(self, roots: Sequence[Any], spread: int, alpha: int) -> _Trial:
@@ -293,19 +289,15 @@ class _Machine:
             self.ridge(split, root, spread)
             for split, root in zip(self.splits, roots, strict=True)
         ]
-        scaled = [root for root, _ in pairs]
-        held = [
-            _applied(root, split.X_held)
-            for split, root in zip(self.splits, scaled, strict=True)
-        ]
 
         def at(alpha: int) -> _Trial:
             fits, losses = [], []
-            for split, (_, ridge), U in zip(self.splits, pairs, held, strict=True):
+            for split, (root, ridge) in zip(self.splits, pairs, strict=True):
                 weights, intercept = ridge.solve(self.penalty(alpha))
                 fits.append((ridge, weights))
-                residual = split.Y_held - ridge.predict(weights, U) - intercept
-                losses.append(split.losses(residual))
+                predicted = ridge.predict(weights, _applied(root, split.X_held))
+                losses.append(split.losses(split.Y_held - predicted - intercept))
+            scaled = [root for root, _ in pairs]
             return _Trial(scaled, fits, np.concatenate(losses), spread, alpha)
 
         n_alphas = len(_ALPHAS) if self.alpha is None else 1
@@ -343,14 +335,13 @@ class _Machine:
         search begins. Others begin where a lengthscale by the rule would be.
         """
         best: Any = None
-        outer = [self.outer_products(source, full) for source in sources]
-        for number, products in enumerate(outer):
+        for number, source in enumerate(sources):
             spread, alpha = sources[0].spread, sources[0].alpha
             if number:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
+            outer = self.outer_products(source, full)
             for power in _POWERS:
-                roots = [_root(G, power) for G in products]
-                found = self.trial(roots, spread, alpha)
+                found = self.trial([_root(G, power) for G in outer], spread, alpha)
                 if best is None or found.error < best.error:
                     best = replace(found, source=number, power=power)
 
@@ -364,11 +355,11 @@ class _Machine:
 
     def fixed(self, roots: Sequence[Any], like: _Trial) -> _Trial:
         """Fit with some metrics at the lengthscale and the penalty of another trial."""
-        machine = replace(self, alpha=self.penalty(like.alpha))
-        return machine.trial(roots, like.spread, 0)
+        search = replace(self, alpha=self.penalty(like.alpha))
+        return search.trial(roots, like.spread, 0)
 
     @property
-    def of_squares(self) -> _Machine:
+    def of_squares(self) -> _Search:
         """The same, the squares of the targets as targets."""
         return replace(self, splits=[split.squares for split in self.splits])
 
@@ -385,52 +376,34 @@ class _Machine:
             roots = [_root(G, following.power) for G in outer]
         return self.ridge(split, roots[0], path[-1].spread)[0]
 
+    def best(
+        self, kinds: Sequence[bool], squares: _Trial | None, n_iterations: int
+    ) -> tuple[bool, list[_Trial]]:
+        """Return the better kind of metric, and its path of steps from the identity."""
+        start = self.start()
+        paths = {full: [start] for full in kinds}
+        n_first = min(_COMPARED, n_iterations) if len(paths) > 1 else n_iterations
+        for full, path in paths.items():
+            self.advance(path, squares, full, n_first)
+        full = min(paths, key=lambda full: min(trial.error for trial in paths[full]))
+        self.advance(paths[full], squares, full, n_iterations - n_first)
+        return full, paths[full]
 
-@dataclass
-class _Search:
-    """Paths of steps from the identity, one per kind of metric (diagonal or full)."""
-
-    machine: _Machine
-    squares: _Trial | None
-    paths: dict[bool, list[_Trial]]
-
-    @classmethod
-    def of(cls, machine: _Machine, kinds: Sequence[bool], labelled: bool) -> _Search:
-        start = machine.start()
-        # A target may have a mean that hardly depends on x, but a variance that does:
-        # its squares then tell which columns matter. Those of ±1 tell nothing.
-        squares = None if labelled else machine.of_squares.start()
-        return cls(machine, squares, {full: [start] for full in kinds})
-
-    def advance(self, full: bool, n_steps: int) -> None:
+    def advance(
+        self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
+    ) -> None:
         """Take steps on a path until they no longer help."""
-        path = self.paths[full]
         for _ in range(n_steps):
             least = min(range(len(path)), key=lambda at: path[at].error)
             if len(path) - 1 - least >= _PATIENCE:
                 return
             sources = [path[-1]]
-            if len(path) == 1 and self.squares is not None:
-                sources.append(self.squares)
-            path.append(self.machine.step(sources, full))
+            if len(path) == 1 and squares is not None:
+                sources.append(squares)
+            path.append(self.step(sources, full))
             # Gram matrices of fits are large, and no longer needed.
             if len(path) > 2:
                 path[-2] = replace(path[-2], fits=[])
-
-    def best(self, n_iterations: int) -> tuple[bool, list[_Trial]]:
-        """Return the better kind of metric, and its path."""
-
-        def least(full: bool) -> float:
-            return min(trial.error for trial in self.paths[full])
-
-        n_first = n_iterations
-        if len(self.paths) > 1:
-            n_first = min(_COMPARED, n_iterations)
-        for full in self.paths:
-            self.advance(full, n_first)
-        chosen = min(self.paths, key=least)
-        self.advance(chosen, n_iterations - n_first)
-        return chosen, self.paths[chosen]
 
 
 def _standardised(values: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -632,7 +605,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         self._check_memory(len(rows), Y.shape[1])
         # Steps are chosen with half of the features, at a fourth of the cost.
         exact_rows = self.n_components or len(rows)
-        machine = _Machine(
+        search = _Search(
             kernel,
             (exact_rows + 1) // 2,
             exact_rows,
@@ -640,18 +613,22 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
             stream,
             _splits(rows, Y, weight, stream),
         )
-        search, full = None, False
-        if machine.splits and Y.any():
-            search = _Search.of(machine, self._kinds(machine.splits[0]), labelled)
-            full, path = search.best(self.n_iterations)
-            path = self._judged(machine.splits, path)
-        if search is None or not path:
+        squares, full = None, False
+        path: list[_Trial] = []
+        if search.splits and Y.any():
+            # A target may have a mean that hardly depends on x, but a variance that
+            # does: its squares then tell which columns matter. Those of ±1 do not.
+            squares = None if labelled else search.of_squares.start()
+            kinds = self._kinds(search.splits[0])
+            full, path = search.best(kinds, squares, self.n_iterations)
+            path = self._judged(search.splits, path)
+        if not path:
             return self._keep_identity(X, kernel)
         everything = _Split(rows, Y, weight, rows[:0], Y[:0], None, np.arange(0))
-        machine = replace(machine, n_components=exact_rows, splits=[everything])
-        root = machine.replay(path, search.squares, full)
+        search = replace(search, n_components=exact_rows, splits=[everything])
+        root = search.replay(path, squares, full)
         self.metric_ = ("full" if full else "diagonal") if len(path) > 1 else "identity"
-        self.alpha_ = machine.penalty(path[-1].alpha)
+        self.alpha_ = search.penalty(path[-1].alpha)
         self.kernel_ = kernel
         self._root = root * scale
         self._weigh(root**2 if root.ndim == 1 else (root**2).sum(axis=0), scale)

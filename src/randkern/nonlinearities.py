@@ -6,7 +6,6 @@ multiply to A, their phases add to p. A nonlinearity says what one factor contri
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,13 +18,10 @@ from randkern.backend.namespace import ops_of
 from randkern.projections import InputMap, Projection
 
 __all__ = [
-    "ComplexValue",
     "Modulus",
     "Nonlinearity",
     "Phase",
     "Polar",
-    "RectifiedPower",
-    "ShiftedExponential",
     "Signed",
 ]
 
@@ -158,51 +154,4 @@ class Modulus(Nonlinearity):
         weight: float,
         out: np.ndarray,
     ) -> None:
-        projection.modulus(X, inputs, draws.start, draws.stop, self.power, weight, out)
-
-
-@dataclass(frozen=True)
-class ComplexValue(Nonlinearity):
-    """Multiplies by the complex number u·x/√2, for rows u of modulus √2."""
-
-    has_phase = True
-
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        real, imaginary = projected
-        return (real + 1j * imaginary) * math.sqrt(0.5), None
-
-
-@dataclass(frozen=True)
-class RectifiedPower(Nonlinearity):
-    """Multiplies the amplitude by √2·max(0, w·x)^power, w normal; a step for 0."""
-
-    power: int
-
-    can_center = True
-
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        if self.power == 0:
-            return ops_of(block).asarray(projected > 0, block) * math.sqrt(2), None
-        return math.sqrt(2) * projected.clip(min=0) ** self.power, None
-
-    def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray:
-        n = self.power
-        half_moment = 2 ** (n / 2 - 1) * gamma((n + 1) / 2) / math.sqrt(math.pi)
-        norms = inputs.squared_norms(X)
-        # At x = 0 a step is 0, whatever is drawn.
-        return math.sqrt(2) * half_moment * norms ** (n / 2) * (norms > 0)
-
-
-@dataclass(frozen=True)
-class ShiftedExponential(Nonlinearity):
-    """Multiplies the amplitude by exp(w·x − ‖x‖²/2), w normal: its mean is 1."""
-
-    can_center = True
-
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        ops = ops_of(block)
-        shift = ops.asarray(ops.squared_norms(block) / 2, block)
-        return ops.elementwise.exp(projected - shift[:, None]), None
-
-    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
-        return 1.0
+        projection.write("modulus", X, inputs, draws, weight, out, self.power)

@@ -8,19 +8,35 @@ objects of known types are made from it.
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
+import pickle
+import pydoc
 import shutil
-import sys
 import tempfile
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from randkern import __version__
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from randkern import (
+    __version__,
+    features,
+    kernels,
+    metric,
+    models,
+    optics,
+    skeletons,
+    solvers,
+)
 from randkern._archives import (
     READING_ERRORS,
     archive_limit,
@@ -29,14 +45,25 @@ from randkern._archives import (
 )
 from randkern._extras import import_extra
 from randkern._files import atomic_write, special_kind
-from randkern._tensor_paths import Path as TensorPath
-from randkern._tensor_paths import place_tensors, without_tensors
-from randkern.backend.namespace import empty_on
+from randkern._random import Stream
+from randkern._tensors import is_tensor
+from randkern._validation import TableEncoder
+from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
+from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
+from randkern.models._gp_laplace import LaplacePosterior
+from randkern.models.iterative_ridge import StreamingFit
+from randkern.models.normal_equations import NormalEquations
+from randkern.nonlinearities import Nonlinearity
+from randkern.optics._scattering import ScatteringMedium
+from randkern.plan import Factor, Group, Plan
+from randkern.projections import InputMap, Law, Mixing, Projection
+from randkern.solvers.pcg import SpectralPreconditioner
+from randkern.solvers.sgd import SGDState
 
 __all__ = ["load", "save"]
 
-_FORMAT = 1
+_FORMAT = 2
 _MEMBER = "randkern.json"
 _DESCRIPTION = "schema.json"
 _COPIED_BYTES = 2**20
@@ -44,75 +71,42 @@ _COPIED_BYTES = 2**20
 _COPIES = 2
 # It was measured to take 7 to 35 times the text of a description for its objects.
 _BYTES_PER_CHARACTER = 35
+# Objects of these packages are looked into for tensors.
+_OPENED = ("randkern.", "sklearn.")
 
-# The types of randkern that a fitted estimator is made of. Their methods run
-# when a file is loaded, so that a type is trusted by being listed, never by
-# where it comes from.
-_OWN_TYPES: dict[str, tuple[str, ...]] = {
-    "_random": ("Stream",),
-    "_validation": ("TableEncoder",),
-    "features": ("RandomFeatures",),
-    "kernels.arc_cosine": ("ArcCosine",),
-    "kernels.base": ("Product", "Scaled", "Sum"),
-    "kernels.compositional": ("Compositional",),
-    "kernels.discrete": ("Categorical", "Linear"),
-    "kernels.optical": ("Optical",),
-    "kernels.periodic": ("Harmonics", "Periodic"),
-    "kernels.polynomial": ("Polynomial",),
-    "kernels.softmax": ("Softmax",),
-    "kernels.spectral": ("Sampled", "Spectral"),
-    "kernels.spectral_mixture": ("SpectralMixture",),
-    "kernels.stationary": (
-        *("Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"),
-    ),
-    "metric": ("MetricLearner",),
-    "models.iterative_ridge": ("StreamingFit",),
-    "models._gp_evidence": ("FeaturePosterior", "RowPosterior"),
-    "models._gp_laplace": ("LaplacePosterior",),
-    "models.normal_equations": ("NormalEquations",),
-    "models.gaussian_process": ("GaussianProcessRegressor",),
-    "models.gaussian_process_classifier": ("GaussianProcessClassifier",),
-    "models.logistic": ("KernelLogistic",),
-    "models.ridge_cv": ("KernelRidgeClassifierCV", "KernelRidgeRegressorCV"),
-    "models.ridge": ("KernelRidgeClassifier", "KernelRidgeRegressor"),
-    "models.svc": ("KernelSVC",),
-    "nonlinearities": (
-        *("ComplexValue", "Modulus", "Phase", "Polar", "RectifiedPower"),
-        *("ShiftedExponential", "Signed"),
-    ),
-    "optics._scattering": ("ScatteringMedium",),
-    "optics.device": ("Settings", "SimulatedOPU"),
-    "optics.encoders": ("BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"),
-    "optics.features": ("OpticalFeatures",),
-    "plan": ("Factor", "Group", "Plan"),
-    "projections._base": ("InputMap",),
-    "projections.dense": ("Dense", "Streamed"),
-    "projections.derived": ("Antithetic", "Repeated"),
-    "projections.identity": ("Identity",),
-    "projections.laws": (
-        *("CauchyLaw", "ComplexNormalLaw", "ComplexSignLaw", "LaplaceLaw", "Law"),
-        *("Mixing", "NormalLaw", "SphereLaw"),
-    ),
-    "projections.orthogonal": ("Orthogonal",),
-    "projections.quasi": ("QuasiMonteCarlo",),
-    "projections.roots": ("Roots",),
-    "projections.structured": ("Structured",),
-    "skeletons.activations": (
-        *("Cosine", "Erf", "Exponential", "Hermite2", "Identity", "Optical"),
-        *("PowerSeries", "ReLU", "Sine", "Step"),
-    ),
-    "skeletons.bases": (
-        *("Binary", "Categories", "Circle", "GaussianSpace", "LinearSpace", "Sphere"),
-    ),
-    "skeletons.builders": ("Conv", "Dense", "FullyConnected", "Pool"),
-    "skeletons.graph": ("Input",),
-    "skeletons.paths": ("SkeletonColumns", "SkeletonPaths"),
-    "skeletons.preprocessing": ("PixelsToAngles", "TableToBases"),
-    "skeletons.skeleton": ("Skeleton",),
-    "solvers._solution": ("Solution",),
-    "solvers.pcg": ("PCG", "SpectralPreconditioner"),
-    "solvers.sgd": ("SGD", "SGDState"),
-}
+# Where tensors of a file are put while it is loaded; None: they become arrays.
+_device: ContextVar[str | None] = ContextVar("_device", default=None)
+
+
+class TensorArray(np.ndarray):
+    """A tensor in a file: skops stores an array, and calls its type to read it."""
+
+    def __new__(cls, array: np.ndarray) -> Any:
+        """Return the tensor, or, where no device is asked for, the array."""
+        device = _device.get()
+        if device is None:
+            return array
+        like = empty_on(device, array.dtype)
+        return ops_of(like).asarray(array, like)
+
+
+# Types are stored by public names, so that a file is read wherever a later version
+# defines them: those of a public list by their names there. Methods of a type run when
+# a file is loaded: of these lists estimators are trusted, records of fields, and few
+# others.
+_PUBLIC = (
+    *((room, room.__name__) for room in (kernels, optics, skeletons, solvers)),
+    *((room, "randkern") for room in (features, metric, models)),
+)
+_TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
+# What else estimators are made of is offered by this module, under the names of the
+# classes (see `__getattr__`): every class of these families, and a few more.
+_FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
+_PARTS = (
+    *(Factor, FeaturePosterior, Group, InputMap, LaplacePosterior, Mixing),
+    *(NormalEquations, Plan, RowPosterior, SGDState, ScatteringMedium),
+    *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
+)
 # Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
 # trusts by itself.
 _FOREIGN_TYPES = (
@@ -126,14 +120,39 @@ _FOREIGN_TYPES = (
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
 )
-TRUSTED_TYPES = (
-    *(
-        f"randkern.{module}.{name}"
-        for module, names in _OWN_TYPES.items()
-        for name in names
-    ),
-    *_FOREIGN_TYPES,
-)
+
+
+def _stored_types() -> dict[str, type]:
+    """Return every type of the library that a file may hold, by its name in files."""
+    found = {
+        f"{place}.{name}": kind
+        for room, place in _PUBLIC
+        for name, kind in ((name, getattr(room, name)) for name in room.__all__)
+        if isinstance(kind, type)
+        and (is_dataclass(kind) or issubclass(kind, _TRUSTED_BASES))
+    }
+    members: list[type] = [*_FAMILIES]
+    for kind in members:  # which grows
+        members += set(kind.__subclasses__()) - {*members}
+    for kind in (*_PARTS, *members):
+        if kind.__module__.startswith("randkern.") and kind not in found.values():
+            name = f"{__name__}.{kind.__name__}"
+            if found.setdefault(name, kind) is not kind:
+                raise TypeError(f"{kind} and {found[name]} would both be {name}")
+    return found
+
+
+_TYPES = _stored_types()
+_NAMES = {f"{kind.__module__}.{kind.__name__}": name for name, kind in _TYPES.items()}
+TRUSTED_TYPES = (*_TYPES, *_FOREIGN_TYPES)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a part of estimators by the name that it has in files."""
+    try:
+        return _TYPES[f"{__name__}.{name}"]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -193,10 +212,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         )
     with atomic_write(path) as file:
         with tempfile.TemporaryFile() as raw:
-            stored, paths = without_tensors(_without_callbacks(estimator))
-            skops.dump(stored, raw)
-            about: dict[str, Any] = {"estimator": type(estimator).__name__}
-            _pack(raw, file, about | ({"tensors": paths} if paths else {}))
+            skops.dump(_without_tensors(_without_callbacks(estimator)), raw)
+            _pack(raw, file, type(estimator).__name__)
         _check_loadable(skops, file)
 
 
@@ -267,16 +284,14 @@ def load(
         raise ModelFileError(f"{path} is {kind}, expected a file of randkern.save.")
     with Path(path).open("rb") as file:
         limit = archive_limit(file, memory_limit)
-        writer, paths, sizes = _check_members(file, path, limit)
+        writer, sizes = _check_members(file, path, limit)
         if device is not None:
             empty_on(device, float)  # or say which there are
+        before = _device.set(device)
         try:
             _check_description(file, sizes, limit)
             file.seek(0)
-            estimator = skops.load(file, trusted=allowed)
-            if device is not None:
-                place_tensors(estimator, paths, device)
-            return estimator
+            return skops.load(file, trusted=allowed)
         except skops.exceptions.UntrustedTypesFoundException as error:
             file.seek(0)
             unknown = _unknown_types(skops, file, allowed)
@@ -293,23 +308,73 @@ def load(
                 f"{__version__}: {type(error).__name__}: {error}. Load it with the "
                 "version that wrote it; if that fails too, copy or save it again."
             ) from error
+        finally:
+            _device.reset(before)
 
 
-def _pack(raw: BinaryIO, file: BinaryIO, about: Mapping[str, Any]) -> None:
-    """Copy an archive of skops, with our header, to `file`.
+def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
+    """Copy an archive of skops, with public names and our header, to `file`.
 
     Descriptions shrink to a tenth; arrays of weights would hardly shrink at all.
     """
-    header = {"format": _FORMAT, "randkern": __version__, **about}
+    header = {"format": _FORMAT, "randkern": __version__, "estimator": estimator}
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
-            copied = zipfile.ZipInfo(info.filename)
-            copied.file_size = info.file_size
-            if info.filename.endswith(".json"):
-                copied.compress_type = zipfile.ZIP_DEFLATED
-            with old.open(info) as source, new.open(copied, "w") as target:
-                shutil.copyfileobj(source, target, _COPIED_BYTES)
+            if info.filename != _DESCRIPTION:
+                copied = zipfile.ZipInfo(info.filename)
+                copied.file_size = info.file_size
+                with old.open(info) as source, new.open(copied, "w") as target:
+                    shutil.copyfileobj(source, target, _COPIED_BYTES)
+        description = json.loads(old.read(_DESCRIPTION))
+        for node in _nodes(description):
+            name = _NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
+            if name is not None:
+                node["__module__"], _, node["__class__"] = name.rpartition(".")
+        new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
         new.writestr(_MEMBER, json.dumps(header))
+
+
+class _Dismantler(pickle.Pickler):
+    """Takes containers and objects apart; refers to all else, to arrays for tensors."""
+
+    def __init__(self, file: BinaryIO):
+        super().__init__(file, protocol=5)
+        self.kept: list[Any] = []
+        self.arrays: dict[int, np.ndarray] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        kind = type(value)
+        if kind in (dict, list, tuple) or kind.__module__.startswith(_OPENED):
+            return None
+        if is_tensor(value):
+            if id(value) not in self.arrays:
+                array = np.asarray(ops_of(value).to_host(value))
+                self.arrays[id(value)] = array.view(TensorArray)
+            value = self.arrays[id(value)]
+        self.kept.append(value)
+        return len(self.kept) - 1
+
+
+class _Assembler(pickle.Unpickler):
+    """Puts together again what was taken apart."""
+
+    def __init__(self, file: BinaryIO, kept: list[Any]):
+        super().__init__(file)
+        self.kept = kept
+
+    def persistent_load(self, place: int) -> Any:
+        return self.kept[place]
+
+
+def _without_tensors(estimator: Any) -> Any:
+    """Return a copy with arrays for tensors; the estimator itself if it has none."""
+    buffer = io.BytesIO()
+    dismantler = _Dismantler(buffer)
+    dismantler.dump(estimator)
+    if not dismantler.arrays:
+        return estimator
+    buffer.seek(0)
+    return _Assembler(buffer, dismantler.kept).load()
 
 
 def _without_callbacks(estimator: Any) -> Any:
@@ -343,7 +408,7 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
     file.seek(0)
     unknown = _unknown_types(skops, file, TRUSTED_TYPES)
     for name in unknown:
-        if not _is_importable(name):
+        if pydoc.locate(name) is None:
             raise TypeError(
                 f"the estimator holds {name}, which a file can only name, but which "
                 "no module offers under that name; define it at the top of a module."
@@ -357,25 +422,10 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
         )
 
 
-def _is_importable(name: str) -> bool:
-    """Tell whether a loaded module offers what `name` names."""
-    parts = name.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        found = sys.modules.get(".".join(parts[:length]))
-        if found is not None:
-            for part in parts[length:]:
-                found = getattr(found, part, None)
-            return found is not None
-    return False
-
-
-def _check_members(
-    file: BinaryIO, path: Any, limit: int
-) -> tuple[str, list[TensorPath], dict[str, int]]:
+def _check_members(file: BinaryIO, path: Any, limit: int) -> tuple[str, dict[str, int]]:
     """Check the members of a file before anything is made of them.
 
-    Return the version that wrote it, what leads to its tensors, and the sizes of its
-    members.
+    Return the version that wrote it, and the sizes of its members.
     """
     try:
         sizes = check_archive(file, limit, copies=_COPIES)
@@ -388,7 +438,6 @@ def _check_members(
         with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(_MEMBER))
         form, writer = int(header["format"]), str(header["randkern"])
-        paths = [tuple(each) for each in header.get("tensors", ())]
     except ModelFileError:
         raise
     except MemoryLimitError as error:
@@ -400,7 +449,7 @@ def _check_members(
             "again."
         ) from error
     _check_version(path, form, writer)
-    return writer, paths, sizes
+    return writer, sizes
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
@@ -465,13 +514,14 @@ def _too_large(path: Any, error: MemoryLimitError) -> ModelFileError:
 
 
 def _check_version(path: Any, form: int, writer: str) -> None:
-    """Refuse a newer format; warn of a newer version."""
+    """Refuse another format; warn of a newer version."""
     from packaging.version import InvalidVersion, Version
 
-    if form > _FORMAT:
+    if form != _FORMAT:
+        advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
         raise ModelFileError(
             f"{path} has format {form} of randkern {writer}, but randkern "
-            f"{__version__} reads formats up to {_FORMAT}; upgrade randkern."
+            f"{__version__} reads format {_FORMAT}; {advice}."
         )
     try:
         newer = Version(writer) > Version(__version__)

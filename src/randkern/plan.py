@@ -183,7 +183,8 @@ def _evaluate_pairs(
     start, stop = low // 2, high // 2
     factor = group.fused
     if factor is not None:
-        factor.projection.pairs(X, factor.inputs, start, stop, group.weight, out)
+        draws = slice(start, stop)
+        factor.projection.write("pairs", X, factor.inputs, draws, group.weight, out)
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
         target = out[rows, 2 * draws.start : 2 * draws.stop]
@@ -202,8 +203,8 @@ def _evaluate_offset(
     offsets = ops.asarray(offsets, out)
     factor = group.fused
     if factor is not None:
-        factor.projection.cosines(
-            X, factor.inputs, start, stop, offsets, group.weight, out
+        factor.projection.write(
+            "cosines", X, factor.inputs, slice(start, stop), group.weight, out, offsets
         )
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):

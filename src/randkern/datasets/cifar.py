@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern.datasets.cifar_pickle import read_pickled_batch
 from randkern.datasets.image_folder import read_image_folder
-from randkern.datasets.record import Dataset, sample_note, unit_pixels
+from randkern.datasets.record import Dataset, Splits, image_dataset, unit_pixels
 from randkern.exceptions import DataFileError
 
 CLASSES = (
@@ -39,7 +39,6 @@ LOOKED_FOR = (
     "train/airplane, or cifar10.zip (of such folders)"
 )
 
-_Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 _BatchReader = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 
 
@@ -90,28 +89,18 @@ def load_cifar10(place: Path) -> Dataset | None:
     return None
 
 
-def _as_dataset(splits: _Splits, source: str) -> Dataset:
-    (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
-    counts = (len(y_train), len(y_test))
-    note = sample_note(counts, FULL_COUNTS)
-    return Dataset(
-        name=f"cifar10 {note}" if note else "cifar10",
-        X_train=X_train,
-        y_train=y_train,
-        X_test=X_test,
-        y_test=y_test,
+def _as_dataset(splits: Splits, source: str) -> Dataset:
+    return image_dataset(
+        *("cifar10", "CIFAR-10", source, splits),
+        full_counts=FULL_COUNTS,
         target_names=CLASSES,
         image_shape=IMAGE_SHAPE,
-        description=(
-            f"CIFAR-10{', ' if note else ''}{note}, {source}: n = {counts[0]:,} train "
-            f"+ {counts[1]:,} test, d = {X_train.shape[1]:,}"
-        ),
     )
 
 
 def _read_batches(
     folder: Path, names: tuple[str, ...], read_batch: _BatchReader
-) -> _Splits:
+) -> Splits:
     """Read the five training batches and the test batch into two arrays."""
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:

@@ -1,12 +1,10 @@
-"""Opening data files by their content, and importing what reads them."""
+"""Opening data files by their content."""
 
 import gzip
-import importlib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import BinaryIO, cast
 
 from randkern.exceptions import DataFileError
@@ -23,30 +21,6 @@ _SIGNATURES = {
     b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
     b"<": "HTML or XML, as a failed download leaves it",
 }
-
-
-def import_extra(module: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it.
-
-    Parameters
-    ----------
-    module : str
-        Its import name, such as ``"pandas"``.
-    purpose : str
-        What needs it, to begin the sentence of the error.
-
-    Raises
-    ------
-    ImportError
-        Where it is not installed; the message names ``randkern[data]``.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"{purpose} needs {module.partition('.')[0]}, which could not be imported "
-            f'({error}); install it with: pip install "randkern[data]"'
-        ) from error
 
 
 @contextmanager

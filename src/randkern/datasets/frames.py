@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from randkern.datasets.files import import_extra
+from randkern._extras import import_extra
 from randkern.datasets.record import Dataset, Task
 from randkern.exceptions import DataFileError
 
@@ -131,23 +131,18 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
             f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
             f"remove those rows, or rename a class that is called so"
         )
-    types = import_extra("pandas.api.types", "Reading a table")
-    column = _without_decimals(column)
-    if types.is_bool_dtype(column.dtype):
-        return column.to_numpy(dtype=bool)
-    if types.is_float_dtype(column.dtype):
-        return column.to_numpy(dtype=np.float64)
-    if types.is_integer_dtype(column.dtype):
-        return column.to_numpy(dtype=_whole_dtype(column))
-    if isinstance(column.dtype, types.CategoricalDtype):
-        return np.asarray(column)
-    if types.is_string_dtype(column.dtype) or types.is_object_dtype(column.dtype):
+    typed = _typed(column)
+    if typed is None:
+        raise DataFileError(
+            f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
+            f"numbers, text, booleans or categories"
+        )
+    if typed.dtype.name == "category" and column.dtype.name != "category":
         # One type, so that classes can be sorted.
         return column.astype(str).to_numpy(dtype=object)
-    raise DataFileError(
-        f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
-        f"numbers, text, booleans or categories"
-    )
+    values = np.asarray(typed)
+    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _whole_dtype(values)}
+    return values.astype(wide.get(values.dtype.kind, values.dtype))
 
 
 def _checked_for_task(
@@ -178,15 +173,13 @@ def _checked_for_task(
 
 def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """Keep numbers, booleans and categories; make text categories; refuse the rest."""
-    pandas = import_extra("pandas", "Reading a table")
-    columns: dict[str, Any] = {}
-    refused = []
-    for name in frame.columns:
-        column = _typed_feature(frame[name])
-        if column is None:
-            refused.append(f"{name!r} ({frame[name].dtype})")
-        else:
-            columns[str(name)] = column
+    pandas = import_extra("pandas", "Reading a table", "data")
+    columns = {str(name): _typed(frame[name]) for name in frame.columns}
+    refused = [
+        f"{name!r} ({frame[name].dtype})"
+        for name in frame.columns
+        if columns[str(name)] is None
+    ]
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
@@ -195,42 +188,33 @@ def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     return pandas.DataFrame(columns)
 
 
-def _typed_feature(column: "pd.Series") -> "pd.Series | None":
-    types = import_extra("pandas.api.types", "Reading a table")
-    column = _without_decimals(column)
-    dtype = column.dtype
+def _typed(column: "pd.Series") -> "pd.Series | None":
+    """Return a column of numbers, booleans or categories, None if it holds others."""
+    from pandas.api import types
+
+    dtype, is_object = column.dtype, types.is_object_dtype(column.dtype)
     if isinstance(dtype, types.CategoricalDtype):
         return column
-    if types.is_bool_dtype(dtype) and not column.isna().any():
-        return column.astype(bool)
+    if is_object and types.infer_dtype(column, skipna=True) == "decimal":
+        return column.astype(np.float64)  # as Parquet gives ``decimal.Decimal``
     if types.is_bool_dtype(dtype):
-        return column.astype("category")
-    if types.is_complex_dtype(dtype):
-        return None
-    if types.is_numeric_dtype(dtype):
+        return column.astype("category" if column.isna().any() else bool)
+    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         if isinstance(dtype, np.dtype):
             return column
         # Nullable extension types: plain NumPy, with NaN for missing values.
-        whole = types.is_integer_dtype(dtype) and not column.isna().any()
-        return column.astype(_whole_dtype(column) if whole else np.float64)
-    if types.is_string_dtype(dtype) or types.is_object_dtype(dtype):
-        try:
-            return column.astype("category")
-        except TypeError:  # Lists and dicts, which cannot be hashed.
-            return None
-    return None
+        if types.is_float_dtype(dtype) or column.isna().any():
+            return column.astype(np.float64)
+        return column.astype(_whole_dtype(column))
+    if not types.is_string_dtype(dtype) and not is_object:
+        return None
+    try:
+        return column.astype("category")
+    except TypeError:  # lists and dicts, which cannot be hashed
+        return None
 
 
-def _whole_dtype(column: "pd.Series") -> type[np.integer]:
+def _whole_dtype(values: Any) -> type[np.integer]:
     """Return int64, or uint64 for numbers that would turn negative in it."""
-    return np.uint64 if int(column.max()) > np.iinfo(np.int64).max else np.int64
-
-
-def _without_decimals(column: "pd.Series") -> "pd.Series":
-    """Turn a column of ``decimal.Decimal``, as Parquet gives it, into float64."""
-    types = import_extra("pandas.api.types", "Reading a table")
-    is_decimal = (
-        types.is_object_dtype(column.dtype)
-        and types.infer_dtype(column, skipna=True) == "decimal"
-    )
-    return column.astype(np.float64) if is_decimal else column
+    large = values.dtype.kind == "u" and int(values.max()) > np.iinfo(np.int64).max
+    return np.uint64 if large else np.int64

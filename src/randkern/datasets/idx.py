@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
@@ -21,25 +21,16 @@ _MAX_RANK = 64  # NumPy's limit on dimensions.
 _CHUNK = 1 << 20
 
 
-class Digest(Protocol):
-    """What a checksum needs to be here: the ``update`` of hashlib's objects."""
-
-    def update(self, data: bytes, /) -> None:
-        """Absorb ``data``."""
-
-
-def read_idx(path: str | Path, *, digest: Digest | None = None) -> np.ndarray:
+def read_idx(path: str | Path) -> np.ndarray:
     """Read an IDX file, plain or gzip (by content, not by suffix).
 
     The format: two zero bytes, a type byte (8 uint8, 9 int8, 0xB int16,
     0xC int32, 0xD float32, 0xE float64), a rank byte, one big-endian uint32
-    size a dimension, then the values in C order, big-endian.
+    size per dimension, then the values in C order, big-endian.
 
     Parameters
     ----------
     path : str or Path
-    digest : hashlib object, optional
-        Updated with the whole uncompressed content, to check a known checksum.
 
     Returns
     -------
@@ -72,9 +63,9 @@ def read_idx(path: str | Path, *, digest: Digest | None = None) -> np.ndarray:
     """
     path = Path(path)
     with open_data(path) as stream:
-        dtype, shape = _read_header(stream, path, digest)
+        dtype, shape = _read_header(stream, path)
         expected = math.prod(shape) * dtype.itemsize
-        values = _read_values(stream, path, expected, digest)
+        values = _read_values(stream, path, expected)
         if stream.read(1):
             raise DataFileError(
                 f"{path}: bytes follow the last value: the header promises shape "
@@ -85,9 +76,7 @@ def read_idx(path: str | Path, *, digest: Digest | None = None) -> np.ndarray:
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _read_header(
-    stream: BinaryIO, path: Path, digest: Digest | None
-) -> tuple[np.dtype, tuple[int, ...]]:
+def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype, tuple[int, ...]]:
     """Read the magic number and the sizes, and check that they make sense."""
     magic = stream.read(4)
     if len(magic) < 4:
@@ -116,14 +105,10 @@ def _read_header(
             f"{path}: the header states shape {shape}, more than can exist; the file "
             f"is damaged: copy or download it again"
         )
-    if digest is not None:
-        digest.update(magic + sizes)
     return _DTYPES[magic[2]], shape
 
 
-def _read_values(
-    stream: BinaryIO, path: Path, expected: int, digest: Digest | None
-) -> bytearray:
+def _read_values(stream: BinaryIO, path: Path, expected: int) -> bytearray:
     """Read ``expected`` bytes, chunk by chunk, or say how many there were."""
     values = bytearray()
     while len(values) < expected:
@@ -141,6 +126,4 @@ def _read_values(
                 f"{expected:,} by the header; copy or download the file again"
             )
         values += chunk
-        if digest is not None:
-            digest.update(chunk)
     return values

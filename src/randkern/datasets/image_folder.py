@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from randkern.datasets.files import guess_content, import_extra
-from randkern.datasets.record import unit_pixels
+from randkern._extras import import_extra
+from randkern.datasets.files import guess_content
+from randkern.datasets.record import Splits, unit_pixels
 from randkern.exceptions import DataFileError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -36,7 +37,7 @@ class Member(NamedTuple):
 
 def read_image_folder(
     source: Path, *, classes: Sequence[str], image_shape: tuple[int, int, int]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> Splits:
     """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
 
     Parameters
@@ -66,7 +67,7 @@ def read_image_folder(
     ImportError
         Where Pillow is not installed.
     """
-    import_extra("PIL.Image", "Decoding JPEG and PNG images")
+    import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:
         _check_members(source, members, classes)
         decoded = {}

@@ -2,12 +2,15 @@
 
 import hashlib
 import warnings
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from randkern.datasets.files import open_data
 from randkern.datasets.idx import read_idx
-from randkern.datasets.record import Dataset, sample_note, unit_pixels
+from randkern.datasets.record import Dataset, image_dataset, unit_pixels
 from randkern.exceptions import DataFileError
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
@@ -99,21 +102,14 @@ def load_mnist(folder: Path, family: str) -> Dataset:
     files = {stem: path for stem, path in paths.items() if path is not None}
     X_train, y_train = _load_split(files, TRAIN_IMAGES, TRAIN_LABELS, family)
     X_test, y_test = _load_split(files, TEST_IMAGES, TEST_LABELS, family)
-    counts = (len(y_train), len(y_test))
-    note = sample_note(counts, FULL_COUNTS)
-    return Dataset(
-        name=f"{family} {note}" if note else family,
-        X_train=X_train,
-        y_train=y_train,
-        X_test=X_test,
-        y_test=y_test,
+    return image_dataset(
+        family,
+        _TITLES[family],
+        f"IDX files in {folder.resolve().name}",
+        {"train": (X_train, y_train), "test": (X_test, y_test)},
+        full_counts=FULL_COUNTS,
         target_names=_CLASSES[family],
         image_shape=(_SIDE, _SIDE, 1),
-        description=(
-            f"{_TITLES[family]}{', ' if note else ''}{note}, IDX files in "
-            f"{folder.resolve().name}: n = {counts[0]:,} train + {counts[1]:,} test, "
-            f"d = {X_train.shape[1]}"
-        ),
     )
 
 
@@ -146,8 +142,7 @@ def _load_split(
 
 def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarray:
     """Read one file; check its rank and type, that it has rows, and its checksum."""
-    digest = hashlib.new(_ALGORITHMS[family], usedforsecurity=False)
-    array = read_idx(path, digest=digest)
+    array = read_idx(path)
     kinds = {3: "images (rank 3, uint8)", 1: "labels (rank 1, uint8)"}
     if array.ndim != rank or array.dtype != np.uint8:
         swapped = array.dtype == np.uint8 and array.ndim == 4 - rank
@@ -160,28 +155,31 @@ def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarra
     if not len(array):
         raise DataFileError(f"{path}: holds no rows; get the file again")
     full = FULL_COUNTS[0] if stem in (TRAIN_IMAGES, TRAIN_LABELS) else FULL_COUNTS[1]
-    if len(array) == full and digest.hexdigest() != _known_checksum(family, stem):
-        _report_checksum(path, stem, family, digest.hexdigest())
+    if len(array) == full:
+        _check_content(path, stem, family)
     return array
 
 
-def _known_checksum(family: str, stem: str) -> str:
-    return _CHECKSUMS[family][STEMS.index(stem)]
-
-
-def _report_checksum(path: Path, stem: str, family: str, got: str) -> None:
-    """Raise where the content is that of the other set, otherwise warn."""
+def _check_content(path: Path, stem: str, family: str) -> None:
+    """Raise where the content is that of the other set, warn where of neither."""
+    found = {}
     for other, algorithm in _ALGORITHMS.items():
-        digest = hashlib.new(algorithm, usedforsecurity=False)
-        read_idx(path, digest=digest)
-        if digest.hexdigest() == _known_checksum(other, stem):
+        with open_data(path) as stream:
+            content: Any = stream
+            digest = partial(hashlib.new, algorithm, usedforsecurity=False)
+            found[other] = hashlib.file_digest(content, digest).hexdigest()
+    known = {other: _CHECKSUMS[other][STEMS.index(stem)] for other in found}
+    if found[family] == known[family]:
+        return
+    for other in found:
+        if found[other] == known[other]:
             raise DataFileError(
                 f"{path}: this is the {stem} of {other}, not of {family}; load it as "
                 f"{other!r}, or put the right file there"
             )
     warnings.warn(
         f"{path} has the full size, but its {_ALGORITHMS[family]} (uncompressed) is "
-        f"{got}, expected {_known_checksum(family, stem)}: the content is not the "
+        f"{found[family]}, expected {known[family]}: the content is not the "
         f"published {family}; results may not be comparable",
         UserWarning,
         stacklevel=2,

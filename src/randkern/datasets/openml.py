@@ -6,7 +6,7 @@ from urllib.error import URLError
 
 from sklearn import datasets as sklearn_datasets
 
-from randkern.datasets.files import import_extra
+from randkern._extras import import_extra
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset
 
@@ -53,7 +53,7 @@ def fetch_openml(
     >>> fetch_openml("adult", version=2).X_train.shape  # doctest: +SKIP
     (48842, 14)
     """
-    import_extra("pandas", "Fetching from openml.org")
+    import_extra("pandas", "Fetching from openml.org", "data")
     try:
         bunch = sklearn_datasets.fetch_openml(
             name,

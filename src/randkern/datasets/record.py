@@ -8,6 +8,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+#: (X, y) by the name of the split.
+Splits: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 Task: TypeAlias = Literal["classification", "regression"]
 
 
@@ -83,23 +85,55 @@ def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray
     return np.divide(pixels, np.float32(255), out=out)
 
 
-def sample_note(counts: tuple[int, int], full: tuple[int, int]) -> str:
-    """Say how much of a set is there, or "" where it is complete.
+def image_dataset(
+    name: str,
+    title: str,
+    source: str,
+    splits: Splits,
+    *,
+    full_counts: tuple[int, int],
+    target_names: tuple[str, ...],
+    image_shape: tuple[int, int, int],
+) -> Dataset:
+    """Return a set of images, which says how much of it there is where some is not.
 
     Parameters
     ----------
-    counts, full : tuple of int
-        Rows found and rows of the complete set, each (train, test).
+    name, title, source : str
+        The name, what the description calls the set, and where it was found.
+    splits : dict of str to (ndarray, ndarray)
+        ``"train"`` and ``"test"``, each (X, y).
+    full_counts : tuple of int
+        Rows of the complete set, (train, test).
+    target_names, image_shape : tuple
+        As in `Dataset`.
 
     Examples
     --------
-    >>> sample_note((3_000, 615), (60_000, 10_000))
-    'sample (3,000 of 60,000)'
-    >>> sample_note((60_000, 615), (60_000, 10_000))
-    'sample (615 of 10,000 test)'
+    >>> rows = np.zeros((3, 4), np.float32), np.zeros(3, int)
+    >>> image_dataset(
+    ...     *("dots", "Dots", "a test", {"train": rows, "test": rows}),
+    ...     full_counts=(60, 3), target_names=("0",), image_shape=(2, 2, 1),
+    ... ).name
+    'dots sample (3 of 60)'
     """
-    if counts == full:
-        return ""
-    if counts[0] != full[0]:
-        return f"sample ({counts[0]:,} of {full[0]:,})"
-    return f"sample ({counts[1]:,} of {full[1]:,} test)"
+    (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
+    counts = len(y_train), len(y_test)
+    note = ""
+    if counts[0] != full_counts[0]:
+        note = f"sample ({counts[0]:,} of {full_counts[0]:,})"
+    elif counts[1] != full_counts[1]:
+        note = f"sample ({counts[1]:,} of {full_counts[1]:,} test)"
+    return Dataset(
+        name=f"{name} {note}" if note else name,
+        X_train=X_train,
+        y_train=y_train,
+        X_test=X_test,
+        y_test=y_test,
+        target_names=target_names,
+        image_shape=image_shape,
+        description=(
+            f"{title}{', ' if note else ''}{note}, {source}: n = {counts[0]:,} train "
+            f"+ {counts[1]:,} test, d = {X_train.shape[1]:,}"
+        ),
+    )

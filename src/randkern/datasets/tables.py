@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from randkern.datasets.files import guess_content, import_extra, open_data
+from randkern._extras import import_extra
+from randkern.datasets.files import guess_content, open_data
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset
 from randkern.exceptions import DataFileError
@@ -61,7 +62,7 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
 
 
 def _read_text(path: Path, separator: str) -> "pd.DataFrame":
-    pandas = import_extra("pandas", "Reading a CSV file")
+    pandas = import_extra("pandas", "Reading a CSV file", "data")
     try:
         with open_data(path) as stream:
             _check_rows(path, stream, separator)
@@ -125,9 +126,9 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
 
 
 def _read_parquet(path: Path) -> "pd.DataFrame":
-    pandas = import_extra("pandas", "Reading a Parquet file")
-    pyarrow = import_extra("pyarrow", "Reading a Parquet file")
-    parquet = import_extra("pyarrow.parquet", "Reading a Parquet file")
+    pandas = import_extra("pandas", "Reading a Parquet file", "data")
+    pyarrow = import_extra("pyarrow", "Reading a Parquet file", "data")
+    parquet = import_extra("pyarrow.parquet", "Reading a Parquet file", "data")
     with open_data(path) as stream:
         head = stream.read(32)
     try:

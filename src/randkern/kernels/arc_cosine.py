@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gamma
 
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
-from randkern.nonlinearities import RectifiedPower
-from randkern.projections import InputMap, Law, NormalLaw
+from randkern.nonlinearities import Nonlinearity
+from randkern.projections import InputMap
 
 __all__ = ["ArcCosine"]
 
@@ -21,17 +23,13 @@ class ArcCosine(Leaf):
 
     θ is the angle between x and y, J₀ = π − θ, J₁ = sin θ + (π − θ) cos θ and
     J₂ = 3 sin θ cos θ + (π − θ)(1 + 2 cos² θ). A feature is √2·max(0, w·x)ⁿ (a step
-    for n = 0) with w ~ N(0, I).
+    for n = 0) with w ~ N(0, I). The variance of D features is (2 K_{2n} − K_n²)/D.
 
     Parameters
     ----------
     order : {0, 1, 2}
         n.
     columns : None, slice, or list of column numbers or names
-
-    Notes
-    -----
-    The variance of D features is (2 K_{2n} − K_n²)/D.
 
     References
     ----------
@@ -56,12 +54,6 @@ class ArcCosine(Leaf):
     def nonlinearity(self) -> RectifiedPower:
         return RectifiedPower(int(self.order))
 
-    def law(self) -> Law:
-        return NormalLaw()
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, 0.0)
-
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return 2 * _values(self._select(X), self._select(Y), False, 2 * self.order)
 
@@ -74,16 +66,13 @@ class ArcCosine(Leaf):
         return _values(X, Y, same, self.order)
 
 
-def _angle(X: Rows, Y: Rows, cosine: Any, same: bool) -> Any:
-    """Return the angles of unit rows.
-
-    Below π/3 from their distances, as the arc cosine loses half the digits near 1.
-    """
-    ops = ops_of(X)
-    functions = ops.elementwise
-    squares = ops.scaled_squared_distances(X, Y, 1.0, same)
-    near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
-    return functions.where(cosine > 0.5, near, functions.arccos(cosine))
+# J_n is the first times sin θ plus the second times π − θ, as functions of cos θ.
+_FACTORS: dict[int, Any] = {
+    0: (lambda c: 0.0, lambda c: 1.0),
+    1: (lambda c: 1.0, lambda c: c),
+    2: (lambda c: 3 * c, lambda c: 1 + 2 * c**2),
+    4: (lambda c: 5 * c * (10 * c**2 + 11), lambda c: 24 * c**4 + 72 * c**2 + 9),
+}
 
 
 def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
@@ -96,18 +85,34 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
         ops.fill_diagonal(cosine, 1.0)
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
     sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
-    rest = math.pi - _angle(X, Y, cosine, same)
-    if n == 0:
-        values = rest
-    elif n == 1:
-        values = sine + rest * cosine
-    elif n == 2:
-        values = 3 * sine * cosine + rest * (1 + 2 * cosine**2)
-    else:
-        square = cosine**2
-        values = 5 * sine * cosine * (10 * square + 11)
-        values += 3 * rest * (8 * square**2 + 24 * square + 3)
+    # The arc cosine loses half the digits near 1: angles below π/3 are from distances.
+    functions, squares = ops.elementwise, ops.scaled_squared_distances(X, Y, 1.0, same)
+    near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
+    angle = functions.where(cosine > 0.5, near, functions.arccos(cosine))
+    of_sine, of_rest = _FACTORS[n]
+    values = of_sine(cosine) * sine + of_rest(cosine) * (math.pi - angle)
     # A row of zeros has features of zeros, also for n = 0.
     values *= (x_norms**n * (x_norms > 0))[:, None] / math.pi
     values *= y_norms**n * (y_norms > 0)
     return values
+
+
+@dataclass(frozen=True)
+class RectifiedPower(Nonlinearity):
+    """Multiplies the amplitude by √2·max(0, w·x)^power, w normal; a step for 0."""
+
+    power: int
+
+    can_center = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        if self.power == 0:
+            return ops_of(block).asarray(projected > 0, block) * math.sqrt(2), None
+        return math.sqrt(2) * projected.clip(min=0) ** self.power, None
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray:
+        n = self.power
+        half_moment = 2 ** (n / 2 - 1) * gamma((n + 1) / 2) / math.sqrt(math.pi)
+        norms = inputs.squared_norms(X)
+        # At x = 0 a step is 0, whatever is drawn.
+        return math.sqrt(2) * half_moment * norms ** (n / 2) * (norms > 0)

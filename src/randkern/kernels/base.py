@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ from randkern._validation import (
     check_positive,
     check_weights,
     column_names,
+    densify,
 )
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
@@ -29,9 +32,9 @@ from randkern.kernels.allotment import allot
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.kernels.term_variance import Fourier, TermVariance
-from randkern.nonlinearities import Nonlinearity
+from randkern.nonlinearities import Nonlinearity, Phase
 from randkern.plan import Factor, Group
-from randkern.projections import InputMap, Law
+from randkern.projections import InputMap, Law, NormalLaw, Projection
 
 __all__ = ["Kernel", "Leaf", "Learnable", "Product", "Scale", "Scaled", "Sum", "Term"]
 
@@ -363,6 +366,9 @@ class Kernel(BaseEstimator):
 class _Binary(Kernel):
     """Two kernels joined by an operation."""
 
+    #: What joins arrays of values; the first may be overwritten.
+    join: Any
+
     def __init__(self, k1: Kernel, k2: Kernel):
         self.k1 = k1
         self.k2 = k2
@@ -373,6 +379,13 @@ class _Binary(Kernel):
 
     def leaves(self) -> list[Leaf]:
         return [*_kernel("k1", self.k1).leaves(), *_kernel("k2", self.k2).leaves()]
+
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
+        out = self.k1._gram(X, Y, precise=precise)
+        return self.join(out, self.k2._gram(X, Y, precise=precise))
+
+    def _diag(self, X: Rows) -> np.ndarray:
+        return self.join(self.k1._diag(X), self.k2._diag(X))
 
     def _learnable(self, path: str) -> Iterator[Learnable]:
         yield from self.k1._learnable(f"{path}k1__")
@@ -404,16 +417,10 @@ class Sum(_Binary):
     1.5
     """
 
+    join = staticmethod(operator.iadd)
+
     def terms(self) -> list[Term]:
         return _kernel("k1", self.k1).terms() + _kernel("k2", self.k2).terms()
-
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
-        out = self.k1._gram(X, Y, precise=precise)
-        out += self.k2._gram(X, Y, precise=precise)
-        return out
-
-    def _diag(self, X: Rows) -> np.ndarray:
-        return self.k1._diag(X) + self.k2._diag(X)
 
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
@@ -441,6 +448,8 @@ class Product(_Binary):
     array([[1., 0.]])
     """
 
+    join = staticmethod(operator.imul)
+
     def terms(self) -> list[Term]:
         return [
             Term(
@@ -451,14 +460,6 @@ class Product(_Binary):
             for first in _kernel("k1", self.k1).terms()
             for second in _kernel("k2", self.k2).terms()
         ]
-
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
-        out = self.k1._gram(X, Y, precise=precise)
-        out *= self.k2._gram(X, Y, precise=precise)
-        return out
-
-    def _diag(self, X: Rows) -> np.ndarray:
-        return self.k1._diag(X) * self.k2._diag(X)
 
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
@@ -531,6 +532,9 @@ class Leaf(Kernel):
     n_factors: ClassVar[int] = 1
     #: Whether codes of categories are as good as numbers.
     reads_categories: ClassVar[bool] = False
+    #: Attributes that must be positive numbers, and those that can be learned.
+    positive: ClassVar[tuple[str, ...]] = ()
+    learnable: ClassVar[tuple[str, ...]] = ()
     columns: Any
 
     def terms(self) -> list[Term]:
@@ -548,36 +552,49 @@ class Leaf(Kernel):
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         """Return exact values in float64 for selected rows (`same`: X is Y)."""
 
-    @abstractmethod
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        """Return the diagonal in float64 for selected rows."""
+        """Return the diagonal in float64 for selected rows: 1, unless overridden."""
+        return ops_of(X).ones(X.shape[0], X)
 
-    @abstractmethod
     def nonlinearity(self) -> Nonlinearity:
-        """Return what a draw makes of projected rows."""
+        """Return what a draw makes of projected rows: a phase, by default."""
+        return Phase()
 
-    @abstractmethod
     def law(self) -> Law:
         """Return the distribution of the rows of the random projection."""
+        return NormalLaw()
 
-    @abstractmethod
     def inputs(self, n_features: int) -> InputMap:
-        """Return how rows reach the random projection."""
+        """Return how rows reach the random projection: as they are, by default."""
+        return self._input_map(n_features)
+
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
+        """Return the random projection of one factor of independent draws."""
+        return draws.project(self.law(), n_draws, width, self)
+
+    def projection_like(self, projection: Projection) -> Projection:
+        """Return one that was drawn for other numbers of this kernel, with its own."""
+        return projection
 
     def factors(
         self, n_features: int, n_draws: int, draws: FactorDraws
     ) -> tuple[Factor, ...]:
-        """Return the random projections of independent draws."""
-        inputs = self.inputs(n_features)
-        projection = draws.project(self.law(), n_draws, inputs.width, self)
-        return (Factor(projection, self.nonlinearity(), inputs),)
+        """Return the factors of independent draws."""
+        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity()
+        return tuple(
+            Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
+            for _ in range(self.n_factors)
+        )
 
     def rebound(
         self, factors: tuple[Factor, ...], n_features: int
     ) -> tuple[Factor, ...]:
         """Return factors drawn for other numbers of this kernel, with those of now."""
         inputs = self.inputs(n_features)
-        return tuple(replace(factor, inputs=inputs) for factor in factors)
+        return tuple(
+            replace(f, inputs=inputs, projection=self.projection_like(f.projection))
+            for f in factors
+        )
 
     def exact_width(self, n_features: int) -> int | None:
         """Return the number of features that are exact, None if they never are."""
@@ -587,6 +604,18 @@ class Leaf(Kernel):
         self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
         """Return the features of weight·k alone if they are no independent draws."""
+        width, inputs = columns.stop - columns.start, self.inputs(n_features)
+        projection = self.own_projection(draws, width, inputs.width)
+        if projection is None:
+            return None
+        factor = Factor(projection, self.nonlinearity(), inputs)
+        root = math.sqrt(weight / width)
+        return Group((factor,), columns.start, columns.stop, root, "amplitude")
+
+    def own_projection(
+        self, draws: FactorDraws, n_columns: int, width: int
+    ) -> Projection | None:
+        """Return the projection to such features, None if there are none."""
         return None
 
     def own_variance(
@@ -600,8 +629,33 @@ class Leaf(Kernel):
         return 1.0
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
-        """Return E[cos 2Δ] over draws (1 where there is no phase)."""
-        return 1.0
+        """Return E[cos 2Δ] over draws: 1 without a phase, k(2x, 2y) of a linear one."""
+        return self._gram(2 * X, 2 * Y) if self.nonlinearity().has_phase else 1.0
+
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        """Return Σ_ij M_ij ∂k(x_i, y_j)/∂log a for every learnable attribute a.
+
+        For dense selected rows in float64; of vectors, in every entry.
+        """
+        return {}
+
+    def _feature_gradient(
+        self, factors: tuple[Factor, ...], slopes: DrawSlopes
+    ) -> dict[str, Any]:
+        """Return the derivatives of Σ G∘Z in the logarithms of the same attributes."""
+        return {}
+
+    def _learnable(self, path: str) -> Iterator[Learnable]:
+        for name in self.learnable:
+            yield Learnable(self, name, f"{path}{name}")
+
+    def _add_gradient(
+        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
+    ) -> None:
+        if self.learnable:
+            X, Y = densify(self._select(X)), densify(self._select(Y))
+            for name, value in self._gradient(X, Y, M).items():
+                out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
 
     def _add_feature_gradient(
         self,
@@ -611,6 +665,9 @@ class Leaf(Kernel):
         out: np.ndarray,
     ) -> None:
         """Add the derivatives of features in this kernel's part of θ to `out`."""
+        if self.learnable:
+            for name, value in self._feature_gradient(factors, slopes).items():
+                out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
 
     def _resolve_leaf(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
@@ -619,6 +676,8 @@ class Leaf(Kernel):
 
     def _check_leaf(self, n_features: int) -> None:
         self._check_columns(n_features)
+        for name in self.positive:
+            check_positive(name, getattr(self, name))
 
     # -- columns ------------------------------------------------------------
 
@@ -674,7 +733,9 @@ class Leaf(Kernel):
             return X
         return X[:, list(self._selected(X.shape[1]))]
 
-    def _input_map(self, n_features: int, inverse_scale: Any, bias: float) -> InputMap:
+    def _input_map(
+        self, n_features: int, inverse_scale: Any = 1.0, bias: float = 0.0
+    ) -> InputMap:
         columns = None if self.columns is None else self._selected(n_features)
         width = n_features if columns is None else len(columns)
         return InputMap(width, columns, inverse_scale, bias)

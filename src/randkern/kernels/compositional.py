@@ -16,7 +16,7 @@ from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.term_variance import Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
 from randkern.plan import Factor, Group
-from randkern.projections import InputMap, Law
+from randkern.projections import Law
 from randkern.skeletons.builders import FullyConnected
 from randkern.skeletons.paths import (
     SkeletonColumns,
@@ -65,8 +65,9 @@ class Compositional(Leaf):
     of them, a feature that came up c times has the weight √((1 − P₀)c/N), which keeps
     the kernel's mean exact. A skeleton of no more features than columns is not drawn
     but listed, unless that takes too long (more than 64 degrees at a node, or three
-    products a column): then the features' kernel is the exact one, and columns that are
-    left over are zero, as they are when 50 draws a column do not find enough features.
+    products per column): then the features' kernel is the exact one, and columns that
+    are left over are zero, as they are when 50 draws per column do not find enough
+    features.
 
     As a factor of a product, or with ``fourier="offset"``, features are drawn
     independently, whatever `deduplicate` and `constant`; `projection` makes no
@@ -200,21 +201,9 @@ class Compositional(Leaf):
             return Signed()
         return Phase() if skeleton.is_unit else Polar()
 
-    def law(self) -> Law:
-        return Law()
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, 0.0)
-
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        skeleton = self._skeleton()
-        width = skeleton.n_features
-        paths = SkeletonPaths(
-            draws.stream(), n_draws, width, self.law(), skeleton=skeleton
-        )
-        return (Factor(paths, self.nonlinearity(), self.inputs(n_features)),)
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> SkeletonPaths:
+        stream, skeleton = draws.stream(), self._skeleton()
+        return SkeletonPaths(stream, n_draws, width, Law(), skeleton=skeleton)
 
     def own_group(
         self, n_features: int, columns: slice, weight: float, draws: FactorDraws
@@ -225,7 +214,7 @@ class Compositional(Leaf):
             return None
         skeleton = self._skeleton()
         drawn = SkeletonColumns(
-            *(draws.stream(), width, skeleton.n_features, self.law()),
+            *(draws.stream(), width, skeleton.n_features, Law()),
             skeleton=skeleton,
             merged=self._merges(),
             analytic=self.constant == "analytic",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.term_variance import Fourier, TermVariance
-from randkern.nonlinearities import Phase, Signed
-from randkern.plan import Factor, Group
+from randkern.nonlinearities import Signed
 from randkern.projections import Identity, InputMap, Law, Projection, Roots, SphereLaw
 
 __all__ = ["Categorical", "Linear"]
@@ -48,28 +46,18 @@ class Linear(Leaf):
     def law(self) -> Law:
         return SphereLaw()
 
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, 0.0)
-
     def exact_width(self, n_features: int) -> int:
         return len(self._selected(n_features))
 
-    def own_group(
-        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
-    ) -> Group:
+    def own_projection(
+        self, draws: FactorDraws, n_columns: int, width: int
+    ) -> Projection:
         """Return the columns themselves, or an orthogonal projection to fewer."""
-        width = columns.stop - columns.start
-        inputs = self.inputs(n_features)
-        projection: Projection
-        if width == inputs.width:
-            projection = Identity(draws.stream(), width, inputs.width, self.law())
-        else:
-            projection = draws.project(
-                self.law(), width, inputs.width, self, projection="orthogonal"
-            )
-        factor = Factor(projection, self.nonlinearity(), inputs)
-        root = math.sqrt(weight / width)
-        return Group((factor,), columns.start, columns.stop, root, "amplitude")
+        if n_columns == width:
+            return Identity(draws.stream(), width, width, self.law())
+        return draws.project(
+            self.law(), n_columns, width, self, projection="orthogonal"
+        )
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -183,24 +171,12 @@ class Categorical(Leaf):
         """Return the number of roots of unity a column: one for unseen values."""
         return tuple(len(values) + 1 for values in self._sorted_categories())
 
-    def nonlinearity(self) -> Phase:
-        return Phase()
-
-    def law(self) -> Law:
-        return Law()
-
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        inputs = self.inputs(n_features)
-        stream = draws.stream(dimensions=inputs.width)
-        projection = Roots(
-            stream, n_draws, inputs.width, self.law(), sizes=self.sizes()
-        )
-        return (Factor(projection, self.nonlinearity(), inputs),)
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Roots:
+        stream = draws.stream(dimensions=width)
+        return Roots(stream, n_draws, width, Law(), sizes=self.sizes())
 
     def inputs(self, n_features: int) -> InputMap:
-        plain = self._input_map(n_features, 1.0, 0.0)
+        plain = self._input_map(n_features)
         return InputMap(
             plain.n_columns, plain.columns, categories=self._sorted_categories()
         )
@@ -214,9 +190,6 @@ class Categorical(Leaf):
             difference = x_codes[:, j, None] - y_codes[None, :, j]
             total += (2 * difference) % n == 0
         return total / len(self.sizes())
-
-    def _diag_selected(self, X: Rows) -> np.ndarray:
-        return ops_of(X).ones(X.shape[0], X)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         X, Y = densify(X), densify(Y)

@@ -53,6 +53,8 @@ class Optical(Leaf):
     array([[2., 1.]])
     """
 
+    positive = ("degree",)
+
     def __init__(self, degree: float = 2, bias: float = 0.0, *, columns: Any = None):
         self.degree = degree
         self.bias = bias
@@ -60,7 +62,6 @@ class Optical(Leaf):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        check_positive("degree", self.degree)
         check_positive("bias", self.bias, zero=True)
 
     def nonlinearity(self) -> Modulus:

@@ -1,7 +1,5 @@
 """The periodic kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,16 +7,47 @@ from typing import Any
 import numpy as np
 from scipy.special import ive
 
-from randkern._validation import Rows, check_positive, densify
+from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Leaf, Learnable, Place
+from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.nonlinearities import Polar
-from randkern.plan import Factor
-from randkern.projections import InputMap, Law, Projection
+from randkern.projections import InputMap, Law, Stored
 
 __all__ = ["Harmonics", "Periodic"]
+
+
+@dataclass(frozen=True, eq=False)
+class Harmonics(Stored):
+    """Frequencies k drawn for one κ = ℓ⁻²; a row is √(p_κ(k)/p_drawn(k)), and k·x."""
+
+    name = "harmonics"
+    drawn: float = 1.0
+    kappa: float = 1.0
+
+    def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
+        k, modulus = (part[start:stop] for part in self.matrices(X))
+        ones = ops_of(X).asarray(np.ones((X.shape[0], 1)), X)
+        return ones * modulus, densify(X @ k.T)
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        generator = self.stream.child("harmonics").generator()
+        uniform = generator.random((self.n_draws, 2, self.width))
+        # About normal of variance κ where κ is large.
+        halves = ive(np.arange(int(12 * np.sqrt(self.drawn) + 40)), self.drawn)
+        k = np.searchsorted(np.cumsum(2 * halves) - halves[0], uniform[:, 0])
+        k = np.minimum(k, len(halves) - 1) * np.where(uniform[:, 1] < 0.5, 1, -1)
+        ratio = ive(abs(k), self.kappa) / ive(abs(k), self.drawn)
+        return k, np.sqrt(ratio.prod(axis=1))
+
+    def log_slopes(self) -> np.ndarray:
+        """Return the derivative of the logarithm of each modulus in log ℓ."""
+        k = abs(self.draw()[0])
+        here, above = ive(k, self.kappa), ive(k + 1, self.kappa)
+        # A draw that is out of reach has the modulus 0.
+        ratio = np.divide(above, here, out=np.zeros_like(here), where=here > 0)
+        return self.kappa * (1.0 - ratio - k / self.kappa).sum(axis=1)
 
 
 class Periodic(Leaf):
@@ -30,16 +59,13 @@ class Periodic(Leaf):
 
     Parameters
     ----------
-    period : float
-        P > 0.
-    lengthscale : float
-        ℓ > 0; no rule: it is in units of the distance on the circle, not of x.
+    period, lengthscale : float
+        P and ℓ, positive; ℓ has no rule, as it is in units of the circle, not of x.
     columns : None, slice, or list of column numbers or names
 
     References
     ----------
-    Rasmussen & Williams 2006, "Gaussian processes for machine learning", eq. 4.31; the
-    series is that of e^{κ cos t} (Abramowitz & Stegun, 9.6.34).
+    Rasmussen & Williams 2006, eq. 4.31; Abramowitz & Stegun, 9.6.34 (the series).
 
     Examples
     --------
@@ -48,6 +74,8 @@ class Periodic(Leaf):
     array([[1.   , 0.135]])
     """
 
+    positive = learnable = ("period", "lengthscale")
+
     def __init__(
         self, period: float = 1.0, lengthscale: float = 1.0, *, columns: Any = None
     ):
@@ -55,124 +83,38 @@ class Periodic(Leaf):
         self.lengthscale = lengthscale
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        for name in ("period", "lengthscale"):
-            check_positive(name, getattr(self, name))
-
     def nonlinearity(self) -> Polar:
         return Polar()
 
-    def law(self) -> Law:
-        return Law()
-
     def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 2 * np.pi / float(self.period), 0.0)
+        return self._input_map(n_features, 2 * np.pi / float(self.period))
 
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        inputs, kappa = self.inputs(n_features), float(self.lengthscale) ** -2
-        stream = draws.stream(inputs.width)
-        harmonics = Harmonics(
-            stream, n_draws, inputs.width, self.law(), drawn=kappa, kappa=kappa
-        )
-        return (Factor(harmonics, self.nonlinearity(), inputs),)
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Harmonics:
+        kappa, stream = float(self.lengthscale) ** -2, draws.stream(width)
+        return Harmonics(stream, n_draws, width, Law(), drawn=kappa, kappa=kappa)
 
-    def rebound(
-        self, factors: tuple[Factor, ...], n_features: int
-    ) -> tuple[Factor, ...]:
-        (factor,) = super().rebound(factors, n_features)
-        old: Any = factor.projection
-        kappa = float(self.lengthscale) ** -2
-        projection = replace(old, kappa=kappa, _cache={})
-        return (replace(factor, projection=projection),)
+    def projection_like(self, projection: Any) -> Harmonics:
+        return replace(projection, kappa=float(self.lengthscale) ** -2, _cache={})
 
-    def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
-        return self._gram(2 * X, 2 * Y)
-
-    def _diag_selected(self, X: Rows) -> np.ndarray:
-        return ops_of(X).ones(X.shape[0], X)
+    def _angles(self, X: Rows, Y: Rows) -> Iterator[Any]:
+        for x, y in zip(densify(X).T, densify(Y).T, strict=True):
+            yield (np.pi / self.period) * (x[:, None] - y)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        elementwise = ops_of(X).elementwise
-        return elementwise.exp(-2 * self._squares(X, Y)[0] / self.lengthscale**2)
+        functions = ops_of(X).elementwise
+        squares = sum(functions.sin(angle) ** 2 for angle in self._angles(X, Y))
+        return functions.exp(-2 * squares / self.lengthscale**2)
 
-    def _squares(self, X: Rows, Y: Rows) -> tuple[Any, Any]:
-        """Return Σ_j sin²(πτ_j/P) and its derivative in log P."""
-        elementwise, (X, Y) = ops_of(X).elementwise, (densify(X), densify(Y))
-        total = slope = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
-        for x, y in zip(X.T, Y.T, strict=True):
-            angle = (np.pi / self.period) * (x[:, None] - y)
-            total = total + elementwise.sin(angle) ** 2
-            slope = slope - angle * elementwise.sin(2 * angle)
-        return total, slope
-
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        for name in ("period", "lengthscale"):
-            yield Learnable(self, name, f"{path}{name}")
-
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        X, Y = self._select(X), self._select(Y)
-        squares, slope = self._squares(X, Y)
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        sin, period, lengthscale = ops_of(X).elementwise.sin, 0.0, 0.0
         weight = M * self._tile(X, Y, False) * (2 / self.lengthscale**2)
-        out[place(self, "period")] -= float((weight * slope).sum())
-        out[place(self, "lengthscale")] += 2 * float((weight * squares).sum())
+        for angle in self._angles(X, Y):
+            period += float((weight * angle * sin(2 * angle)).sum())
+            lengthscale += 2 * float((weight * sin(angle) ** 2).sum())
+        return {"period": period, "lengthscale": lengthscale}
 
-    def _add_feature_gradient(
-        self,
-        place: Place,
-        factors: tuple[Factor, ...],
-        slopes: DrawSlopes,
-        out: np.ndarray,
-    ) -> None:
-        (factor,) = factors
-        harmonics: Any = factor.projection
-        block = factor.inputs.apply(slopes.X)
-        _, phase = harmonics.project(block, 0, harmonics.n_draws)
-        out[place(self, "period")] -= float((slopes.phase * phase).sum())
-        ratios = ops_of(slopes.X).to_host(slopes.amplitude.sum(axis=0))
-        out[place(self, "lengthscale")] += float(ratios @ harmonics.log_slopes())
-
-
-@dataclass(frozen=True, eq=False)
-class Harmonics(Projection):
-    """Integer frequencies drawn for one κ = ℓ⁻², with weights for another.
-
-    Projected rows are the modulus √(p_κ(k)/p_drawn(k)) of each draw, and k·x.
-    """
-
-    name = "harmonics"
-    drawn: float = 1.0
-    kappa: float = 1.0
-
-    def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
-        ops = ops_of(X)
-        k, modulus = self.kept(
-            X, lambda: tuple(ops.asarray(part, X) for part in self._draws())
-        )
-        phase = densify(X @ k[start:stop].T)
-        return ops.asarray(np.ones((X.shape[0], 1)), X) * modulus[start:stop], phase
-
-    def _draws(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the frequencies, (n_draws, width), and the moduli, (n_draws,)."""
-        generator = self.stream.child("harmonics").generator()
-        uniform = generator.random((self.n_draws, 2, self.width))
-        # About normal of variance κ where κ is large.
-        most = int(12 * np.sqrt(self.drawn) + 40)
-        halves = ive(np.arange(most), self.drawn)
-        k = np.searchsorted(np.cumsum(2 * halves) - halves[0], uniform[:, 0])
-        k = np.minimum(k, most - 1) * np.where(uniform[:, 1] < 0.5, 1, -1)
-        ratio = ive(abs(k), self.kappa) / ive(abs(k), self.drawn)
-        return k, np.sqrt(ratio.prod(axis=1))
-
-    def log_slopes(self) -> np.ndarray:
-        """Return the derivative of the logarithm of each modulus in log ℓ."""
-        k = abs(self._draws()[0])
-        here = ive(k, self.kappa)
-        beside = ive(abs(k - 1), self.kappa) + ive(k + 1, self.kappa)
-        # A draw that is out of reach has the modulus 0.
-        ratio = np.divide(beside, 2 * here, out=np.ones_like(here), where=here > 0)
-        return -self.kappa * (ratio - 1.0).sum(axis=1)
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        drawn, block = factors[0].projection, factors[0].inputs.apply(slopes.X)
+        phase = slopes.phase * drawn.project(block, 0, drawn.n_draws)[1]
+        ratios = ops_of(block).to_host(slopes.amplitude.sum(axis=0))
+        return {"period": -phase.sum(), "lengthscale": ratios @ drawn.log_slopes()}

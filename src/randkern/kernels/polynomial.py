@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,8 @@ import numpy as np
 from randkern._validation import Rows, check_count, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.nonlinearities import ComplexValue
-from randkern.plan import Factor
-from randkern.projections import ComplexSignLaw, InputMap, Law
+from randkern.nonlinearities import Nonlinearity
+from randkern.projections import InputMap, Law
 
 __all__ = ["Polynomial"]
 
@@ -23,7 +22,8 @@ class Polynomial(Leaf):
 
     A draw is z(x) = Π_{i=1..p} w_i·x̃ with x̃ = (x, √ν) and entries of w_i uniform
     over the four numbers (±1 ± i)/√2; its real and imaginary parts are two columns
-    (complex-to-real sketches).
+    (complex-to-real sketches). With S = ‖x̃‖²‖ỹ‖² + (x̃·ỹ)² − Σ_j x̃_j²ỹ_j² and
+    T = 2(x̃·ỹ)² − Σ_j x̃_j²ỹ_j², the variance of D even columns is (S^p + T^p − 2K²)/D.
 
     Parameters
     ----------
@@ -32,11 +32,6 @@ class Polynomial(Leaf):
     bias : float
         ν ≥ 0.
     columns : None, slice, or list of column numbers or names
-
-    Notes
-    -----
-    With S = ‖x̃‖²‖ỹ‖² + (x̃·ỹ)² − Σ_j x̃_j²ỹ_j² and T = 2(x̃·ỹ)² − Σ_j x̃_j²ỹ_j², the
-    variance of D even columns is (S^p + T^p − 2K²)/D.
 
     References
     ----------
@@ -74,12 +69,6 @@ class Polynomial(Leaf):
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0, math.sqrt(self.bias))
 
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        parts = (super(Polynomial, self).factors for _ in range(self.n_factors))
-        return tuple(f for part in parts for f in part(n_features, n_draws, draws))
-
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return self._moments(X, Y)[0] ** self.degree
 
@@ -103,3 +92,26 @@ class Polynomial(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         return (densify(X @ Y.T) + self.bias) ** int(self.degree)
+
+
+@dataclass(frozen=True)
+class ComplexSignLaw(Law):
+    """Independent entries ±1 ± i, of modulus √2."""
+
+    name = "complex sign"
+    entries = "sign"
+    is_complex = True
+
+    def quantile(self, points: np.ndarray) -> np.ndarray:
+        return np.where(points < 0.5, 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class ComplexValue(Nonlinearity):
+    """Multiplies by the complex number u·x/√2, for rows u of modulus √2."""
+
+    has_phase = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        real, imaginary = projected
+        return (real + 1j * imaginary) * math.sqrt(0.5), None

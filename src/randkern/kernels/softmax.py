@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, check_choice, check_positive, densify
+from randkern._validation import Rows, check_choice, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.term_variance import Fourier, TermVariance
-from randkern.nonlinearities import ShiftedExponential
-from randkern.plan import Factor, Group
-from randkern.projections import Antithetic, InputMap, Law, NormalLaw
+from randkern.nonlinearities import Nonlinearity
+from randkern.projections import Antithetic, InputMap
 
 __all__ = ["Softmax"]
 
@@ -49,6 +48,8 @@ class Softmax(Leaf):
     array([[2.718, 1.   ]])
     """
 
+    positive = ("scale",)
+
     def __init__(
         self, scale: float = 1.0, *, features: str = "hyperbolic", columns: Any = None
     ):
@@ -58,29 +59,21 @@ class Softmax(Leaf):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        check_positive("scale", self.scale)
         check_choice("features", self.features, ("hyperbolic", "positive"))
 
     def nonlinearity(self) -> ShiftedExponential:
         return ShiftedExponential()
 
-    def law(self) -> Law:
-        return NormalLaw()
-
     def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0 / float(self.scale), 0.0)
+        return self._input_map(n_features, 1.0 / float(self.scale))
 
-    def own_group(
-        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
-    ) -> Group | None:
+    def own_projection(
+        self, draws: FactorDraws, n_columns: int, width: int
+    ) -> Antithetic | None:
         if self.features == "positive":
             return None
-        width = columns.stop - columns.start
-        (factor,) = self.factors(n_features, (width + 1) // 2, draws)
-        both = Antithetic.of(factor.projection, width)
-        factor = Factor(both, factor.nonlinearity, factor.inputs)
-        root = math.sqrt(weight / width)
-        return Group((factor,), columns.start, columns.stop, root, "amplitude")
+        half = self.projection(draws, (n_columns + 1) // 2, width)
+        return Antithetic.of(half, n_columns)
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -107,3 +100,18 @@ class Softmax(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         return ops_of(X).elementwise.exp(densify(X @ Y.T) / self.scale**2)
+
+
+@dataclass(frozen=True)
+class ShiftedExponential(Nonlinearity):
+    """Multiplies the amplitude by exp(w·x − ‖x‖²/2), w normal: its mean is 1."""
+
+    can_center = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        ops = ops_of(block)
+        shift = ops.asarray(ops.squared_norms(block) / 2, block)
+        return ops.elementwise.exp(projected - shift[:, None]), None
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
+        return 1.0

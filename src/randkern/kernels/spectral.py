@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks, rows_within
-from randkern.kernels.base import Learnable
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.stationary import Stationary
-from randkern.plan import Factor
 from randkern.projections import Law, Stored
 
 __all__ = ["Sampled", "Spectral"]
@@ -56,6 +54,8 @@ class Spectral(Stationary):
     array([[1.   , 0.455]])
     """
 
+    learnable = ()  # a function of the user has no derivative
+
     def __init__(
         self,
         sampler: Callable[[int, int, np.random.Generator], Any],
@@ -76,19 +76,9 @@ class Spectral(Stationary):
             if not (callable(given) or (optional and given is None)):
                 raise ValueError(f"{name} must be a function, got {given!r}.")
 
-    def law(self) -> Law:
-        return Law()
-
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        return iter(())  # a function of the user has no derivative
-
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        inputs = self.inputs(n_features)
-        stream = draws.stream(inputs.width)
-        rows = Sampled(stream, n_draws, inputs.width, self.law(), sampler=self.sampler)
-        return (Factor(rows, self.nonlinearity(), inputs),)
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Sampled:
+        stream = draws.stream(width)
+        return Sampled(stream, n_draws, width, Law(), sampler=self.sampler)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops, scale, like = ops_of(X), self._inverse_scale(X), X

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, densify
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Leaf, Learnable, Place, Scale, Term
+from randkern.kernels.base import Scale, Term
+from randkern.kernels.composite import Composite, Part
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
 from randkern.kernels.stationary import Gaussian
-from randkern.plan import Factor
-from randkern.projections import Repeated
+from randkern.projections import InputMap, Law, Repeated
 
 __all__ = ["SpectralMixture"]
 
-_TURN = 2 * math.pi
 
-
-class SpectralMixture(Leaf):
+class SpectralMixture(Composite):
     """The spectral mixture kernel Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ), τ = x − y.
 
     Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); columns are allotted to the
@@ -53,6 +48,8 @@ class SpectralMixture(Leaf):
     array([[1.5  , 1.445]])
     """
 
+    learnable = ("weights", "means", "scales")
+
     def __init__(self, weights: Any, means: Any, scales: Any, *, columns: Any = None):
         self.weights = weights
         self.means = means
@@ -60,12 +57,11 @@ class SpectralMixture(Leaf):
         self.columns = columns
 
     def terms(self) -> list[Term]:
-        return [
-            Term(
-                float(w), (_Component(self, q),), frozenset([Scale(self, "weights", q)])
-            )
-            for q, w in enumerate(np.asarray(self.weights, dtype=float))
-        ]
+        def term(q: int, weight: float) -> Term:
+            scales = frozenset([Scale(self, "weights", q)])
+            return Term(weight, (_Envelope(self, q), _Wave(self, q)), scales)
+
+        return [term(q, float(weight)) for q, weight in enumerate(self.weights)]
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
@@ -80,86 +76,45 @@ class SpectralMixture(Leaf):
                     f"numbers of shape {shape}, got {values!r}."
                 )
 
-    def _diag_selected(self, X: Rows) -> np.ndarray:
-        return float(np.sum(self.weights)) * ops_of(X).ones(X.shape[0], X)
+
+class _Envelope(Part, Gaussian):
+    """exp(−2π²‖τ∘σ_q‖²)."""
+
+    learned = "scales", -1.0
+
+    def __init__(self, mixture: SpectralMixture, row: int):
+        scale = np.asarray(mixture.scales, dtype=float)[row]
+        super().__init__(1 / (2 * np.pi * scale), columns=mixture.columns)
+        self.composite, self.row = mixture, row
+
+
+class _Wave(Part):
+    """cos(2π μ_q·τ)."""
+
+    learnable = ("frequency",)
+    learned = "means", 1.0
+
+    def __init__(self, mixture: SpectralMixture, row: int):
+        self.composite, self.row, self.columns = mixture, row, mixture.columns
+        self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, self.frequency)
+
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
+        return Repeated(draws.stream(), n_draws, width, Law())
+
+    def _angle(self, X: Rows, Y: Rows) -> Any:
+        frequency = ops_of(X).float64_like(self.frequency, X)
+        return (X @ frequency)[:, None] - Y @ frequency
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        out = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
-        for term in self.terms():
-            out += term.weight * term.leaves[0]._tile(X, Y, same)
-        return out
+        return ops_of(X).elementwise.cos(self._angle(X, Y))
 
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        for name in ("weights", "means", "scales"):
-            yield Learnable(self, name, f"{path}{name}")
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        odd = M * ops_of(X).elementwise.sin(self._angle(X, Y))
+        slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
+        return {"frequency": slopes * ops_of(X).float64_like(self.frequency, X)}
 
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        ops = ops_of(X)
-        X, Y = densify(self._select(X)), densify(self._select(Y))
-        weights, means, scales = (
-            out[place(self, name)].reshape(np.shape(getattr(self, name)))
-            for name in ("weights", "means", "scales")
-        )
-        for q, term in enumerate(self.terms()):
-            part: Any = term.leaves[0]
-            decay, angle = part.decay(X, Y, False), part.angle(X, Y)
-            even = term.weight * M * ops.elementwise.cos(angle)
-            odd = term.weight * M * decay * ops.elementwise.sin(angle)
-            weights[q] += float((even * decay).sum())
-            slopes = odd.sum(axis=1) @ X - odd.sum(axis=0) @ Y
-            means[q] -= _TURN * part.mean * ops.to_host(slopes)
-            scale = part._inverse_scale(X)
-            scales[q] -= ops.to_host(part._column_gradient(X * scale, Y * scale, even))
-
-
-class _Component(Gaussian):
-    """One component of a mixture, of weight 1: a Gaussian kernel times cos(2π μ·τ)."""
-
-    n_factors = 2
-
-    def __init__(self, mixture: SpectralMixture, index: int):
-        scale = np.asarray(mixture.scales, dtype=float)[index]
-        super().__init__(1 / (_TURN * scale), columns=mixture.columns)
-        self.mixture, self.index = mixture, index
-        self.mean = np.asarray(mixture.means, dtype=float)[index]
-
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        (normal,) = super().factors(n_features, n_draws, draws)
-        shift = Repeated(draws.stream(), n_draws, normal.inputs.width, self.law())
-        return self.rebound((normal, replace(normal, projection=shift)), n_features)
-
-    def rebound(
-        self, factors: tuple[Factor, ...], n_features: int
-    ) -> tuple[Factor, ...]:
-        normal, shift = super().rebound(factors, n_features)
-        inputs = replace(shift.inputs, inverse_scale=_TURN * self.mean)
-        return normal, replace(shift, inputs=inputs)
-
-    def decay(self, X: Rows, Y: Rows, same: bool) -> Any:
-        """Return exp(−2π²‖τ∘σ‖²)."""
-        return super()._tile(X, Y, same)
-
-    def angle(self, X: Rows, Y: Rows) -> Any:
-        """Return 2π μ·τ."""
-        mean = ops_of(X).float64_like(_TURN * self.mean, X)
-        return (X @ mean)[:, None] - Y @ mean
-
-    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        waves = ops_of(X).elementwise.cos(self.angle(X, Y))
-        return self.decay(X, Y, same) * waves
-
-    def _add_feature_gradient(
-        self,
-        place: Place,
-        factors: tuple[Factor, ...],
-        slopes: DrawSlopes,
-        out: np.ndarray,
-    ) -> None:
-        for name, factor in zip(("scales", "means"), factors, strict=True):
-            columns = column_slopes(factor, slopes.X, slopes.phase)
-            first = self.index * len(columns)
-            out[place(self.mixture, name)][first : first + len(columns)] += columns
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        return {"frequency": column_slopes(factors[0], slopes.X, slopes.phase)}

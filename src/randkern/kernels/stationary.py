@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Leaf, Learnable, Place
+from randkern.kernels.base import Leaf
 from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
 from randkern.kernels.lengthscale import (
     RULES,
@@ -27,7 +26,6 @@ from randkern.kernels.lengthscale import (
     median_distance,
     standard_deviation,
 )
-from randkern.nonlinearities import Phase
 from randkern.plan import Factor
 from randkern.projections import (
     CauchyLaw,
@@ -46,10 +44,14 @@ _LARGEST_NU = 1e50
 
 
 class Stationary(Leaf):
-    """A kernel of (x − y)/ℓ with ℓ a number or one a column (ARD)."""
+    """A kernel of (x − y)/ℓ with ℓ a number or one per column (ARD)."""
 
     metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
-    lengthscale: Any
+    learnable: ClassVar[tuple[str, ...]] = ("lengthscale",)
+
+    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
+        self.lengthscale = lengthscale
+        self.columns = columns
 
     def _lengthscale(self, width: int) -> float | np.ndarray:
         return check_lengthscale(self.lengthscale, width, self)
@@ -83,18 +85,9 @@ class Stationary(Leaf):
         factor = d if self.metric == "manhattan" else math.sqrt(d / 2)
         return deviation * factor or 1.0
 
-    def nonlinearity(self) -> Phase:
-        return Phase()
-
     def inputs(self, n_features: int) -> InputMap:
         width = len(self._selected(n_features))
-        return self._input_map(n_features, 1.0 / self._lengthscale(width), 0.0)
-
-    def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
-        return self._gram(2 * X, 2 * Y)
-
-    def _diag_selected(self, X: Rows) -> np.ndarray:
-        return ops_of(X).ones(X.shape[0], X)
+        return self._input_map(n_features, 1.0 / self._lengthscale(width))
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops = ops_of(X)
@@ -119,19 +112,10 @@ class Stationary(Leaf):
 
     # -- learning: θ is the logarithm of the lengthscale, one per column if a vector --
 
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        yield Learnable(self, "lengthscale", f"{path}lengthscale")
-
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        here = place(self, "lengthscale")
-        if here is None:
-            return
-        X, Y = densify(self._select(X)), densify(self._select(Y))
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         scale = self._inverse_scale(X)
-        columns = ops_of(X).to_host(self._column_gradient(X * scale, Y * scale, M))
-        out[here] += columns if np.ndim(self.lengthscale) else columns.sum()
+        columns = self._column_gradient(X * scale, Y * scale, M)
+        return {"lengthscale": columns if np.ndim(self.lengthscale) else columns.sum()}
 
     def _column_gradient(
         self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
@@ -156,19 +140,13 @@ class Stationary(Leaf):
         """Return −2 f'(s) for K = f(s), s the squared distance (may overwrite it)."""
         raise NotImplementedError(f"{type(self).__name__} has no gradient.")
 
-    def _add_feature_gradient(
-        self,
-        place: Place,
-        factors: tuple[Factor, ...],
-        slopes: DrawSlopes,
-        out: np.ndarray,
-    ) -> None:
-        here = place(self, "lengthscale")
-        if here is not None:
-            # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
-            (factor,) = factors
-            columns = column_slopes(factor, slopes.X, slopes.phase)
-            out[here] -= columns if np.ndim(self.lengthscale) else columns.sum()
+    def _feature_gradient(
+        self, factors: tuple[Factor, ...], slopes: DrawSlopes
+    ) -> dict[str, Any]:
+        # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
+        (factor,) = factors
+        columns = -column_slopes(factor, slopes.X, slopes.phase)
+        return {"lengthscale": columns if np.ndim(self.lengthscale) else columns.sum()}
 
     @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
@@ -197,13 +175,6 @@ class Gaussian(Stationary):
     >>> rk.Gaussian(lengthscale=2.0)([[0.0]], [[0.0], [2.0]]).round(3)
     array([[1.   , 0.607]])
     """
-
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
-
-    def law(self) -> Law:
-        return NormalLaw()
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -0.5
@@ -234,10 +205,6 @@ class Laplacian(Stationary):
     """
 
     metric = "manhattan"
-
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
 
     def law(self) -> Law:
         return CauchyLaw()
@@ -277,10 +244,6 @@ class Cauchy(Stationary):
     array([[0.25]])
     """
 
-    def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
-        self.lengthscale = lengthscale
-        self.columns = columns
-
     def law(self) -> Law:
         return LaplaceLaw()
 
@@ -310,7 +273,7 @@ class Matern(Stationary):
 
     K = 2^{1−ν}/Γ(ν)·(√(2ν) r)^ν·K_ν(√(2ν) r), K_ν the modified Bessel function.
     Frequencies are (1/ℓ)·z·√(2ν/χ²_{2ν}) with z ~ N(0, I): a multivariate t
-    with 2ν degrees of freedom, one χ² a frequency.
+    with 2ν degrees of freedom, one χ² per frequency.
 
     Parameters
     ----------
@@ -382,16 +345,14 @@ class RationalQuadratic(Stationary):
     array([[0.707]])
     """
 
+    positive = ("alpha",)
+
     def __init__(
         self, alpha: float = 1.0, lengthscale: Any = 1.0, *, columns: Any = None
     ):
         self.alpha = alpha
         self.lengthscale = lengthscale
         self.columns = columns
-
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        check_positive("alpha", self.alpha)
 
     def law(self) -> Law:
         return NormalLaw(Mixing("gamma", float(self.alpha)))

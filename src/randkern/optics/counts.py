@@ -91,7 +91,7 @@ def _check_finite(largest: float, degree: float) -> None:
     if largest > _LARGEST:
         raise ValueError(
             f"features of degree {degree:g} reach {largest:.3g}, beyond float32; lower "
-            "the degree, or light fewer bits a row."
+            "the degree, or light fewer bits per row."
         )
 
 
@@ -118,7 +118,7 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
     counts, n_lit = np.asarray(counts), np.asarray(n_lit, dtype=np.float64)
     if n_lit.shape != counts.shape[:1]:
         raise ValueError(
-            f"n_lit must have shape ({len(counts)},), one number a row, got "
+            f"n_lit must have shape ({len(counts)},), one number per row, got "
             f"{n_lit.shape}."
         )
     lit = n_lit > 0
@@ -154,7 +154,7 @@ def count_blocks(
     scale, degree : float
         See :func:`count_features`.
     block_rows : int, optional
-        Rows a block; by default those whose features take 32 MB.
+        Rows per block; by default those whose features take 32 MB.
 
     Returns
     -------

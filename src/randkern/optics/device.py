@@ -72,7 +72,7 @@ class Settings:
     Attributes
     ----------
     n_features : int
-        Bits a row; None before the first row.
+        Bits per row; None before the first row.
     exposure : float
         Microseconds; None before the first row.
     mean_lit : float
@@ -120,7 +120,7 @@ class SimulatedOPU(SharedDevice):
         counts of 255 the defaults give a standard deviation of 0.53, or 0.6 with
         rounding, as published raw outputs have it.
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
-        How the matrix is simulated. "auto": structured from 64 bits a row on, and
+        How the matrix is simulated. "auto": structured from 64 bits per row on, and
         below that streamed: independent entries, made again whenever needed. Neither
         stores the matrix, whatever the number of outputs.
     random_state : int, generator or None, default=None
@@ -373,7 +373,7 @@ class SimulatedOPU(SharedDevice):
 
         Notes
         -----
-        It takes two frames a row, and 16 of the anchor alone, which has as many lit
+        It takes two frames per row, and 16 of the anchor alone, which has as many lit
         bits as the mean row that the device was calibrated on; the exposure is half
         that of :meth:`transform`, since there is twice the light. A UserWarning says
         where the anchor's counts are mostly cut off, or below one.
@@ -456,7 +456,7 @@ class SimulatedOPU(SharedDevice):
 
     @property
     def frame_seconds(self) -> float:
-        """Seconds a frame: 500 µs, more if the exposure and 100 µs take longer."""
+        """Seconds per frame: 500 µs, more if the exposure and 100 µs take longer."""
         exposure = self.settings.exposure or 0.0
         return 1e-6 * max(_FRAME_MICROSECONDS, exposure + _READOUT_MICROSECONDS)
 

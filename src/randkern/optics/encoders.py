@@ -42,7 +42,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
 
 
 class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
-    """One bit a column: whether it is above a threshold.
+    """One bit per column: whether it is above a threshold.
 
     It keeps the dimension, and everything but one bit of each number is lost. The
     threshold that suits the task is best found on validation data, as Ohana et al.
@@ -51,7 +51,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
     Parameters
     ----------
     threshold : {"auto", "median"}, float, or array of shape (d,), default="auto"
-        A number for all columns or one a column. "auto": that of Otsu, which splits
+        A number for all columns or one per column. "auto": that of Otsu, which splits
         the entries of all columns into two groups of least variance within.
         "median": the median of the entries that are not zero, so that half of them
         stay lit. Where it is the largest of them, as in images of 0 and 255, the next
@@ -153,7 +153,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
 
 
 class ThermometerEncoder(_Encoder):
-    """Several bits a column: which of its thresholds it is above.
+    """Several bits per column: which of its thresholds it is above.
 
     Bits fill up like a thermometer, so that the dot product of two encodings counts
     the thresholds below both numbers, and numbers close to each other get codes close
@@ -162,9 +162,9 @@ class ThermometerEncoder(_Encoder):
     Parameters
     ----------
     n_levels : int, default=4
-        Thresholds, and bits, a column: 2 at least, and no more than the default
+        Thresholds, and bits, per column: 2 at least, and no more than the default
         memory limit of a fit (2 GB, or a quarter of what is free) has room for. For
-        one bit a column there is :class:`ThresholdBinarizer`.
+        one bit per column there is :class:`ThresholdBinarizer`.
     strategy : {"quantile", "uniform"}, default="quantile"
         "quantile": thresholds that split the entries into groups of equal size;
         "uniform": at equal distances between the least and the largest entry, both
@@ -216,7 +216,7 @@ class ThermometerEncoder(_Encoder):
         n_levels = check_count("n_levels", self.n_levels)
         if n_levels == 1:
             raise ValueError(
-                "n_levels must be at least 2, got 1; for one bit a column use "
+                "n_levels must be at least 2, got 1; for one bit per column use "
                 "ThresholdBinarizer."
             )
         check_choice("strategy", self.strategy, ("quantile", "uniform"))
@@ -283,7 +283,7 @@ class BitPlaneEncoder(_Encoder):
     Parameters
     ----------
     bits : int, default=8
-        Digits a column, 1 to 32.
+        Digits per column, 1 to 32.
     value_range : None or tuple of two floats, default=None
         The smallest and the largest number, for all columns, such as (0, 255);
         None: those of every fitted column. Numbers beyond are cut off.
@@ -292,7 +292,7 @@ class BitPlaneEncoder(_Encoder):
     ----------
     low_, high_ : ndarray of shape (d,)
     bits_ : int
-        Digits a column, as fitted.
+        Digits per column, as fitted.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 

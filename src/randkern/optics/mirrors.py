@@ -67,7 +67,7 @@ class MirrorLayout:
             raise ValueError(
                 f"rows of {self.n_bits:,} bits do not fit on {self.height} x "
                 f"{self.width} = {self.height * self.width:,} mirrors; keep fewer "
-                "columns or fewer bits a column."
+                "columns or fewer bits per column."
             )
 
     @property

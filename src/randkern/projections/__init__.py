@@ -1,4 +1,4 @@
-"""How rows are projected: one class a way, chosen by name.
+"""How rows are projected: one class per way, chosen by name.
 
 `make_projection` is the one place that knows which projection suits which
 law; `auto` is resolved here.
@@ -14,7 +14,6 @@ from randkern.projections.identity import Identity
 from randkern.projections.laws import (
     CauchyLaw,
     ComplexNormalLaw,
-    ComplexSignLaw,
     LaplaceLaw,
     Law,
     Mixing,
@@ -32,7 +31,6 @@ __all__ = [
     "Antithetic",
     "CauchyLaw",
     "ComplexNormalLaw",
-    "ComplexSignLaw",
     "Dense",
     "Identity",
     "InputMap",

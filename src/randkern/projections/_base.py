@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
 from randkern.projections.laws import Law
 
-__all__ = ["TILE_DRAWS", "InputMap", "Projection", "Stored", "phase_product"]
+__all__ = ["TILE_DRAWS", "Form", "InputMap", "Projection", "Stored", "phase_product"]
 
+#: What features projections write in one pass.
+Form = Literal["pairs", "cosines", "modulus"]
 # Frequencies of one tile of phases.
 TILE_DRAWS = 4096
 # Phases that single precision loses too much of, some 2⁻²⁴ of their size.
@@ -125,52 +127,34 @@ class Projection(ABC):
                 self._cache[device] = dtype, kept
         return kept
 
-    # What follows is the unfused path; a projection with a fused kernel
-    # (transform, scale, nonlinearity, one write) overrides these three.
-
-    def pairs(
+    def write(
         self,
+        form: Form,
         X: Rows,
         inputs: InputMap,
-        start: int,
-        stop: int,
+        draws: slice,
         weight: float,
         out: np.ndarray,
+        value: Any = None,
     ) -> None:
-        """Write weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved, to `out`."""
-        for rows, draws, phase in self._tiles(X, inputs, start, stop):
-            columns = slice(2 * draws.start, 2 * draws.stop)
-            phase = ops_of(X).asarray(phase, out)
-            ops_of(X).cos_sin_pairs(phase, weight, out[rows, columns])
+        """Write features of draws to `out`, in one of three forms.
 
-    def cosines(
-        self,
-        X: Rows,
-        inputs: InputMap,
-        start: int,
-        stop: int,
-        offsets: np.ndarray,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        """Write weight·cos(ωᵢ·x + bᵢ) to `out`."""
-        for rows, draws, phase in self._tiles(X, inputs, start, stop):
-            phase = ops_of(X).asarray(phase, out)
-            ops_of(X).cosines(phase, offsets[draws], weight, out[rows, draws])
-
-    def modulus(
-        self,
-        X: Rows,
-        inputs: InputMap,
-        start: int,
-        stop: int,
-        power: float,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        """Write weight·|uᵢ·x|^power to `out` (complex laws)."""
-        for rows, draws, (real, imag) in self._tiles(X, inputs, start, stop):
-            ops_of(X).modulus_power(real, imag, power, weight, out[rows, draws])
+        ``"pairs"``: weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved; ``"cosines"``:
+        weight·cos(ωᵢ·x + bᵢ), `value` being the bᵢ; ``"modulus"``: weight·|uᵢ·x|^value
+        (complex laws). A projection with a fused kernel (transform, scale,
+        nonlinearity, one write) overrides it.
+        """
+        for rows, part, phase in self._tiles(X, inputs, draws.start, draws.stop):
+            ops = ops_of(X)
+            if form == "modulus":
+                ops.modulus_power(*phase, value, weight, out[rows, part])
+                continue
+            phase = ops.asarray(phase, out)
+            if form == "pairs":
+                columns = slice(2 * part.start, 2 * part.stop)
+                ops.cos_sin_pairs(phase, weight, out[rows, columns])
+            else:
+                ops.cosines(phase, value[part], weight, out[rows, part])
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws counted from `start`, projected tile)."""

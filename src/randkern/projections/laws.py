@@ -15,7 +15,6 @@ from randkern.backend.namespace import ops_of
 __all__ = [
     "CauchyLaw",
     "ComplexNormalLaw",
-    "ComplexSignLaw",
     "LaplaceLaw",
     "Law",
     "Mixing",
@@ -176,15 +175,3 @@ class LaplaceLaw(Law):
     def quantile(self, points: np.ndarray) -> np.ndarray:
         sign = np.where(points < 0.5, 1.0, -1.0)
         return sign * np.log(2 * np.minimum(points, 1 - points))
-
-
-@dataclass(frozen=True)
-class ComplexSignLaw(Law):
-    """Independent entries ±1 ± i, of modulus √2."""
-
-    name = "complex sign"
-    entries = "sign"
-    is_complex = True
-
-    def quantile(self, points: np.ndarray) -> np.ndarray:
-        return np.where(points < 0.5, 1.0, -1.0)

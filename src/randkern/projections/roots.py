@@ -38,7 +38,7 @@ class Roots(Projection):
         """Return the columns, frequencies and sizes of draws, a row each."""
         generator = self.stream.child("real").generator()
         sizes = np.asarray(self.sizes)
-        # Two uniforms a draw, in this order, whatever range is asked for.
+        # Two uniforms per draw, in this order, whatever range is asked for.
         uniforms = generator.random((self.n_draws, 2))[start:stop]
         column = (uniforms[:, 0] * len(sizes)).astype(np.int64)
         n = sizes[column]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,7 @@ from randkern._validation import Rows
 from randkern.backend.hadamard import block_size
 from randkern.backend.namespace import ops_of
 from randkern.blocks import row_blocks
-from randkern.projections._base import InputMap, Projection
+from randkern.projections._base import Form, InputMap, Projection
 
 __all__ = ["Structured"]
 
@@ -71,57 +70,25 @@ class Structured(Projection):
         )
         return out, imaginary
 
-    def pairs(
+    def write(
         self,
+        form: Form,
         X: Rows,
         inputs: InputMap,
-        start: int,
-        stop: int,
+        draws: slice,
         weight: float,
         out: np.ndarray,
+        value: Any = None,
     ) -> None:
-        for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.pairs(block, weight=weight, out=out[rows], **named)
-
-    def cosines(
-        self,
-        X: Rows,
-        inputs: InputMap,
-        start: int,
-        stop: int,
-        offsets: np.ndarray,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.cosines(
-                block, offsets=offsets, weight=weight, out=out[rows], **named
-            )
-
-    def modulus(
-        self,
-        X: Rows,
-        inputs: InputMap,
-        start: int,
-        stop: int,
-        power: float,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        transforms = ops_of(X).hadamard
-        for rows, block, named in self._blocks(X, inputs, start, stop):
-            transforms.modulus(
-                block, power=power, weight=weight, out=out[rows], **named
-            )
-
-    def _blocks(
-        self, X: Rows, inputs: InputMap, start: int, stop: int
-    ) -> Iterator[tuple[slice, Rows, dict[str, Any]]]:
-        """Yield rows with the columns they read; all at once if that is free."""
-        named = self._rows(X, start, stop) | {
+        named = self._rows(X, draws.start, draws.stop) | {
             "inverse_scale": inputs.inverse_scale_like(X),
             "bias": inputs.bias or None,
+            "weight": weight,
         }
+        if form != "pairs":
+            named["power" if form == "modulus" else "offsets"] = value
+        transform = getattr(ops_of(X).hadamard, form)
+        # Columns are picked a few rows at a time; all rows at once if that is free.
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
-            yield rows, inputs.select(X[rows]), named
+            transform(inputs.select(X[rows]), out=out[rows], **named)

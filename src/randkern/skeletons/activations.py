@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -66,11 +66,10 @@ class Activation(ABC):
         return PowerSeries(tuple(self.degree_law(max_degree).probabilities.tolist()))
 
 
-def _at_degrees(n: int, degrees: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return n coefficients that are 0 but at `degrees`."""
+def _every_other(n: int, first: int, values: np.ndarray) -> np.ndarray:
+    """Return n coefficients, 0 but at the degrees `first`, `first` + 2, ...."""
     out = np.zeros(n)
-    here = degrees < n
-    out[degrees[here]] = values[here]
+    out[first::2] = values[: len(out[first::2])]
     return out
 
 
@@ -80,7 +79,22 @@ def _ratios(first: float, ratios: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Identity(Activation):
+class _Monomial(Activation):
+    """The Hermite polynomial of one degree, σ̂(ρ) = ρˡ."""
+
+    degree: ClassVar[int]
+
+    def dual(self, rho: Any) -> Any:
+        return rho**self.degree
+
+    def derivative_at_one(self) -> float:
+        return float(self.degree)
+
+    def coefficients(self, n: int) -> np.ndarray:
+        return (np.arange(n) == self.degree).astype(float)
+
+
+class Identity(_Monomial):
     """The identity, σ̂(ρ) = ρ: a node that averages its inputs.
 
     Examples
@@ -90,18 +104,10 @@ class Identity(Activation):
     array([0., 1., 0.])
     """
 
-    def dual(self, rho: Any) -> Any:
-        return ops_of(rho).copy(rho)
-
-    def derivative_at_one(self) -> float:
-        return 1.0
-
-    def coefficients(self, n: int) -> np.ndarray:
-        return _at_degrees(n, np.array([1]), np.array([1.0]))
+    degree = 1
 
 
-@dataclass(frozen=True)
-class Hermite2(Activation):
+class Hermite2(_Monomial):
     """The second Hermite polynomial (x² − 1)/√2, σ̂(ρ) = ρ².
 
     Examples
@@ -111,14 +117,7 @@ class Hermite2(Activation):
     2.0
     """
 
-    def dual(self, rho: Any) -> Any:
-        return rho * rho
-
-    def derivative_at_one(self) -> float:
-        return 2.0
-
-    def coefficients(self, n: int) -> np.ndarray:
-        return _at_degrees(n, np.array([2]), np.array([1.0]))
+    degree = 2
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class ReLU(Activation):
     def coefficients(self, n: int) -> np.ndarray:
         k = np.arange((n + 1) // 2 + 1, dtype=float)
         even = _ratios(1 / math.pi, (2 * k - 1) ** 2 / ((2 * k + 2) * (2 * k + 1)))
-        out = _at_degrees(n, 2 * np.arange(len(even)), even)
+        out = _every_other(n, 0, even)
         if n > 1:
             out[1] = 0.5
         return out
@@ -179,7 +178,7 @@ class Step(Activation):
         k = np.arange(n // 2 + 1, dtype=float)
         central = _ratios(1.0, (2 * k + 1) / (2 * k + 2))[:-1]  # C(2k, k)/4ᵏ
         odd = central / (math.pi * (2 * k + 1))
-        out = _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
+        out = _every_other(n, 1, odd)
         out[:1] = 0.5
         return out
 
@@ -264,9 +263,8 @@ class Sine(_Scaled):
         return self.a**2 / math.tanh(self.a**2)
 
     def coefficients(self, n: int) -> np.ndarray:
-        out = _poisson(self.a**2, n) * 2 / -math.expm1(-2 * self.a**2)
-        out[::2] = 0.0
-        return out
+        twice = _poisson(self.a**2, n) * 2 / -math.expm1(-2 * self.a**2)
+        return _every_other(n, 1, twice[1::2])
 
 
 @dataclass(frozen=True)
@@ -293,9 +291,8 @@ class Cosine(_Scaled):
         return self.a**2 * math.tanh(self.a**2)
 
     def coefficients(self, n: int) -> np.ndarray:
-        out = _poisson(self.a**2, n) * 2 / (1 + math.exp(-2 * self.a**2))
-        out[1::2] = 0.0
-        return out
+        twice = _poisson(self.a**2, n) * 2 / (1 + math.exp(-2 * self.a**2))
+        return _every_other(n, 0, twice[::2])
 
 
 @dataclass(frozen=True)
@@ -335,7 +332,7 @@ class Erf(_Scaled):
         ratios = self.c**2 * (2 * k + 1) / (2 * k + 2)
         powers = _ratios(self.c, ratios)[:-1]  # C(2k, k) c²ᵏ⁺¹/4ᵏ
         odd = powers / ((2 * k + 1) * math.asin(self.c))
-        return _at_degrees(n, 2 * np.arange(len(odd)) + 1, odd)
+        return _every_other(n, 1, odd)
 
 
 # Up to here C(m, m/2) is a number in float32, and the function as good as the series.
@@ -386,7 +383,7 @@ class Optical(Activation):
             ratios = 2 * np.log(np.abs(self.degree / 2 - j) / (j + 1))
         logs = np.concatenate([[0.0], np.cumsum(ratios)]) - self._log_value_at_one()
         even = np.exp(logs)
-        return _at_degrees(n, 2 * np.arange(len(even)), even)
+        return _every_other(n, 0, even)
 
     def _log_value_at_one(self) -> float:
         """Return log C(m, m/2)."""

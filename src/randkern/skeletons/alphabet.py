@@ -23,14 +23,14 @@ from randkern.backend.paths import (
     unpack,
 )
 from randkern.backend.sparse_phases import SparseEntries
-from randkern.skeletons.bases import Base, Binary, Categories, GaussianSpace, Sphere
+from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 
 __all__ = ["Alphabet"]
 
 _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}
-# A symbol stands for: a term of the phase; a Gaussian vector in the phase; a factor
-# that is a multiple of one slot; the same plus i times another; or a random vector.
+# What symbols stand for, as numbers: those of phases first.
+_MEANINGS = ("phase", "gaussian", "coordinate", "pair", "direction")
 _PHASE, _GAUSSIAN, _COORDINATE, _PAIR, _DIRECTION = range(5)
 
 
@@ -73,7 +73,7 @@ class Alphabet:
     def can_cancel(self) -> bool:
         """Whether a draw that meets inputs may be constant all the same."""
         bases = self.graph.bases
-        if any(isinstance(base, Categories) for base in bases):
+        if any(base.exponents == "cycle" for base in bases):
             return True
         once = all(len(law.probabilities) <= 2 for law in self.graph.laws)
         return not once and any(base.merging in ("add", "cycle") for base in bases)
@@ -81,12 +81,7 @@ class Alphabet:
     @property
     def always_complex(self) -> bool:
         """Whether a draw that is not constant is never real."""
-        return all(
-            base.merging == "add"
-            or isinstance(base, GaussianSpace)
-            or (isinstance(base, Categories) and base.n % 2 == 1)
-            for base in self.graph.bases
-        )
+        return all(base.never_real for base in self.graph.bases)
 
     @cached_property
     def slot_columns(self) -> np.ndarray:
@@ -102,20 +97,19 @@ class Alphabet:
         """
         ops = ops_of(X)
         columns = ops.constant(owner, "columns", X, lambda: self.slot_columns[used])
-        bases = self.graph.bases
-        if not any(isinstance(base, (Binary, Categories)) for base in bases):
+        changed = {
+            kind: base
+            for kind, base in enumerate(self.graph.bases)
+            if type(base).angles is not Base.angles
+        }
+        if not changed:
             return X, columns
         out = X[:, columns]
         kinds = np.repeat(self._kinds, np.diff(self._first_slots))[used]
-        for kind, base in enumerate(bases):
-            if not isinstance(base, (Binary, Categories)):
-                continue
+        for kind, base in changed.items():
             chosen = partial(np.flatnonzero, kinds == kind)
             here = ops.constant(owner, ("slots", kind), X, chosen)
-            if isinstance(base, Binary):
-                out[:, here] = ops.asarray(out[:, here] < 0, out) * np.pi
-            else:
-                out[:, here] *= 2 * np.pi / base.n
+            out[:, here] = base.angles(out[:, here])
         return out, ops.constant(owner, "slots", X, lambda: np.arange(len(used)))
 
     # -- drawing ------------------------------------------------------------------
@@ -154,9 +148,9 @@ class Alphabet:
         conjugate = np.arange(self.n_symbols)
         for kind, base in enumerate(self.graph.bases):
             here = of_symbol == kind
-            if isinstance(base, GaussianSpace):
+            if base.meaning == "gaussian":
                 conjugate[here] = -1
-            elif isinstance(base, Sphere) and base.scheme == "pair":
+            elif base.meaning == "pair":
                 # Symbols 2j and 2j + 1 of a point are x_j ± i x_{j+1}.
                 first = self._first_symbols[self._points_of_symbols][here]
                 conjugate[here] = first + ((np.flatnonzero(here) - first) ^ 1)
@@ -213,7 +207,7 @@ class Alphabet:
     @cached_property
     def _meaning(self) -> np.ndarray:
         """What every symbol stands for."""
-        of_base = [_meaning(base) for base in self.graph.bases]
+        of_base = [_MEANINGS.index(base.meaning) for base in self.graph.bases]
         return np.array(of_base)[self._kinds[self._points_of_symbols]]
 
     @cached_property
@@ -242,11 +236,8 @@ class _Place:
         self.point = alphabet._points_of_symbols[symbols]
         self.first_slot = alphabet._first_slots[self.point]
         self.letter = symbols - alphabet._first_symbols[self.point]
-        scales = [
-            base.scale if isinstance(base, GaussianSpace) else 1.0
-            for base in alphabet.graph.bases
-        ]
-        self.scale = np.array(scales)[alphabet._kinds[self.point]]
+        scales = np.array([base.scale for base in alphabet.graph.bases])
+        self.scale = scales[alphabet._kinds[self.point]]
 
     def _spread(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (starts, symbol, offset) of the slots that chosen symbols read."""
@@ -307,16 +298,3 @@ class _Place:
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _meaning(base: Base) -> int:
-    """Return what the symbols of a base space stand for."""
-    if isinstance(base, GaussianSpace):
-        return _GAUSSIAN
-    if base.unit:
-        return _PHASE
-    if isinstance(base, Sphere):
-        return {"pair": _PAIR, "direction": _DIRECTION, "coordinate": _COORDINATE}[
-            base.scheme
-        ]
-    return _COORDINATE

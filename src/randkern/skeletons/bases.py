@@ -55,8 +55,14 @@ class Base(ABC):
         integers, modulo `modulus`, or as counts; or the symbols stay apart.
     unit : bool
         Whether |ψ| = 1: then a product of features is a sum of phases.
+    meaning : {"phase", "gaussian", "coordinate", "pair", "direction"}
+        What a symbol stands for: a term of the phase; a Gaussian vector in the phase;
+        a factor that is a multiple of one column; the same plus i times another; or a
+        random vector.
     is_real : bool
         Whether ψ is real.
+    never_real : bool
+        Whether no power of ψ is real, but the constant.
     discrete : bool
         Whether there are finitely many ψ.
     bound : float
@@ -66,34 +72,17 @@ class Base(ABC):
     exponents: ClassVar[Exponents] = "one"
     unit: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def merging(self) -> Merging: ...
-
-    @property
-    def width(self) -> int:
-        return 1
-
-    @property
-    def n_symbols(self) -> int:
-        return 1
-
-    @property
-    def modulus(self) -> int:
-        return 0
-
-    @property
-    def is_real(self) -> bool:
-        return False
-
-    @property
-    def discrete(self) -> bool:
-        return True
-
-    @property
-    def bound(self) -> float:
-        return 1.0
+    # These depend on the dimension of some spaces.
+    merging: Any
+    meaning: Any = "phase"
+    scale: Any = 1.0
+    width: Any = 1
+    n_symbols: Any = 1
+    modulus: Any = 0
+    is_real: Any = False
+    never_real: Any = False
+    discrete: Any = True
+    bound: Any = 1.0
 
     @abstractmethod
     def kernel(self, x: Any, y: Any) -> Any:
@@ -106,6 +95,10 @@ class Base(ABC):
     def embed(self, x: Any) -> Any | None:
         """Return vectors whose dot product is the kernel; None if there are none."""
         return None
+
+    def angles(self, x: Any) -> Any:
+        """Return the angles that features of modulus 1 read: the points themselves."""
+        return x
 
     def check(self, x: Any) -> None:
         """Raise unless every point lies in the space."""
@@ -122,10 +115,8 @@ class Base(ABC):
 class Circle(Base):
     """The unit circle by its angle t in radians: cos(t − t'), ψ = e^{±it}."""
 
-    @property
-    def merging(self) -> Merging:
-        return "add"
-
+    merging = "add"
+    never_real = True
     exponents: ClassVar[Exponents] = "sign"
 
     def __repr__(self) -> str:
@@ -143,33 +134,32 @@ class Circle(Base):
         return ops.concatenate(parts, axis=-1)
 
 
+class DotProductSpace(Base):
+    """A space whose kernel is x·y."""
+
+    def kernel(self, x: Any, y: Any) -> Any:
+        return (x * y).sum(-1)
+
+    def embed(self, x: Any) -> Any:
+        return x
+
+
 @dataclass(frozen=True)
-class Binary(Base):
+class Binary(DotProductSpace):
     """The numbers ±1: x·y, ψ(x) = x."""
 
-    @property
-    def merging(self) -> Merging:
-        return "cycle"
+    merging = "cycle"
+    modulus = 2
+    is_real = True
 
     def __repr__(self) -> str:
         return "binary"
 
-    @property
-    def modulus(self) -> int:
-        return 2
-
-    @property
-    def is_real(self) -> bool:
-        return True
-
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y)[..., 0]
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         return 1.0, 1.0
 
-    def embed(self, x: Any) -> Any:
-        return x
+    def angles(self, x: Any) -> Any:
+        return ops_of(x).asarray(x < 0, x) * np.pi
 
     def check(self, x: Any) -> None:
         self._refuse(x, abs(x) != 1, "1 or -1")
@@ -184,10 +174,7 @@ class Categories(Base):
 
     n: int
 
-    @property
-    def merging(self) -> Merging:
-        return "cycle"
-
+    merging = "cycle"
     exponents: ClassVar[Exponents] = "cycle"
 
     def __post_init__(self) -> None:
@@ -206,6 +193,13 @@ class Categories(Base):
     @property
     def is_real(self) -> bool:
         return self.n == 2
+
+    @property
+    def never_real(self) -> bool:
+        return self.n % 2 == 1
+
+    def angles(self, x: Any) -> Any:
+        return x * (2 * np.pi / self.n)
 
     def kernel(self, x: Any, y: Any) -> Any:
         return ops_of(x).asarray(((x - y) % self.n == 0)[..., 0], x)
@@ -226,9 +220,8 @@ class GaussianSpace(Base):
     scale: float = 1.0
     n: int = 1
 
-    @property
-    def merging(self) -> Merging:
-        return "count"
+    merging, meaning = "count", "gaussian"
+    discrete, never_real = False, True
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
@@ -240,10 +233,6 @@ class GaussianSpace(Base):
     @property
     def width(self) -> int:
         return self.n
-
-    @property
-    def discrete(self) -> bool:
-        return False
 
     def kernel(self, x: Any, y: Any) -> Any:
         return self._decay(x, y, 0.5)
@@ -259,7 +248,7 @@ class GaussianSpace(Base):
 
 
 @dataclass(frozen=True)
-class Sphere(Base):
+class Sphere(DotProductSpace):
     """Unit vectors of R^n, n ≥ 2: x·y, by one of three features.
 
     ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), and
@@ -280,6 +269,10 @@ class Sphere(Base):
     @property
     def merging(self) -> Merging:
         return "separate" if self.scheme == "direction" else "count"
+
+    @property
+    def meaning(self) -> str:
+        return self.scheme
 
     def __repr__(self) -> str:
         scheme = "" if self.scheme == "pair" else f", scheme={self.scheme!r}"
@@ -305,9 +298,6 @@ class Sphere(Base):
     def bound(self) -> float:
         return math.sqrt(self.n / 2 if self.scheme == "pair" else self.n)
 
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y).sum(-1)
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         if self.scheme == "direction":
             value = self.n / (self.n + 2) * (1 + 2 * self.kernel(x, y) ** 2)
@@ -321,9 +311,6 @@ class Sphere(Base):
         mean, size = (p**2 - q**2).mean(-1), (p**2 + q**2).mean(-1)
         return self.n**2 / 4 * mean, self.n**2 / 4 * size
 
-    def embed(self, x: Any) -> Any:
-        return x
-
     def check(self, x: Any) -> None:
         tolerance = 1e-4 if ops_of(x).numpy_dtype(x) == np.float32 else 1e-6
         with np.errstate(over="ignore"):
@@ -335,32 +322,20 @@ class Sphere(Base):
 
 
 @dataclass(frozen=True)
-class LinearSpace(Base):
+class LinearSpace(DotProductSpace):
     """The interval [−1, 1] with x·y, ψ(x) = x: not normalised, k(x, x) = x²."""
 
-    @property
-    def merging(self) -> Merging:
-        return "count"
-
+    merging, meaning = "count", "coordinate"
+    is_real = True
     unit: ClassVar[bool] = False
     normalised: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return "linear"
 
-    @property
-    def is_real(self) -> bool:
-        return True
-
-    def kernel(self, x: Any, y: Any) -> Any:
-        return (x * y)[..., 0]
-
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         value = ((x * y) ** 2)[..., 0]
         return value, value
-
-    def embed(self, x: Any) -> Any:
-        return x
 
     def check(self, x: Any) -> None:
         # Beyond 1 the duals have no value; allow for what scaling rounds.

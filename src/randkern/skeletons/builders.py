@@ -405,16 +405,8 @@ def _add_layer(
         raise ValueError(f"a layer must be a Conv, Pool or Dense, got {layer!r}.")
     window, stride, padding = conv.geometry()
     _check_edges(grid, layer, conv.geometry())
-    padded = np.full(
-        (
-            *(n + 2 * p for n, p in zip(grid.shape[:2], padding, strict=True)),
-            grid.shape[2],
-        ),
-        -1,
-    )
-    padded[
-        padding[0] : padding[0] + grid.shape[0], padding[1] : padding[1] + grid.shape[1]
-    ] = grid
+    borders = [(p, p) for p in padding]
+    padded = np.pad(grid, [*borders, (0, 0)], constant_values=-1)
     if window[0] > padded.shape[0] or window[1] > padded.shape[1]:
         raise ValueError(
             f"the window {window} of {layer!r} does not fit into the {grid.shape[0]} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def ordered(
             raise ValueError(
                 f"no edge enters the internal node {name!r}: it has nothing to average."
             )
-    order = _topological(inputs, internal, sources)
+    order = _topological(inputs, sources)
     outputs = [name for name in [*inputs, *internal] if n_leaving[name] == 0]
     if len(outputs) > 1:
         unused = [name for name in outputs if name in set(inputs)]
@@ -139,24 +140,15 @@ def _entering(
 
 
 def _topological(
-    inputs: list[Hashable],
-    internal: list[Hashable],
-    sources: dict[Hashable, list[Hashable]],
+    inputs: list[Hashable], sources: dict[Hashable, list[Hashable]]
 ) -> list[Hashable]:
     """Return the internal nodes, each after all that enter it; raise for a cycle."""
-    leaving: dict[Hashable, list[Hashable]] = {n: [] for n in [*inputs, *internal]}
-    waiting = {name: len(sources[name]) for name in internal}
-    for end, starts in sources.items():
-        for start in starts:
-            leaving[start].append(end)
-    ready, order = list(inputs), []
-    for name in ready:  # grows as it is read
-        for end in leaving[name]:
-            waiting[end] -= 1
-            if waiting[end] == 0:
-                ready.append(end)
-                order.append(end)
-    if len(order) < len(internal):
-        left = [name for name in internal if waiting[name] > 0]
-        raise ValueError(f"the skeleton has a cycle through some of the nodes {left}.")
-    return order
+    sorter: TopologicalSorter[Hashable] = TopologicalSorter(dict.fromkeys(inputs, ()))
+    for name, entering in sources.items():
+        sorter.add(name, *entering)
+    try:
+        return [name for name in sorter.static_order() if name in sources]
+    except CycleError as error:
+        raise ValueError(
+            f"the skeleton has a cycle through the nodes {error.args[1]}."
+        ) from None

@@ -82,7 +82,7 @@ def _check_rarity(skeleton: Skeleton) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SkeletonPaths(Projection):
-    """Independent draws of Algorithm 1 of Daniely et al. 2017, one an entry.
+    """Independent draws of Algorithm 1 of Daniely et al. 2017, one per entry.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import numpy as np
 
 from randkern.backend.paths import ADD, COUNT, CYCLE, Draws, PathTables
 from randkern.skeletons.alphabet import Alphabet
-from randkern.skeletons.bases import Binary, Categories
+from randkern.skeletons.bases import Binary
 
 if TYPE_CHECKING:
     from randkern.skeletons.skeleton import Skeleton
@@ -30,14 +30,14 @@ def exact_support(
     """Return all features, their probabilities, and that of the constant one.
 
     None if they take more than `n_columns` columns, or too long to list: beyond 64
-    degrees at a node, or three products a column (and 50,000), unless they are the
+    degrees at a node, or three products per column (and 50,000), unless they are the
     characters of a group of about as many elements.
     """
     bases, alphabet = skeleton.graph.bases, skeleton.alphabet
     if not all(base.discrete for base in bases):
         return None
     law = None
-    if all(isinstance(base, (Binary, Categories)) for base in bases):
+    if all(base.merging == "cycle" for base in bases):
         law = _group_law(skeleton, alphabet, n_columns)
     if law is None:
         law = _series_law(skeleton, alphabet, n_columns)
