@@ -62,8 +62,8 @@ def parted(number):
 def received(monkeypatch):
     """A scheduler that counts the bytes of every result that it hands out."""
     monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", 0.0)
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern._row_sample._LEAST_SAMPLE", 100)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.data.sample._LEAST_SAMPLE", 100)
     sizes = []
 
     def get(graph, keys, **options):
@@ -100,7 +100,7 @@ def test_streams_bring_one_partition_at_a_time(name, received):
 
 def test_the_client_does_not_grow(monkeypatch):
     """Beside its weights it holds a partition and a block, whatever there is."""
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
     model = rk.KernelLogistic(
         n_components=30, max_iter=1, memory_limit="1MB", random_state=0
     )

@@ -446,7 +446,7 @@ def peak_of_fit(n_blocks, solver):
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", 10**5)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
     monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 10**5)
     monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 10**6)
     few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
@@ -471,8 +471,8 @@ def test_no_limit_is_reached_by_more_rows(monkeypatch):
 
 def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
     """Rows that a sample leaves out are let go, also where none has weight."""
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", 10**5)
-    from randkern._row_sample import RowSample
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
+    from randkern.data.sample import RowSample
 
     def peak(n_blocks):
         generator, sample = np.random.default_rng(0), RowSample()

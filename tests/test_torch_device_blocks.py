@@ -10,9 +10,10 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _row_sample, _validation
-from randkern._row_sample import RowSample
+from randkern import _validation
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.data import sample as _row_sample
+from randkern.data.sample import RowSample
 from randkern.exceptions import MemoryLimitError
 from randkern.models import _dask, _rows
 from randkern.models._rows import ArrayRows

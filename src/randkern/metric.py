@@ -33,7 +33,7 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import FLOATS, check_positive, check_weights
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning, NoSignalWarning
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.models._feature_blocks import feature_block_rows
 from randkern.models._operators import FeatureOperator
 from randkern.models._rows import TrainingBlock, TrainingRows

@@ -24,12 +24,11 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
-from randkern._row_sample import RowSample
 from randkern._validation import check_block_weights
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.backend.threads import on_one_thread
-from randkern.blocks import DeviceBlocks
-from randkern.blocks.dask import (
+from randkern.data import DeviceBlocks
+from randkern.data.dask import (
     READING_DASK,
     checked_partition,
     for_workers,
@@ -37,6 +36,8 @@ from randkern.blocks.dask import (
     partitions,
     set_columns,
 )
+from randkern.data.sample import RowSample
+from randkern.data.target_statistics import Survey
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import (
     ArrayRows,
@@ -44,7 +45,6 @@ from randkern.models._rows import (
     stored_bytes,
 )
 from randkern.models._streams import Seen, check_dense
-from randkern.models._survey import Survey
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan
 

@@ -19,10 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._validation import is_device_array, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, row_blocks
+from randkern.data import DeviceRows, row_blocks
+from randkern.data.target_statistics import Survey
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import ArrayRows, TrainingBlock
-from randkern.models._survey import Survey
 from randkern.models._systems import NormalEquations
 from randkern.plan import Plan, evaluate
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.models._rows import TrainingBlock, TrainingRows
 from randkern.plan import Plan, evaluate
 

@@ -13,8 +13,8 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import MOST_COMPONENTS, Rows, place_of, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data import DeviceBlocks, RowBlocks
+from randkern.data.dask import is_dask, lazily
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel

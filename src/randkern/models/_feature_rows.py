@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.models._rows import ArrayRows, TrainingRows
 from randkern.plan import Plan, evaluate
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.hyperparameters import (
     Hyperparameters,

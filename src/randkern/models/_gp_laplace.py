@@ -20,7 +20,7 @@ from scipy.special import expit, roots_hermitenorm
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,

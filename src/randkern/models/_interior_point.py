@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.models._feature_rows import FeatureRows
 
 __all__ = ["affordable", "min_norm_point", "n_bytes", "solve_box"]

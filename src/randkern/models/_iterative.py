@@ -12,7 +12,8 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.target_statistics import Survey
 from randkern.kernels import Kernel
 from randkern.models._batches import FeatureBatches
 from randkern.models._dask import DaskParts, DaskRows
@@ -26,7 +27,6 @@ from randkern.models._operators import (
 )
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, TrainingBlock, TrainingRows, surveyed
-from randkern.models._survey import Survey
 from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
-from randkern._row_sample import stacked
 from randkern.backend.namespace import ops_of
+from randkern.data.sample import stacked
 from randkern.models._feature_model import FeatureModel
 from randkern.models._feature_rows import (
     FEWEST_ROWS,

@@ -10,10 +10,10 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.target_statistics import Survey
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
 from randkern.models._rows import TrainingRows
-from randkern.models._survey import Survey
 from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel
 from randkern.models._systems import feature_block_rows
 from randkern.plan import Plan, evaluate

@@ -17,8 +17,8 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceRows, row_blocks
-from randkern.blocks.dask import is_dask
+from randkern.data import DeviceRows, row_blocks
+from randkern.data.dask import is_dask
 from randkern.models._dask import DaskParts, DaskRows, read_dask
 from randkern.models._device_rows import (
     DeviceParts,

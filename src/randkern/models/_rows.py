@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._row_sample import stacked
 from randkern._validation import Rows
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.blocks import row_blocks
-from randkern.models._survey import Survey
+from randkern.data import row_blocks
+from randkern.data.sample import stacked
+from randkern.data.target_statistics import Survey
 
 __all__ = [
     "ArrayRows",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.models._systems import (
     NormalEquations,
     mirrored,

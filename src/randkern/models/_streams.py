@@ -11,7 +11,6 @@ import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern._row_sample import RowSample, stacked
 from randkern._tensors import is_tensor
 from randkern._validation import (
     Rows,
@@ -21,8 +20,9 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.blocks import DeviceBlocks, RowBlock, RowBlocks, as_blocks
-from randkern.blocks.dask import dask_blocks, is_dask
+from randkern.data import DeviceBlocks, RowBlock, RowBlocks, as_blocks
+from randkern.data.dask import dask_blocks, is_dask
+from randkern.data.sample import RowSample, stacked
 from randkern.models._rows import StreamedRows, stored_bytes
 
 __all__ = [

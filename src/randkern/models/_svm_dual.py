@@ -24,7 +24,7 @@ from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.models._feature_rows import FEWEST_ROWS, FeatureRows, PlanFeatures
 from randkern.models._interior_point import affordable, n_bytes, solve_box
 

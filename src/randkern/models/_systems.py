@@ -21,9 +21,9 @@ from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.backend.products import GRAM_COLUMNS
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
+from randkern.data.target_statistics import unit_of
 from randkern.kernels import Kernel
-from randkern.models._survey import unit_of
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, cholesky_bytes, cholesky_for
 

@@ -16,8 +16,9 @@ from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
-from randkern.blocks.dask import is_dask
+from randkern.data import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.data.dask import is_dask
+from randkern.data.target_statistics import Survey
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
@@ -30,7 +31,6 @@ from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
-from randkern.models._survey import Survey
 from randkern.models._systems import (
     NormalEquations,
     check_memory,

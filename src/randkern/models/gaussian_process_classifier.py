@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data import DeviceBlocks, RowBlocks, row_blocks, rows_within
+from randkern.data.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import check_same_device

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from randkern._fitting import all_or_nothing
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel

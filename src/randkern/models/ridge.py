@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks
-from randkern.blocks.dask import is_dask
+from randkern.data import DeviceBlocks, DeviceRows, RowBlocks
+from randkern.data.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._reports import FitReport, with_callbacks

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from randkern._memory import resolve_memory_limit
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.data.target_statistics import SQUARABLE
 from randkern.kernels import Kernel
 from randkern.models._penalty_search import (
     DualSearch,
@@ -31,7 +32,6 @@ from randkern.models._penalty_search import (
 from randkern.models._reports import FitReport
 from randkern.models._ridge import KernelRidge
 from randkern.models._rows import ArrayRows
-from randkern.models._survey import SQUARABLE
 from randkern.models._systems import (
     check_memory,
     exact_gram,

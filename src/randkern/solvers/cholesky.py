@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
 from randkern.backend.blas_threads import short_on_one_thread
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers._solution import Outcome, Solution
 

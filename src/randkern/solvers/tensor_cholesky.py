@@ -10,7 +10,7 @@ import numpy as np
 
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.cholesky import (
     LARGE_RESIDUAL,

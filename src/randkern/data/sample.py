@@ -12,7 +12,7 @@ from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import Rows, check_block_weights
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import (
+from randkern.data.dask import (
     READING_DASK,
     checked_partition,
     joined_by_tree,

@@ -10,7 +10,7 @@ import numpy as np
 
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import empty_on
-from randkern.blocks.rows import RowBlocks
+from randkern.data.row_blocks import RowBlocks
 
 __all__ = ["DeviceBlocks", "DeviceRows"]
 
