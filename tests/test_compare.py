@@ -5,10 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
-from sklearn.linear_model import Ridge
 
 import randkern
 from randkern.datasets import Dataset, load_dataset
@@ -24,8 +21,6 @@ from randkern.experiments.measure import Measurement
 from randkern.experiments.preparation import prepare
 from randkern.experiments.records import write_results
 from randkern.experiments.selection import (
-    feature_ridge_path,
-    ridge_path,
     select_hyperparameters,
 )
 
@@ -264,25 +259,6 @@ def test_bad_kernel_parameters(text, message):
 
 
 # Selection
-
-
-@settings(max_examples=20)
-@given(
-    n=st.integers(3, 30),
-    d=st.integers(1, 8),
-    alpha=st.floats(1e-3, 1e3),
-    seed=st.integers(0, 100),
-)
-def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
-    rng = np.random.default_rng(seed)
-    X, X_new = rng.standard_normal((n, d)), rng.standard_normal((5, d))
-    Y = rng.standard_normal((n, 2)) + 3
-    expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
-    for found in (
-        ridge_path(X @ X.T, Y, X_new @ X.T, [1.0, alpha])[1],
-        feature_ridge_path(X, Y, X_new, [1.0, alpha])[1],
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("lengthscale", [0.25, 1.0, 16.0])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.linear_model import Ridge, RidgeClassifierCV, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -26,7 +26,9 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.features import fit_plan
-from randkern.models import _penalty_search
+from randkern.models import alpha_search
+from randkern.models.normal_equations import NormalEquations
+from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.solvers import Outcome
 
 N, N_TEST = 24, 9
@@ -344,7 +346,7 @@ def test_a_held_out_row_that_outweighs_all_others_leaves_no_trace(data, heavy, k
     plan = fit_plan(kernel, X, None, n_components, Stream(0))
     matrix = 8 * n_components**2
     spare = {"folds": 12 * matrix, "halves": 6 * matrix, "nothing": 0}[kept]
-    search = _penalty_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
+    search = alpha_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
     search.spare = spare
     sums = list(search._training(splits))
     for (train, test), found in zip(splits, sums, strict=True):
@@ -438,6 +440,25 @@ def test_float32_and_sparse_rows(data):
             assert_close(model.predict(sp.csr_array(X_test)), expected)
 
 
+@settings(max_examples=20)
+@given(
+    n=st.integers(3, 30),
+    d=st.integers(1, 8),
+    alpha=st.floats(1e-3, 1e3),
+    seed=st.integers(0, 100),
+)
+def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.standard_normal((n, d)), rng.standard_normal((5, d))
+    Y = rng.standard_normal((n, 2)) + 3
+    expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
+    alphas = np.array([1.0, alpha])
+    primal = PrimalPath.of(NormalEquations.of_features(X, Y), alphas, True)
+    dual = DualPath.of(X @ X.T, Y, None, alphas, True)
+    for found in (primal.predict(X_new), dual.predict(X_new @ X.T)):
+        np.testing.assert_allclose(found[1], expected, rtol=1e-6, atol=1e-8)
+
+
 @given(st.integers(-200, 200), st.sampled_from([11, 41, None]), st.booleans())
 def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     rng = np.random.default_rng(0)
@@ -498,24 +519,24 @@ def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
     kept, made = [], []
-    keep, evaluate = _penalty_search._kept, _penalty_search.evaluate
+    keep, evaluate = alpha_search._kept, alpha_search.evaluate
 
     def count_kept(plan, X):
         kept.append(len(X))
         return keep(plan, X)
 
-    monkeypatch.setattr(_penalty_search, "_kept", count_kept)
+    monkeypatch.setattr(alpha_search, "_kept", count_kept)
     model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
     roomy = model.fit(X, y).cv_results_["mean_test_score"]
     assert kept == [400]
     # As little memory as the search takes.
-    monkeypatch.setattr(_penalty_search, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(alpha_search, "_BLOCK_BYTES", 10_000)
     monkeypatch.setattr(
-        _penalty_search,
+        alpha_search,
         "evaluate",
         lambda plan, X: made.append(len(X)) or evaluate(plan, X),
     )
-    n_bytes = _penalty_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
+    n_bytes = alpha_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
     model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
     assert kept == [400]
     assert sum(made) == 400

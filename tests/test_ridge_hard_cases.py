@@ -16,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
 from randkern.exceptions import IllConditionedWarning
-from randkern.models._systems import NormalEquations, feature_gram
+from randkern.models.dual import feature_gram
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import evaluate
 from randkern.solvers import Outcome
 

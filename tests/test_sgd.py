@@ -257,7 +257,7 @@ def test_sorted_targets_are_shuffled_across_blocks(
     # A sixth of the rows is in memory at a time.
     monkeypatch.setattr("randkern.models._rows._POOLED_BATCHES", 5)
     monkeypatch.setattr(
-        "randkern.models._iterative.FeatureBatches",
+        "randkern.models.iterative_ridge.FeatureBatches",
         lambda operator, rows, *_: FeatureBatches(operator, rows, 0),
     )
     X, y = sorted_rows

@@ -448,7 +448,7 @@ def peak_of_fit(n_blocks, solver):
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
     monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 10**5)
-    monkeypatch.setattr("randkern.models._systems._BLOCK_BYTES", 10**6)
+    monkeypatch.setattr("randkern.models.normal_equations._BLOCK_BYTES", 10**6)
     few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
     assert many < few + 1e6
 

@@ -12,7 +12,7 @@ from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning, MemoryLimitError
 from randkern.models import _kernel_operator
-from randkern.models._systems import NormalEquations
+from randkern.models.normal_equations import NormalEquations
 from randkern.solvers import PCG, SGD, Outcome, cholesky_bytes, cholesky_for
 
 SOLVERS = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import numbers
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ __all__ = [
     "available_memory",
     "check_free",
     "check_memory",
+    "check_rank_memory",
     "format_bytes",
     "resolve_memory_limit",
 ]
@@ -65,6 +68,23 @@ def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
             f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
             f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
         )
+
+
+def check_rank_memory(
+    n_bytes: Callable[[int], int],
+    rank: int,
+    limit: int,
+    what: str,
+    solver: str,
+    otherwise: str = "",
+) -> None:
+    """Raise if a preconditioner of this rank exceeds `limit`, naming one that does not.
+
+    `otherwise` is the advice where none does.
+    """
+    fitting = bisect.bisect_right(range(rank), limit, key=n_bytes) - 1
+    advice = f"Use a smaller rank, as solver={solver}(rank={fitting})"
+    check_memory(n_bytes(rank), limit, what, advice if fitting >= 0 else otherwise)
 
 
 def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> None:

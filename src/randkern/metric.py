@@ -29,7 +29,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import FLOATS, check_positive, check_weights
 from randkern.backend.namespace import ops_of
@@ -40,13 +40,8 @@ from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.models._predictions import predict_by_features, predict_by_rows
-from randkern.models._systems import (
-    NormalEquations,
-    check_memory,
-    dual_bytes,
-    exact_gram,
-    solve_dual,
-)
+from randkern.models.dual import dual_bytes, exact_gram, solve_dual
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 
 __all__ = ["MetricLearner"]
@@ -108,7 +103,7 @@ class _Ridge:
             warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 solution, intercept = solve_dual(
-                    self._gram.copy, self.Y, self.weight, alpha, True
+                    self._gram.copy(), self.Y, self.weight, alpha, True
                 )
             else:
                 solution, intercept = self._equations.solve(

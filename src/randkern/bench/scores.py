@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
+
+from randkern.models.dual import solve_dual
+from randkern.models.normal_equations import NormalEquations
+from randkern.models.ridge_path import DualPath, PrimalPath
 
 __all__ = ["choose_alpha", "gram_errors", "gram_matrix", "ridge_scores"]
 
@@ -101,15 +104,12 @@ def ridge_scores(
     >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
     array([[6.]])
     """
-    primal = Z.shape[1] <= len(Z)
-    system = gram_matrix(Z.T if primal else Z)
-    system[np.diag_indices_from(system)] += alpha
-    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
-    if primal:
-        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
-    else:
-        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
-    return np.asarray(Z_test @ weights)
+    if Z.shape[1] <= len(Z):
+        statistics = NormalEquations.of_features(Z, Y)
+        solution, _ = statistics.solve(alpha, False, overwrite=True)
+        return np.asarray(Z_test @ solution.value)
+    solution, _ = solve_dual(gram_matrix(Z), Y, None, alpha, False)
+    return np.asarray(Z_test @ (Z.T.astype(np.float64) @ solution.value))
 
 
 def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
@@ -126,13 +126,6 @@ def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> f
     -------
     alpha : float
 
-    Notes
-    -----
-    Leaving row i out changes its residual from r_i to r_i/(1 − h_ii), where H =
-    Z(ZᵀZ + αI)⁻¹Zᵀ = ZZᵀ(ZZᵀ + αI)⁻¹ (Golub, Heath, Wahba 1979, "Generalized
-    cross-validation as a method for choosing a good ridge parameter", section 2).
-    One eigendecomposition of the smaller Gram matrix serves every α.
-
     Examples
     --------
     >>> import numpy as np
@@ -144,20 +137,10 @@ def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> f
     """
     if len(alphas) == 1:
         return float(alphas[0])
-    primal = Z.shape[1] <= len(Z)
-    values, vectors = scipy.linalg.eigh(gram_matrix(Z.T if primal else Z))
-    values = np.maximum(values, 0.0)
-    if primal:
-        # Left singular vectors; those of a zero eigenvalue have no share in H.
-        kept = values > len(values) * np.finfo(float).eps * values[-1]
-        values = values[kept]
-        vectors = Z @ (vectors[:, kept] / np.sqrt(values))
-    projected = vectors.T @ Y
-    squares = np.square(vectors)
-
-    def left_out_error(alpha: float) -> float:
-        shrinkage = values / (values + alpha)
-        residual = Y - vectors @ (shrinkage[:, None] * projected)
-        return float(np.square(residual / (1 - squares @ shrinkage)[:, None]).sum())
-
-    return float(min(alphas, key=left_out_error))
+    grid = np.asarray(alphas, dtype=np.float64)
+    if Z.shape[1] <= len(Z):
+        primal = PrimalPath.of(NormalEquations.of_features(Z, Y), grid, False)
+        left_out = primal.leave_one_out(Z, Y, None)
+    else:
+        left_out = DualPath.of(gram_matrix(Z), Y, None, grid, False).leave_one_out()
+    return float(grid[np.square(Y - left_out).sum(axis=(1, 2)).argmin()])

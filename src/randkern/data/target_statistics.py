@@ -11,7 +11,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["SQUARABLE", "Moments", "Survey", "unit_of"]
+__all__ = ["SQUARABLE", "Moments", "Survey", "unit_of", "unit_of_weights"]
 
 # Sums of squares of smaller numbers, and of their inverses, are finite.
 SQUARABLE = 1e120
@@ -29,6 +29,11 @@ def unit_of(largest: float) -> float:
     Of tiny weights one whose inverse, times a penalty, is a number.
     """
     return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
+
+
+def unit_of_weights(weight: Any) -> float:
+    """Return a power of two near the largest of some weights; of None, 1."""
+    return unit_of(1.0 if weight is None else float(weight.max()))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ import randkern
 from .._memory import resolve_memory_limit
 from .._validation import check_count
 from ..exceptions import MemoryLimitError
+from ..models.normal_equations import NormalEquations
+from ..models.ridge_path import DualPath, PrimalPath
 from .circle_images import (
     CircleImages,
     available_images,
@@ -30,7 +32,6 @@ from .circle_images import (
 )
 from .compositional_accuracy import fitted_power
 from .reproductions import CommonOptions, Progress, TextTable, begin_results
-from .selection import feature_ridge_path, ridge_path
 
 __all__ = ["CURVES", "Options", "figure", "run", "tables"]
 
@@ -275,8 +276,13 @@ class _Runs:
             K, K_new = Z[held:], Z[:held]
             if dual:
                 K, K_new = Z[held:] @ Z[held:].T, Z[:held] @ Z[held:].T
-        path = ridge_path if dual else feature_ridge_path
-        predicted = path(K, Y[held:], K_new, _ALPHAS).argmax(axis=2)
+        K = K.astype(np.float64, order="C")
+        if dual:
+            path: Any = DualPath.of(K, Y[held:], None, _ALPHAS, True)
+        else:
+            statistics = NormalEquations.of_features(K, Y[held:])
+            path = PrimalPath.of(statistics, _ALPHAS, True)
+        predicted = path.predict(K_new).argmax(axis=2)
         errors = np.mean(predicted != Y[:held].argmax(axis=1), axis=1)
         best = int(np.flatnonzero(errors == errors.min())[-1])
         return float(_ALPHAS[best]), float(errors[best])

@@ -23,10 +23,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import randkern
 
 from .._validation import check_count
+from ..models.ridge_path import DualPath
 from ..skeletons import Exponential, TableToBases
 from .preparation import TEST_SHARE
 from .reproductions import CommonOptions, Progress, TextTable, begin_results
-from .selection import ridge_path
 
 __all__ = ["DATA", "METHODS", "Options", "figure", "run", "tables"]
 
@@ -315,12 +315,9 @@ def _validated(
     splitter = StratifiedKFold if table.classifies else KFold
     losses = np.zeros(len(_ALPHAS))
     for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(X, y):
-        predicted = ridge_path(
-            K[np.ix_(fitting, fitting)],
-            Y[fitting],
-            K[np.ix_(held, fitting)],
-            _ALPHAS,
-        )
+        among = K[np.ix_(fitting, fitting)].astype(np.float64)
+        path = DualPath.of(among, Y[fitting], None, _ALPHAS, True)
+        predicted = path.predict(K[np.ix_(held, fitting)])
         losses += np.sum((predicted - Y[held]) ** 2, axis=(1, 2)) / Y.size
     best = int(losses.argmin())
     return float(losses[best]), float(_ALPHAS[best])

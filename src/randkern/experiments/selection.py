@@ -1,9 +1,6 @@
-"""Hyperparameters by validation: one eigendecomposition, every penalty.
+"""Hyperparameters by validation: one eigendecomposition per setting of a kernel.
 
-For the Gram matrix K = U diag(λ) Uᵀ of a kernel on the training rows, the
-exact kernel ridge predictions at *all* penalties α are
-K* U diag(1/(λ + α)) Uᵀ Y: one decomposition for each setting of the kernel, and
-one thin product for each penalty. The same holds for features Z, with ZᵀZ.
+It gives the predictions at every penalty: see :mod:`randkern.models.ridge_path`.
 """
 
 from collections.abc import Callable
@@ -11,20 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
-from threadpoolctl import threadpool_limits
 
 import randkern
+from randkern.models.normal_equations import NormalEquations
+from randkern.models.ridge_path import DualPath, PrimalPath
 
 from .kernel_choices import KernelChoice
 
 __all__ = [
     "Selection",
-    "feature_ridge_path",
     "relative_alphas",
-    "ridge_path",
     "select_hyperparameters",
 ]
 
@@ -96,117 +91,6 @@ def relative_alphas() -> NDArray[np.float64]:
     return np.logspace(-6, 2, 17)
 
 
-def ridge_path(
-    K: ArrayLike,
-    Y: ArrayLike,
-    K_new: ArrayLike,
-    alphas: ArrayLike,
-) -> NDArray[np.float64]:
-    """Predict by exact kernel ridge with an intercept, at every penalty at once.
-
-    With H = I - 11ᵀ/n, HKH = U diag(λ) Uᵀ and Ỹ = HY, the prediction is
-    ȳ + K̃* U diag(1/(λ + α)) Uᵀ Ỹ, where K̃* is `K_new` centred by the training
-    rows. This is the minimiser of ‖Y - f(X) - b‖² + α‖f‖², b not penalised.
-
-    Parameters
-    ----------
-    K : array-like of shape (n, n)
-        Gram matrix of the training rows.
-    Y : array-like of shape (n, n_outputs)
-        Targets.
-    K_new : array-like of shape (n_new, n)
-        Kernel of new rows with the training rows.
-    alphas : array-like of shape (n_alphas,)
-        Positive penalties.
-
-    Returns
-    -------
-    predictions : ndarray of shape (n_alphas, n_new, n_outputs), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.experiments.selection import ridge_path
-    >>> x = np.linspace(-1, 1, 9)[:, None]
-    >>> path = ridge_path(x @ x.T, 2 * x + 1, x @ x.T, [1e-9, 1e9])
-    >>> bool(np.allclose(path[0], 2 * x + 1)), bool(np.allclose(path[1], 1))
-    (True, True)
-    """
-    gram = np.array(K, dtype=np.float64)
-    new = np.array(K_new, dtype=np.float64)
-    targets = np.asarray(Y, dtype=np.float64)
-    column_means, mean = gram.mean(axis=0), gram.mean()
-    new += mean - column_means - new.mean(axis=1, keepdims=True)
-    gram += mean - column_means - column_means[:, None]
-    target_means = targets.mean(axis=0)
-    return target_means + _shrunk_path(gram, targets - target_means, new, alphas)
-
-
-def feature_ridge_path(
-    Z: ArrayLike,
-    Y: ArrayLike,
-    Z_new: ArrayLike,
-    alphas: ArrayLike,
-) -> NDArray[np.float64]:
-    """Predict by ridge on features with an intercept, at every penalty at once.
-
-    As :func:`ridge_path` with K = ZZᵀ, from the smaller matrix ZᵀHZ.
-
-    Parameters
-    ----------
-    Z : array-like of shape (n, D)
-        Features of the training rows.
-    Y : array-like of shape (n, n_outputs)
-        Targets.
-    Z_new : array-like of shape (n_new, D)
-        Features of new rows.
-    alphas : array-like of shape (n_alphas,)
-        Positive penalties.
-
-    Returns
-    -------
-    predictions : ndarray of shape (n_alphas, n_new, n_outputs), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.experiments.selection import feature_ridge_path
-    >>> x = np.linspace(-1, 1, 9)[:, None]
-    >>> path = feature_ridge_path(x, 2 * x + 1, x, [1e-9])
-    >>> bool(np.allclose(path[0], 2 * x + 1))
-    True
-    """
-    features = np.array(Z, dtype=np.float64)
-    targets = np.asarray(Y, dtype=np.float64)
-    feature_means, target_means = features.mean(axis=0), targets.mean(axis=0)
-    features -= feature_means
-    cross = features.T @ (targets - target_means)
-    new = np.asarray(Z_new, dtype=np.float64) - feature_means
-    return target_means + _shrunk_path(features.T @ features, cross, new, alphas)
-
-
-def _shrunk_path(
-    gram: NDArray[np.float64],
-    right: NDArray[np.float64],
-    new: NDArray[np.float64],
-    alphas: ArrayLike,
-) -> NDArray[np.float64]:
-    """Return new (gram + αI)⁻¹ right for every α; `gram` is used up."""
-    # Decompositions are bound by memory: a second thread gains little, and on a busy
-    # machine it costs several times what it gains.
-    with threadpool_limits(limits=1 if len(gram) > 100 else None, user_api="blas"):
-        eigenvalues, U = eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
-    # Centring leaves a zero eigenvalue, which rounding may make negative.
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    rotated, rotated_new = U.T @ right, new @ U
-    return np.stack(
-        [
-            rotated_new @ (rotated / (eigenvalues + penalty)[:, None])
-            for penalty in np.asarray(alphas, dtype=np.float64)
-        ]
-    )
-
-
 def select_hyperparameters(
     choice: KernelChoice,
     X: NDArray[Any],
@@ -221,11 +105,11 @@ def select_hyperparameters(
     The loss is the squared error on held-out rows, in classification that of targets
     ±1: it is what ridge regression minimises, and it varies smoothly where the
     number of mistakes jumps. Up to 5,000 rows, kernels are judged by exact kernel
-    ridge (:func:`ridge_path`) on at most 2,000 training and 2,000 validation rows;
+    ridge on at most 2,000 training and 2,000 validation rows;
     with fewer than 1,000, by 5-fold cross-validation on all of them.
 
     Beyond 5,000 rows the lengthscale or bias is judged by 2,000 random features
-    (:func:`feature_ridge_path`) on at most 10,000 and 2,000 rows: it is features
+    on at most 10,000 and 2,000 rows: it is features
     that limit a model of many rows, and what suits the exact kernel of few rows is
     too short a lengthscale for them. The penalty is still chosen by the exact kernel
     on the smaller rows: it stands for the noise of the data, whereas one chosen for
@@ -391,14 +275,15 @@ class _Judge:
     ) -> NDArray[np.float64]:
         X, Y, X_new = self.X[training], self.targets[training], self.X[held_out]
         if self.n_features is None:
-            return ridge_path(kernel(X), Y, kernel(X_new, X), alphas)
+            K = kernel(X).astype(np.float64)
+            return DualPath.of(K, Y, None, alphas, True).predict(kernel(X_new, X))
         # The linear kernel has no more features than columns.
         linear = isinstance(kernel, randkern.Linear)
         size = min(self.n_features, X.shape[1]) if linear else self.n_features
         features = randkern.RandomFeatures(kernel, size, random_state=0).fit(X)
-        return feature_ridge_path(
-            features.transform(X), Y, features.transform(X_new), alphas
-        )
+        Z = features.transform(X).astype(np.float64)
+        path = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)
+        return path.predict(features.transform(X_new))
 
 
 def _search_lengthscale(

@@ -45,7 +45,7 @@ from randkern.models._rows import (
     stored_bytes,
 )
 from randkern.models._streams import Seen, check_dense
-from randkern.models._systems import NormalEquations
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan
 
 __all__ = ["DaskParts", "DaskRows", "read_dask"]

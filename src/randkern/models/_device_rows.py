@@ -23,7 +23,7 @@ from randkern.data import DeviceRows, row_blocks
 from randkern.data.target_statistics import Survey
 from randkern.models._feature_blocks import FeatureBlocks
 from randkern.models._rows import ArrayRows, TrainingBlock
-from randkern.models._systems import NormalEquations
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 
 __all__ = ["DeviceParts", "PartedRows", "read_devices", "values_in_parts"]

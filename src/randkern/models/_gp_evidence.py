@@ -28,7 +28,7 @@ from randkern.kernels.hyperparameters import (
     with_kernel,
 )
 from randkern.models._rows import ArrayRows
-from randkern.models._systems import NormalEquations, feature_block_rows
+from randkern.models.normal_equations import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Outcome, Solution, cholesky_for
 from randkern.solvers.cholesky import CholeskyState

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from randkern._memory import check_memory
 from randkern.backend.namespace import ops_of
 from randkern.data.sample import stacked
 from randkern.models._feature_model import FeatureModel
@@ -16,7 +17,6 @@ from randkern.models._feature_rows import (
     PlanFeatures,
 )
 from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 
 __all__ = ["MarginClassifier", "all_targets"]

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import Survey
 from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
 from randkern.models._rows import TrainingRows
-from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 
 __all__ = ["FeatureOperator", "LocalParts", "Parts", "leading", "operator_memory"]

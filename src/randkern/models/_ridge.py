@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
@@ -27,7 +27,18 @@ from randkern.models._device_rows import (
     values_in_parts,
 )
 from randkern.models._feature_model import FeatureModel
-from randkern.models._iterative import (
+from randkern.models._predictions import MOST_EXACT_ROWS
+from randkern.models._rows import ArrayRows, TrainingRows, near_zero
+from randkern.models._streams import read_stream
+from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.models.dual import (
+    dual_bytes,
+    exact_gram,
+    feature_gram,
+    feature_gram_bytes,
+    solve_dual,
+)
+from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
     solve_exact,
@@ -35,19 +46,7 @@ from randkern.models._iterative import (
     solve_pcg,
     solve_sgd,
 )
-from randkern.models._predictions import MOST_EXACT_ROWS
-from randkern.models._reports import CallbackSupportMixin, FitReport
-from randkern.models._rows import ArrayRows, TrainingRows, near_zero
-from randkern.models._streams import read_stream
-from randkern.models._systems import (
-    NormalEquations,
-    check_memory,
-    dual_bytes,
-    exact_gram,
-    feature_gram,
-    feature_gram_bytes,
-    solve_dual,
-)
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
 
@@ -311,7 +310,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use fewer components than rows",
         )
         solution, intercept = solve_dual(
-            lambda: feature_gram(self._plan, X),
+            feature_gram(self._plan, X),
             rows.Y,
             rows.weight,
             float(self.alpha),
@@ -346,7 +345,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
         solution, intercept = solve_dual(
-            lambda: exact_gram(self.kernel_, X),
+            exact_gram(self.kernel_, X),
             rows.Y,
             rows.weight,
             float(self.alpha),

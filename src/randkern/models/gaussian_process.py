@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern._validation import Rows, check_count, validate_rows
@@ -31,12 +32,8 @@ from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
-from randkern.models._systems import (
-    NormalEquations,
-    check_memory,
-    feature_block_rows,
-)
 from randkern.models._targets import RealTargets
+from randkern.models.normal_equations import NormalEquations, feature_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
 from randkern._validation import Rows, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, RowBlocks, row_blocks, rows_within
@@ -28,7 +29,6 @@ from randkern.models._gp_model import GaussianProcess
 from randkern.models._margin_classifier import all_targets
 from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.models._streams import mapped_blocks
-from randkern.models._systems import check_memory
 from randkern.models._targets import ClassLabels
 from randkern.plan import Plan, evaluate
 

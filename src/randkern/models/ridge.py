@@ -18,10 +18,10 @@ from randkern.data import DeviceBlocks, DeviceRows, RowBlocks
 from randkern.data.dask import is_dask
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
-from randkern.models._reports import FitReport, with_callbacks
 from randkern.models._ridge import KernelRidge
 from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
+from randkern.models.callbacks import FitReport, with_callbacks
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
 

@@ -16,12 +16,14 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import SQUARABLE
 from randkern.kernels import Kernel
-from randkern.models._penalty_search import (
+from randkern.models._ridge import KernelRidge
+from randkern.models._rows import ArrayRows
+from randkern.models.alpha_search import (
     DualSearch,
     PredictionScore,
     PrimalSearch,
@@ -29,15 +31,8 @@ from randkern.models._penalty_search import (
     SquaredError,
     Tally,
 )
-from randkern.models._reports import FitReport
-from randkern.models._ridge import KernelRidge
-from randkern.models._rows import ArrayRows
-from randkern.models._systems import (
-    check_memory,
-    exact_gram,
-    feature_gram,
-    feature_gram_bytes,
-)
+from randkern.models.callbacks import FitReport
+from randkern.models.dual import exact_gram, feature_gram, feature_gram_bytes
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]

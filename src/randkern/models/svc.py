@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
@@ -20,7 +21,6 @@ from randkern.models._hard_margin import separate
 from randkern.models._interior_point import n_bytes
 from randkern.models._margin_classifier import MarginClassifier, all_targets
 from randkern.models._svm_dual import SVMDual
-from randkern.models._systems import check_memory
 
 __all__ = ["KernelSVC"]
 

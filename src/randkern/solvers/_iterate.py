@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.solvers._best import Best
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._directions import squared_sizes
+from randkern.solvers.early_stopping import Best
 
 __all__ = ["Iterate", "Loss", "Progress", "resumed"]
 

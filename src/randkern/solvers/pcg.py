@@ -15,11 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from randkern.backend.namespace import ops_of
-from randkern.solvers._best import Best
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._directions import normalised, orthonormal, squared_sizes
 from randkern.solvers._iterate import Iterate, Loss, Progress, resumed
 from randkern.solvers._solution import Outcome, Solution
+from randkern.solvers.early_stopping import Best
 
 __all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
 

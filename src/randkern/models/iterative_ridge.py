@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
@@ -27,7 +28,6 @@ from randkern.models._operators import (
 )
 from randkern.models._predictions import predict_by_features
 from randkern.models._rows import ArrayRows, TrainingBlock, TrainingRows, surveyed
-from randkern.models._systems import check_rank_memory
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
 

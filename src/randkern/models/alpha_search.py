@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -14,21 +13,12 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
+from randkern.data.target_statistics import unit_of_weights
 from randkern.features import fit_plan
 from randkern.kernels import Linear
-from randkern.models._spectral import (
-    EIGH_WORKSPACE,
-    DualPath,
-    PrimalPath,
-    added,
-    mirrored,
-)
-from randkern.models._systems import (
-    NormalEquations,
-    dual_bytes,
-    power_of_two,
-    solve_dual,
-)
+from randkern.models.dual import dual_bytes, solve_dual
+from randkern.models.normal_equations import NormalEquations, mirrored
+from randkern.models.ridge_path import EIGH_WORKSPACE, DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution
 
@@ -183,7 +173,7 @@ class PrimalSearch:
         self.weight = weight
         self.alphas = alphas
         self.fit_intercept = fit_intercept
-        self.unit = power_of_two(weight)
+        self.unit = unit_of_weights(weight)
         # Kept, and once more for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
@@ -206,7 +196,7 @@ class PrimalSearch:
 
     def leave_one_out(self, tally: Tally) -> np.ndarray:
         """Return the scores of predictions by fits without the row predicted."""
-        path = PrimalPath.of(self._copied_total(), self.alphas, self.fit_intercept)
+        path = self._path(self.total.copied())
         for rows in self._blocks(slice(None)):
             weight = None if self.weight is None else self.weight[rows]
             Z = evaluate(self.plan, self.X[rows])
@@ -215,7 +205,7 @@ class PrimalSearch:
 
     def generalised(self) -> np.ndarray:
         """Return minus the generalised cross-validation scores."""
-        path = PrimalPath.of(self._copied_total(), self.alphas, self.fit_intercept)
+        path = self._path(self.total.copied())
         tally = SquaredError(self.Y, self.weight)
         for rows in self._blocks(slice(None)):
             tally.add(rows, path.predict(evaluate(self.plan, self.X[rows])))
@@ -230,7 +220,7 @@ class PrimalSearch:
         for (train, test), statistics in zip(
             splits, self._training(splits), strict=True
         ):
-            path = PrimalPath.of(statistics, self.alphas, self.fit_intercept)
+            path = self._path(statistics)
             tally = tallies(test, train)
             for rows in self._blocks(test):
                 tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
@@ -256,8 +246,8 @@ class PrimalSearch:
             )
             return
         parts = [self._statistics(test) for test in folds]
-        yield from _sums_without(parts, added)
-        self._total = added(parts)
+        yield from _sums_without(parts, _added)
+        self._total = _added(parts)
 
     def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
         """Return the weights of features, (D, k), and intercepts; ends the search."""
@@ -270,9 +260,8 @@ class PrimalSearch:
             self._total = self._statistics(slice(None))
         return self._total
 
-    def _copied_total(self) -> NormalEquations:
-        gram = self.total.gram
-        return replace(self.total, gram=ops_of(gram).copy(gram))
+    def _path(self, statistics: NormalEquations) -> PrimalPath:
+        return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
 
     def _statistics(self, rows: Any) -> NormalEquations:
         # One unit for all folds: they are added.
@@ -292,6 +281,14 @@ class PrimalSearch:
 def _block_rows(width: int) -> int:
     """Return how many rows of so many float64 numbers make a block."""
     return rows_within(_BLOCK_BYTES, 8 * width, at_least=16)
+
+
+def _added(parts: list[NormalEquations]) -> NormalEquations:
+    """Return the statistics of all rows from those of some rows each."""
+    total = parts[0].copied()
+    for part in parts[1:]:
+        total.absorb(part)
+    return total
 
 
 def _sums_without(
@@ -377,12 +374,9 @@ class DualSearch:
         scores = []
         for train, test in splits:
             weight = None if self.weight is None else self.weight[train]
+            among = gram[np.ix_(train, train)]
             path = DualPath.of(
-                gram[np.ix_(train, train)],
-                self.Y[train],
-                weight,
-                self.alphas,
-                self.fit_intercept,
+                among, self.Y[train], weight, self.alphas, self.fit_intercept
             )
             tally = tallies(test, train)
             tally.add(slice(0, len(test)), path.predict(gram[np.ix_(test, train)]))
@@ -391,9 +385,7 @@ class DualSearch:
 
     def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
         """Return the weights of rows, (n, k), and intercepts; ends the search."""
-        return solve_dual(
-            lambda: self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        )
+        return solve_dual(self.gram, self.Y, self.weight, alpha, self.fit_intercept)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

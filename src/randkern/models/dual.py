@@ -1,0 +1,167 @@
+"""The dual system of ridge regression: one equation per row.
+
+With the Gram matrix K of features or of a kernel, weights w_i and their shares s in the
+sum of weights (0 without an intercept),
+
+(S(I − 1sᵀ)K(I − s1ᵀ)S + αI) A = S(Y − ȳ),  S = diag(√w_i),
+
+and the prediction at x is Σ_i (SA)_i k(x, x_i), centred, + ȳ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
+from randkern.data.target_statistics import unit_of_weights
+from randkern.kernels import Kernel
+from randkern.plan import Plan, evaluate
+from randkern.solvers import Solution, cholesky_bytes, cholesky_for
+
+__all__ = [
+    "DualSystem",
+    "dual_bytes",
+    "exact_gram",
+    "feature_gram",
+    "feature_gram_bytes",
+    "solve_dual",
+]
+
+_COLUMNS = 1024
+# Tiles of that size that exact values may take at a time.
+_TILES = 6
+
+
+def dual_bytes(n: int, n_targets: int, like: Rows = None) -> int:
+    """Memory of an n × n system and of the tiles it is made of.
+
+    With `like`, an array, also what solving takes where it lies.
+    """
+    tiles = _TILES * min(n, _COLUMNS) ** 2
+    return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
+
+
+def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
+    """Memory that :func:`feature_gram` takes beside its result."""
+    width = min(plan.n_components, _COLUMNS)
+    return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
+
+
+def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
+    """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""
+    ops = ops_of(X)
+    gram = ops.zeros((X.shape[0], X.shape[0]), X)
+    for columns in row_blocks(plan.n_components, _COLUMNS):
+        Z = evaluate(plan, X, columns)
+        ops.add_gram(Z.T, gram)
+    return gram
+
+
+def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
+    """Return the exact Gram matrix in float64, its upper triangle."""
+    n = X.shape[0]
+    ops = ops_of(X)
+    gram = ops.zeros((n, n), X)
+    for rows in row_blocks(n, _COLUMNS):
+        X_rows = ops.as_float64(X[rows])
+        gram[rows, rows] = kernel._gram(X_rows, None)
+        for columns in row_blocks(n, _COLUMNS):
+            if columns.start > rows.start:
+                X_columns = ops.as_float64(X[columns])
+                gram[rows, columns] = kernel._gram(X_rows, X_columns)
+    return gram
+
+
+@dataclass(frozen=True)
+class DualSystem:
+    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and what its solutions stand for.
+
+    Attributes
+    ----------
+    gram : array of shape (n, n)
+        Its upper triangle.
+    unit : float
+        A power of two: weights, and the penalty, are divided by it.
+    root, share : array of shape (n,)
+        √w_i, and the shares of rows in the sum of weights.
+    right : array of shape (n, k)
+        S(Y − ȳ).
+    means, target_mean : array of shape (n,), (k,)
+        Kᵀs and ȳ; zero without an intercept.
+    """
+
+    gram: Any
+    unit: float
+    root: Any
+    share: Any
+    right: Any
+    means: Any
+    target_mean: Any
+    fit_intercept: bool
+
+    @classmethod
+    def of(cls, gram: Any, Y: Any, weight: Any, fit_intercept: bool) -> DualSystem:
+        """Centre and weight a Gram matrix, which is **overwritten**."""
+        n, ops = len(gram), ops_of(gram)
+        unit = unit_of_weights(weight)
+        relative = ops.ones(n, gram) if weight is None else weight / unit
+        root = relative**0.5
+        share = relative / max(float(relative.sum()), np.finfo(float).tiny)
+        means, target_mean = ops.zeros(n, gram), ops.zeros(Y.shape[1], gram)
+        if fit_intercept:
+            target_mean = share @ Y
+            means = _symmetric_product(gram, share)
+            grand = float(share @ means)
+            for rows in row_blocks(n, _COLUMNS):
+                gram[rows] -= means[rows, None] + means - grand
+        if weight is not None:
+            for rows in row_blocks(n, _COLUMNS):
+                gram[rows] *= root[rows, None] * root
+        right = root[:, None] * (Y - target_mean)
+        return cls(gram, unit, root, share, right, means, target_mean, fit_intercept)
+
+    def weights_of(self, solved: Any) -> tuple[Any, Any]:
+        """Return the weights of rows, (n, k), and intercepts less ȳ, (k,)."""
+        dual = solved * self.root[:, None]
+        if not self.fit_intercept:
+            return dual, ops_of(dual).zeros(dual.shape[1], dual)
+        dual = dual - self.share[:, None] * dual.sum(axis=0)
+        return dual, -(self.means @ dual)
+
+
+def solve_dual(
+    gram: np.ndarray,
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    alpha: float,
+    fit_intercept: bool,
+) -> tuple[Solution, np.ndarray]:
+    """Return the dual weights, (n, k), and the intercepts, (k,).
+
+    The prediction at x is Σ_i A_i k(x, x_i) + intercept. The Gram matrix, of which the
+    upper triangle is read, is **overwritten**.
+    """
+    scale = float(gram.diagonal().mean())
+    system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
+    solver = cholesky_for(gram, first_jitter=2.0**-26)
+    solution = solver.solve(solver.init(gram, alpha / system.unit, scale), system.right)
+    dual, intercept = system.weights_of(solution.value)
+    return replace(solution, value=dual), intercept + system.target_mean
+
+
+def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return Kv given the upper triangle of K."""
+    ops = ops_of(gram)
+    out = ops.zeros(len(gram), gram)
+    for rows in row_blocks(len(gram), _COLUMNS):
+        tile = ops.triu(gram[rows, rows], 0)
+        out[rows] += tile @ vector[rows] + ops.triu(tile, 1).T @ vector[rows]
+        right = slice(rows.stop, len(gram))
+        out[rows] += gram[rows, right] @ vector[right]
+        out[right] += gram[rows, right].T @ vector[rows]
+    return out

@@ -1,0 +1,232 @@
+"""The normal equations of ridge regression on features, summed block by block.
+
+With rows z_i of features, targets y_i, weights w_i and z̄, ȳ their weighted means (0
+without an intercept):
+
+(Σ w_i (z_i − z̄)(z_i − z̄)ᵀ + αI) W = Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from randkern._tensors import is_tensor
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.backend.products import GRAM_COLUMNS
+from randkern.data import row_blocks, rows_within
+from randkern.data.target_statistics import unit_of_weights
+from randkern.plan import Plan, evaluate
+from randkern.solvers import Solution, cholesky_bytes, cholesky_for
+
+__all__ = ["NormalEquations", "feature_block_rows", "mirrored"]
+
+# A block of features: long enough for matrix products at full speed.
+_BLOCK_BYTES = 64 * 10**6
+_COLUMNS = 1024
+_CROSS_ROWS = 512
+# Phases of so many rows are there while features are made of them.
+_MADE_ROWS = 1024
+
+
+def feature_block_rows(plan: Plan, itemsize: int) -> int:
+    """Return how many rows of features make a block."""
+    return rows_within(_BLOCK_BYTES, plan.n_components * itemsize, at_least=256)
+
+
+@dataclass
+class NormalEquations:
+    """Sufficient statistics of ridge regression on features, in float64."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+    feature_sum: np.ndarray
+    target_sum: np.ndarray
+    weight_sum: float = 0.0
+    # Rows are weighted relative to this power of two, so that no weight leaves
+    # the range of float32; the penalty is divided by it.
+    weight_unit: float | None = None
+
+    @classmethod
+    def empty(
+        cls,
+        n_components: int,
+        n_targets: int,
+        weight_unit: float | None = None,
+        like: Rows = None,
+    ) -> NormalEquations:
+        """Return those of no rows, where the array `like` lies."""
+        zeros = ops_of(like).zeros
+        return cls(
+            zeros((n_components, n_components), like),
+            zeros((n_components, n_targets), like),
+            zeros(n_components, like),
+            zeros(n_targets, like),
+            weight_unit=weight_unit,
+        )
+
+    @staticmethod
+    def n_bytes(
+        plan: Plan, n_rows: int, n_targets: int, itemsize: int, like: Rows = None
+    ) -> int:
+        """Memory of the statistics, the projection and one block of features.
+
+        With `like`, an array, also what solving takes where it lies.
+        """
+        D = plan.n_components
+        rows = min(feature_block_rows(plan, itemsize), n_rows)
+        block = rows * D * itemsize + _block_temporaries(rows, D, itemsize)
+        targets = 8 * n_targets * (n_rows + 2 * D)
+        solving = 8 * D**2 + cholesky_bytes(D, like)
+        return solving + targets + plan.stored_bytes(itemsize) + block
+
+    @classmethod
+    def of_features(cls, Z: Any, Y: Any) -> NormalEquations:
+        """Return those of rows of features, (n, D), and targets, (n, k)."""
+        out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
+        for rows in row_blocks(len(Z), rows_within(_BLOCK_BYTES, Z[:1].nbytes)):
+            out._add_features(Z[rows], Y[rows], None)
+        return out
+
+    def add(
+        self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Add rows; `Y` has shape (n, k)."""
+        if self.weight_unit is None:
+            self.weight_unit = unit_of_weights(sample_weight)
+        block = feature_block_rows(plan, X.dtype.itemsize)
+        buffer = ops_of(X).empty((min(block, X.shape[0]), plan.n_components), X)
+        for rows in row_blocks(X.shape[0], block):
+            Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])
+            weight = None if sample_weight is None else sample_weight[rows]
+            self._add_features(Z, Y[rows], weight)
+
+    def _add_features(self, Z: Any, targets: Any, weight: Any) -> None:
+        """Add rows of features, which are overwritten where they have weights."""
+        ops = ops_of(Z)
+        root = ops.ones((len(targets), 1), Z)
+        if weight is not None:
+            root = ((weight / self.weight_unit) ** 0.5)[:, None]
+            Z *= ops.asarray(root, Z)
+        ops.add_gram(Z, self.gram)
+        # The mean of the targets may be far larger than what is left of them once it
+        # is subtracted: their products are taken in float64.
+        right = ops.hstack([targets * root, root])
+        products = ops.zeros((Z.shape[1], right.shape[1]), Z)
+        for part in row_blocks(len(right), _CROSS_ROWS):
+            products += ops.as_float64(Z[part]).T @ right[part]
+        self.cross += products[:, :-1]
+        self.feature_sum += products[:, -1]
+        self.target_sum += (targets * root**2).sum(axis=0)
+        self.weight_sum += float((root**2).sum())
+
+    def __add__(self, other: NormalEquations) -> NormalEquations:
+        """Return those of the rows of both, whose weights have one unit."""
+        return self.copied().absorb(other)
+
+    def absorb(self, other: NormalEquations) -> NormalEquations:
+        """Add the sums over other rows, whose weights have the same unit."""
+        for name in _SUMS:
+            total = getattr(self, name)
+            total += getattr(other, name)
+        self.weight_sum += other.weight_sum
+        return self
+
+    def _mapped(self, function: Callable[[Any], Any]) -> NormalEquations:
+        return replace(self, **{name: function(getattr(self, name)) for name in _SUMS})
+
+    def copied(self) -> NormalEquations:
+        """Return them in memory of their own."""
+        return self._mapped(ops_of(self.gram).copy)
+
+    def on_host(self) -> NormalEquations:
+        """Return them as NumPy arrays."""
+        return self._mapped(ops_of(self.gram).to_host)
+
+    def saved(self) -> Callable[[], None]:
+        """Return a function that undoes what is added from now on.
+
+        Of an array only the upper triangle is added to: it is copied below the
+        diagonal, which takes no memory. Tensors are copied as a whole.
+        """
+        gram, ops = self.gram, ops_of(self.gram)
+        diagonal = ops.copy(gram.diagonal())
+        kept = ops.copy(gram) if is_tensor(gram) else mirrored(gram).T
+        before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
+
+        def undo() -> None:
+            vars(self).update(vars(before))
+            for rows in row_blocks(len(gram), _COLUMNS):
+                gram[rows, rows.start :] = ops.triu(kept[rows, rows.start :], 1)
+            ops.algebra.add_to_diagonal(gram, diagonal)
+            mirrored(gram)
+
+        return undo
+
+    def moved(self, shift: Sequence[float]) -> NormalEquations:
+        """Return those of targets to which a number (k,) has been added."""
+        by = ops_of(self.cross).float64_like(np.array(shift), self.cross)
+        return replace(
+            self,
+            cross=self.cross + self.feature_sum[:, None] * by,
+            target_sum=self.target_sum + self.weight_sum * by,
+        )
+
+    def centred(
+        self, fit_intercept: bool, *, overwrite: bool
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return both sides of the equations, (D, D) and (D, k), and z̄ and ȳ.
+
+        Of the first the upper triangle; with `overwrite` it is the sum itself.
+        """
+        ops = ops_of(self.gram)
+        gram = self.gram if overwrite else ops.copy(self.gram)
+        cross = self.cross
+        if not fit_intercept or self.weight_sum == 0:
+            zeros = ops.zeros(cross.shape[1], gram)
+            return gram, cross, ops.zeros(len(gram), gram), zeros
+        mean = self.feature_sum / self.weight_sum
+        for rows in row_blocks(len(gram), _COLUMNS):
+            gram[rows] -= mean[rows, None] * self.feature_sum
+        cross = cross - mean[:, None] * self.target_sum
+        return gram, cross, mean, self.target_sum / self.weight_sum
+
+    def solve(
+        self, alpha: float, fit_intercept: bool, *, overwrite: bool
+    ) -> tuple[Solution, np.ndarray]:
+        """Return the weights, (D, k), and the intercepts, (k,).
+
+        With `overwrite` the statistics are used up.
+        """
+        scale = float(self.gram.diagonal().mean())
+        gram, cross, mean, target_mean = self.centred(
+            fit_intercept, overwrite=overwrite
+        )
+        solver = cholesky_for(gram)
+        shift = alpha / (self.weight_unit or 1.0)
+        solution = solver.solve(solver.init(gram, shift, scale), cross)
+        return solution, target_mean - mean @ solution.value
+
+
+# The attributes that are sums over rows, but for that of the weights.
+_SUMS = ("gram", "cross", "feature_sum", "target_sum")
+
+
+def mirrored(gram: Any) -> Any:
+    """Copy the strict upper triangle to the lower one, and return the array."""
+    triu = ops_of(gram).triu
+    for rows in row_blocks(len(gram), _COLUMNS):
+        gram[rows, : rows.start] = gram[: rows.start, rows].T
+        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
+    return gram
+
+
+def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:
+    """Memory beside a block of features while it is made, and while it is summed."""
+    made = min(n_rows, _MADE_ROWS) * n_components * itemsize
+    tiles = 2 * min(n_components, GRAM_COLUMNS) ** 2 * itemsize
+    return max(made, tiles + 8 * min(n_rows, _CROSS_ROWS) * n_components)

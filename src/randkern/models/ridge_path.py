@@ -1,0 +1,241 @@
+"""Ridge regression at every penalty at once, from one eigendecomposition.
+
+With M = V diag(λ) Vᵀ the matrix of :mod:`randkern.models.normal_equations` or of
+:mod:`randkern.models.dual`, (M + αI)⁻¹ = V diag(1/(λ + α)) Vᵀ for every α. The hat
+matrix H of a fit, its intercept included, then gives the residual that row i has in a
+fit without it,
+
+e_i = (y_i − ŷ_i)/(1 − H_ii),
+
+features and kernel being kept, and the generalised cross-validation score, in
+which the mean of H_ii stands for each of them (Golub, Heath and Wahba 1979).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
+from randkern.models.dual import DualSystem
+from randkern.models.normal_equations import NormalEquations
+
+__all__ = ["EIGH_WORKSPACE", "DualPath", "PrimalPath", "eigenpairs"]
+
+_TILE = 1024
+# LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes
+# a workspace of twice its size.
+EIGH_WORKSPACE = 2
+# A residual of a fit that goes through its row says nothing about that row.
+_LEAST_FREEDOM = np.finfo(float).eps
+
+
+def eigenpairs(matrix: Any) -> tuple[Any, Any]:
+    """Return eigenvalues, at least 0, and eigenvectors, (n, n), of M ⪰ 0.
+
+    `matrix` is C-contiguous float64; its upper triangle is read, and it is
+    **overwritten**.
+    """
+    ops = ops_of(matrix)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = matrix.sum()
+    if not ops.is_finite(total):
+        raise ValueError(
+            "the Gram matrix overflowed: it is not finite. Scale the input down "
+            "(for instance with sklearn.preprocessing.MaxAbsScaler)."
+        )
+    values, vectors = ops.algebra.symmetric_eigenpairs(matrix)
+    return values.clip(min=0.0), vectors
+
+
+def _solved(matrix: Any, right: Any, alphas: Any) -> tuple[Any, Any, Any]:
+    """Return V, 1/(λ + α), (n, n_alphas), and the solutions, (n, n_alphas·k).
+
+    The matrix is **overwritten**.
+    """
+    values, vectors = eigenpairs(matrix)
+    shrinkage = 1.0 / (values[:, None] + alphas)
+    rotated = shrinkage[:, :, None] * (vectors.T @ right)[:, None, :]
+    return vectors, shrinkage, vectors @ rotated.reshape(len(matrix), -1)
+
+
+def _by_penalty(values: Any, n_alphas: int) -> Any:
+    """Return (n, n_alphas·k) as (n_alphas, n, k)."""
+    return values.reshape(len(values), n_alphas, -1).swapaxes(0, 1)
+
+
+@dataclass(frozen=True)
+class PrimalPath:
+    """The weights of features at every penalty.
+
+    Arrays lie where the normal equations do, but for `freedom`.
+
+    Attributes
+    ----------
+    vectors : array of shape (D, D)
+        Eigenvectors of Σ w_i (z_i − z̄)(z_i − z̄)ᵀ.
+    shrinkage : array of shape (D, n_alphas)
+        1/(λ + α).
+    freedom : ndarray of shape (n_alphas,)
+        D − tr H, with the intercept: n − D more are the degrees of freedom of the
+        residual of n rows.
+    weights : array of shape (D, n_alphas·k)
+    mean, target_mean : array of shape (D,), (k,)
+        z̄ and ȳ; zero without an intercept.
+    weight_unit : float
+        The unit of the weights w_i within.
+    weight_sum : float
+        Σ w_i; infinite without an intercept, which then has no leverage.
+    """
+
+    vectors: Any
+    shrinkage: Any
+    freedom: np.ndarray
+    weights: Any
+    mean: Any
+    target_mean: Any
+    weight_unit: float
+    weight_sum: float
+
+    @classmethod
+    def of(
+        cls, statistics: NormalEquations, alphas: Any, fit_intercept: bool
+    ) -> PrimalPath:
+        """Decompose the normal equations, whose Gram matrix is **overwritten**.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randkern.models.normal_equations import NormalEquations
+        >>> from randkern.models.ridge_path import PrimalPath
+        >>> x = np.linspace(-1, 1, 9)[:, None]
+        >>> statistics = NormalEquations.of_features(x, 2 * x + 1)
+        >>> path = PrimalPath.of(statistics, np.array([1e-9, 1e9]), True)
+        >>> path.predict(x)[:, -1].round(6).tolist()
+        [[3.0], [1.0]]
+        """
+        gram, cross, mean, target_mean = statistics.centred(
+            fit_intercept, overwrite=True
+        )
+        ops, unit = ops_of(gram), statistics.weight_unit or 1.0
+        shifts = ops.float64_like(alphas / unit, gram)
+        vectors, shrinkage, weights = _solved(gram, cross, shifts)
+        return cls(
+            vectors=vectors,
+            shrinkage=shrinkage,
+            freedom=ops.to_host((shifts * shrinkage).sum(axis=0)) - fit_intercept,
+            weights=weights,
+            mean=mean,
+            target_mean=target_mean,
+            weight_unit=unit,
+            weight_sum=statistics.weight_sum if fit_intercept else np.inf,
+        )
+
+    def predict(self, Z: Any) -> Any:
+        """Return predictions for rows of features, (n_alphas, n, k)."""
+        return self._predict(Z - self.mean)
+
+    def leave_one_out(self, Z: Any, Y: Any, weight: Any) -> Any:
+        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        centred = Z - self.mean  # float64, as the mean is
+        ops = ops_of(Z)
+        relative = ops.ones(len(Z), Z) if weight is None else weight / self.weight_unit
+        leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
+        leverage += 1.0 / self.weight_sum
+        freedom = (1.0 - relative[:, None] * leverage).clip(min=_LEAST_FREEDOM)
+        return Y - (Y - self._predict(centred)) / freedom.T[:, :, None]
+
+    def _predict(self, centred: Any) -> Any:
+        values = _by_penalty(centred @ self.weights, self.shrinkage.shape[1])
+        return values + self.target_mean
+
+
+@dataclass(frozen=True)
+class DualPath:
+    """The weights of rows at every penalty.
+
+    Arrays lie where the Gram matrix does, but for `freedom`.
+
+    Attributes
+    ----------
+    system : DualSystem
+        Its Gram matrix is overwritten.
+    targets : array of shape (n, k)
+        Y.
+    shifts : array of shape (n_alphas,)
+        α over the unit of the weights.
+    solved : array of shape (n, n_alphas·k)
+        C = (M + αI)⁻¹ S(Y − ȳ).
+    diagonal : array of shape (n, n_alphas)
+        That of (I − H)/α.
+    freedom : ndarray of shape (n_alphas,)
+        tr(I − H).
+    """
+
+    system: DualSystem
+    targets: Any
+    shifts: Any
+    solved: Any
+    diagonal: Any
+    freedom: np.ndarray
+
+    @classmethod
+    def of(
+        cls, gram: Any, Y: Any, weight: Any, alphas: Any, fit_intercept: bool
+    ) -> DualPath:
+        """Decompose a Gram matrix, which is **overwritten**; all w_i are positive.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randkern.models.ridge_path import DualPath
+        >>> x = np.linspace(-1, 1, 9)[:, None]
+        >>> alphas = np.array([1e-9, 1e9])
+        >>> path = DualPath.of(x @ x.T, 2 * x + 1, None, alphas, True)
+        >>> path.predict(x @ x.T)[:, -1].round(6).tolist()
+        [[3.0], [1.0]]
+        """
+        n, ops = len(gram), ops_of(gram)
+        system = DualSystem.of(gram, Y, weight, fit_intercept)
+        shifts = ops.float64_like(alphas / system.unit, gram)
+        added = 0.0
+        if fit_intercept:
+            # M has the null vector √share, that of the intercept. It is given the
+            # eigenvalue tr M: near zero rounding would decide what it adds.
+            added = float(gram.diagonal().sum()) or 1.0
+            null = (added * system.share) ** 0.5
+            for rows in row_blocks(n, _TILE):
+                gram[rows] += null[rows, None] * null
+        vectors, shrinkage, solved = _solved(gram, system.right, shifts)
+        diagonal = ops.zeros((n, len(alphas)), gram)
+        for rows in row_blocks(n, _TILE):
+            diagonal[rows] = vectors[rows] ** 2 @ shrinkage
+        freedom = shrinkage.sum(axis=0)
+        if fit_intercept:
+            diagonal -= system.share[:, None] / (added + shifts)
+            freedom -= 1.0 / (added + shifts)
+        diagonal = diagonal.clip(min=_LEAST_FREEDOM / shifts)
+        freedom = ops.to_host(shifts * freedom)
+        return cls(system, Y, shifts, solved, diagonal, freedom)
+
+    def predict(self, K: Any) -> Any:
+        """Return predictions from kernel values of new rows with these, (m, n)."""
+        dual, constant = self.system.weights_of(self.solved)
+        return self._by_penalty(K @ dual + constant) + self.system.target_mean
+
+    def residuals(self) -> Any:
+        """Return Y − Ŷ, (n_alphas, n, k)."""
+        return self.shifts[:, None, None] * self._unscaled()
+
+    def leave_one_out(self) -> Any:
+        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        return self.targets - self._unscaled() / self.diagonal.T[:, :, None]
+
+    def _unscaled(self) -> Any:
+        return self._by_penalty(self.solved / self.system.root[:, None])
+
+    def _by_penalty(self, values: Any) -> Any:
+        return _by_penalty(values, len(self.shifts))
