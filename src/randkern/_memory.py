@@ -9,11 +9,14 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from randkern.exceptions import MemoryLimitError
 
 __all__ = [
+    "DeviceCopies",
     "available_memory",
     "check_free",
     "check_memory",
@@ -130,3 +133,20 @@ def format_bytes(n_bytes: float) -> str:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.1f} TB"
+
+
+class DeviceCopies:
+    """Memory of copies of rows on each device, counted while somebody holds them."""
+
+    def __init__(self) -> None:
+        self._bytes: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def add(self, copy: Any, device: Any, n_bytes: int, limit: int | None) -> bool:
+        """Count a copy if all on its device take half of what a fit may take there."""
+        with self._lock:  # workers have several threads
+            held = sum(taken for at, taken in self._bytes.values() if at == device)
+            if limit is not None and held + n_bytes > limit // 2:
+                return False
+            self._bytes[copy] = device, n_bytes
+            return True

@@ -40,7 +40,8 @@ from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.models._predictions import predict_by_features, predict_by_rows
-from randkern.models.dual import dual_bytes, exact_gram, solve_dual
+from randkern.models.dual import exact_gram, solve_dual
+from randkern.models.memory import dual_bytes
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 

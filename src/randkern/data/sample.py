@@ -20,7 +20,7 @@ from randkern.data.dask import (
     set_columns,
 )
 
-__all__ = ["RowSample", "sampled_dask", "stacked"]
+__all__ = ["RowSample", "sample_size", "sampled_dask", "stacked"]
 
 _SAMPLE_BYTES = 16 * 10**6
 _LEAST_SAMPLE = 1000
@@ -31,6 +31,11 @@ def stacked(blocks: Sequence[Any]) -> Any:
     if sp.issparse(blocks[0]):
         return sp.csr_array(sp.vstack(blocks))
     return ops_of(blocks[0]).concatenate(blocks)
+
+
+def sample_size(row_bytes: int) -> int:
+    """Return how many rows stand for all of them."""
+    return max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row_bytes, 1))
 
 
 class RowSample:
@@ -51,8 +56,7 @@ class RowSample:
         ops = ops_of(X)
         keys = ops.float64_like(generator.random(X.shape[0]), X)
         if not self._size:
-            row = X.shape[1] * X.dtype.itemsize
-            self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
+            self._size = sample_size(X.shape[1] * X.dtype.itemsize)
         kept = keys >= 0 if weight is None else weight > 0
         if self._keys is not None and len(self._keys) >= self._size:
             kept &= keys < self._keys.max()

@@ -20,6 +20,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
@@ -27,8 +28,8 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models._rows import ArrayRows
-from randkern.models.normal_equations import NormalEquations, feature_block_rows
+from randkern.models.memory import feature_block_rows
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Outcome, Solution, cholesky_for
 from randkern.solvers.cholesky import CholeskyState

@@ -8,7 +8,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel
-from randkern.models.normal_equations import feature_block_rows
+from randkern.models.memory import feature_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["MOST_EXACT_ROWS", "predict_by_features", "predict_by_rows"]

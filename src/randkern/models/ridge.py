@@ -14,18 +14,14 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks, DeviceRows, RowBlocks
-from randkern.data.dask import is_dask
+from randkern.data.reading import predicted_rows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
-from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
-from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.callbacks import with_callbacks
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
-
-_IN_PARTS = (RowBlocks, DeviceBlocks, DeviceRows)
 
 
 class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
@@ -140,16 +136,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         as :class:`~randkern.DeviceBlocks`.
         """
         self._validate_params()
-        if isinstance(X, _IN_PARTS) or is_dask(X):
-            report = FitReport(self, None, None, None)
-            self._fit_stream(X, y, sample_weight, report)
-            report.end()
-            return self
-        report = FitReport(self, X, y, sample_weight)
-        X = validate_rows(self, X, reset=True)
-        Y = self._check_targets(X, y, reset=True)
-        self._fit_targets(X, Y, check_weights(sample_weight, X), report)
-        report.end()
+        self._fit(X, y, sample_weight)
         return self
 
     @available_if(has_components)
@@ -187,7 +174,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -294,18 +281,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         as :class:`~randkern.DeviceBlocks`.
         """
         self._validate_params()
-        if isinstance(X, _IN_PARTS) or is_dask(X):
-            report = FitReport(self, None, None, None)
-            self._fit_stream(X, y, sample_weight, report)
-            report.end()
-            return self
-        report = FitReport(self, X, y, sample_weight)
-        X = validate_rows(self, X, reset=True)
-        y = self._check_labels(X, y)
-        self._set_classes(unique_labels(y))
-        weights = self._weights(X, y, sample_weight)
-        self._fit_targets(X, self._signs_like(X, y), weights, report)
-        report.end()
+        self._fit(X, y, sample_weight)
         return self
 
     @available_if(has_components)
@@ -365,7 +341,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
