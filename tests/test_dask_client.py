@@ -61,7 +61,7 @@ def parted(number):
 @pytest.fixture
 def received(monkeypatch):
     """A scheduler that counts the bytes of every result that it hands out."""
-    monkeypatch.setattr("randkern.data.sharded._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
     monkeypatch.setattr("randkern.data.sample._LEAST_SAMPLE", 100)
     monkeypatch.setattr("randkern.models._gp_learning._SAMPLE_BYTES", PART // 4)

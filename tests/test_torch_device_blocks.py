@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _validation
+from randkern import _memory, _validation
 from randkern._memory import DeviceCopies
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data import sample as _row_sample
@@ -589,7 +589,7 @@ def test_what_partitions_keep(table, da, monkeypatch):
         regressor("pcg", memory_limit=limit).fit(rows, y)
         assert all(kept)
     kept.clear()
-    monkeypatch.setattr(sharded, "_DEVICE_SHARE", 0.01)
+    monkeypatch.setattr(_memory, "_DEVICE_SHARE", 0.01)
     regressor("pcg", memory_limit="150kB").fit(rows, y)
     assert kept and not any(kept)
 
@@ -642,7 +642,7 @@ def test_partitions_of_a_device_are_counted_together(monkeypatch):
 
 
 def test_what_may_stay_with_workers(table, da, monkeypatch):
-    may_stay = sharded._may_stay
+    may_stay = _memory.may_stay_on_devices
     assert may_stay(10**15, None, 0)
     for n_workers, most in ((0, 500), (1, 500), (3, 1500)):
         assert may_stay(most, 1000, n_workers)
@@ -651,7 +651,9 @@ def test_what_may_stay_with_workers(table, da, monkeypatch):
     asked = []
     monkeypatch.setattr(sharded, "_workers", lambda: [{"memory_limit": 10**9}] * 4)
     monkeypatch.setattr(
-        sharded, "_may_stay", lambda *given: asked.append(given) or may_stay(*given)
+        sharded,
+        "may_stay_on_devices",
+        lambda *given: asked.append(given) or may_stay(*given),
     )
     X, y, _ = table
     rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")

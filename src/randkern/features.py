@@ -24,7 +24,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks
 from randkern.data.dask import is_dask, lazily
-from randkern.data.sample import sampled_dask
+from randkern.data.sharded import sampled_dask
 from randkern.kernels import Kernel
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.default import TakesKernel

@@ -24,7 +24,11 @@ from typing import Any
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern._memory import resolve_memory_limit
+from randkern._memory import (
+    may_stay_on_devices,
+    may_stay_with_workers,
+    resolve_memory_limit,
+)
 from randkern._random import Stream
 from randkern._validation import check_block_weights, is_device_array, validate_rows
 from randkern.backend.namespace import empty_on
@@ -55,13 +59,9 @@ __all__ = [
     "on_all_devices",
     "read_dask",
     "read_devices",
+    "sampled_dask",
     "sampled_shards",
 ]
-
-# Share of the cluster's memory that checked partitions may take.
-_KEPT_SHARE = 0.25
-# Share of the memory limit of the devices that rows which stay there may take.
-_DEVICE_SHARE = 0.5
 
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -244,10 +244,6 @@ class _Look:
     seen: list[Any]
     sample: RowSample
 
-    @property
-    def n_rows(self) -> int:
-        return sum(self.lengths)
-
     @classmethod
     def joined(cls, looks: Sequence[_Look]) -> _Look:
         """Return what was found in the partitions of all, in their order."""
@@ -264,24 +260,26 @@ def _first_look(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
 ) -> _Look:
     X, y, weight = block
-    sample = RowSample()
-    if len(y) == 0 and X.shape[0] == 0:
+    sample, seen = RowSample(), []
+    if X.shape[0] == 0 and (y is None or len(y) == 0):
         return _Look((0,), 0, frozenset(), [], sample)
     try:
         X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
             check_dense(X)
             empty_on(device, X.dtype)  # or say which there are on this worker
-        y = np.asarray(y)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
         weight = check_block_weights(None if weight is None else np.asarray(weight), X)
-        seen = estimator._seen_in(X, y, weight)
+        if y is not None:
+            y = np.asarray(y)
+            if len(y) != X.shape[0]:
+                raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
+            seen = [estimator._seen_in(X, y, weight)]
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample.add(X, weight, stream.generator())
-    n_bytes = stored_bytes(X) + 8 * len(y)
-    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), [seen], sample)
+    # Targets are float64.
+    n_bytes = stored_bytes(X) + 8 * X.shape[0]
+    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), seen, sample)
 
 
 def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
@@ -292,6 +290,42 @@ def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
 
 
 # -- reading -----------------------------------------------------------------------
+
+
+def _looked_at(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    stream: Stream,
+    device: str | None = None,
+) -> tuple[list[Any], _Look]:
+    """Return the partitions of a collection, and what workers find in them.
+
+    Sets what validation sets on the estimator.
+    """
+    dask = import_extra("dask", READING_DASK, "dask")
+    blocks = partitions(X, y, sample_weight)
+    set_columns(estimator, X)
+    worker = for_workers(estimator)
+    call = dask.delayed(on_one_thread, pure=False)
+    sampler = stream.child("first pass")
+    tasks = [
+        call(_first_look, block, worker, sampler.child(i), i, device)
+        for i, block in enumerate(blocks)
+    ]
+    return blocks, joined_by_tree(_Look.joined, tasks).compute()
+
+
+def sampled_dask(
+    estimator: Any, X: Any, sample_weight: Any, stream: Stream
+) -> tuple[Any, Any]:
+    """Return a sample of the rows of a Dask collection, and their weights.
+
+    Workers draw it from their partitions, and join what they have drawn. Sets what
+    validation sets on the estimator.
+    """
+    return _looked_at(estimator, X, None, sample_weight, stream)[1].sample.rows()
 
 
 def read_dask(
@@ -311,44 +345,24 @@ def read_dask(
     device = None
     if isinstance(X, DeviceBlocks):
         X, device = X.rows, X.device
-    blocks = partitions(X, y, sample_weight)
-    set_columns(estimator, X)
-    worker = for_workers(estimator)
-    call = dask.delayed(on_one_thread, pure=False)
-    sampler = stream.child("first pass")
-    tasks = [
-        call(_first_look, block, worker, sampler.child(i), i, device)
-        for i, block in enumerate(blocks)
-    ]
-    found = joined_by_tree(_Look.joined, tasks).compute()
-    if not found.n_rows:
+    blocks, found = _looked_at(estimator, X, y, sample_weight, stream, device)
+    if not sum(found.lengths):
         raise ValueError("X has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(found.seen)
     dtype = np.result_type(*found.dtypes)
-    worker = for_workers(estimator)
+    call, worker = dask.delayed(on_one_thread, pure=False), for_workers(estimator)
     rows = tuple(
         call(_checked_rows, block, worker, dtype)
         for block, n in zip(blocks, found.lengths, strict=True)
         if n
     )
-    if found.n_bytes <= _KEPT_SHARE * _cluster_memory(estimator):
+    if may_stay_with_workers(found.n_bytes, _cluster_memory(estimator)):
         rows = dask.persist(*rows)
     lengths = tuple(n for n in found.lengths if n)
-    keep = _may_stay(found.n_bytes, estimator.memory_limit, len(_workers()))
+    keep = may_stay_on_devices(found.n_bytes, estimator.memory_limit, len(_workers()))
     like = np.empty((0, estimator.n_features_in_), dtype)
     shards = DaskShards(rows, lengths, n_targets, like, device, keep)
     return shards, found.sample.rows()
-
-
-def _may_stay(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
-    """Tell whether so many bytes of rows may stay on the devices of all workers.
-
-    Without a limit each worker sees how many do (see :meth:`ArrayRows.on`).
-    """
-    if memory_limit is None:
-        return True
-    limit = resolve_memory_limit(memory_limit) * max(1, n_workers)
-    return n_bytes <= _DEVICE_SHARE * limit
 
 
 def _workers() -> list[dict[str, Any]]:

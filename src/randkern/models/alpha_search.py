@@ -17,7 +17,7 @@ from randkern.data.target_statistics import unit_of_weights
 from randkern.features import fit_plan
 from randkern.kernels import Linear
 from randkern.models.dual import solve_dual
-from randkern.models.memory import search_block_rows
+from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations, mirrored
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
@@ -263,7 +263,7 @@ class PrimalSearch:
         """Yield slices of `rows` whose features fit a block in float64."""
         n = self.X.shape[0] if isinstance(rows, slice) else len(rows)
         width = self.plan.n_components + len(self.alphas) * self.Y.shape[1]
-        return row_blocks(n, search_block_rows(width))
+        return row_blocks(n, float64_block_rows(width))
 
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:

@@ -15,7 +15,7 @@ from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks, rows_within
+from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -30,14 +30,13 @@ from randkern.models._gp_learning import (
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._targets import RealTargets
-from randkern.models.memory import check_process_memory
+from randkern.models.memory import check_process_memory, float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
 
 _ROWS_AT_ONCE = 2**14
-_PREDICTION_BYTES = 64 * 10**6
 
 
 def _sums(
@@ -369,7 +368,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Return Var f at every row, for targets in their units of the fit."""
         out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
-        for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
+        for rows in row_blocks(len(out), float64_block_rows(width)):
             part = X[rows]
             half = self._half(part)
             out[rows] = ops_of(X).algebra.column_products(half, half)

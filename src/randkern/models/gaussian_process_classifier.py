@@ -13,7 +13,7 @@ from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks, rows_within
+from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import mapped_rows
 from randkern.data.training_data import ArrayRows
@@ -29,12 +29,11 @@ from randkern.models._gp_learning import TargetSizes, learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
-from randkern.models.memory import check_laplace_memory
+from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessClassifier"]
 
-_PREDICTION_BYTES = 64 * 10**6
 # Rows that hyperparameters are learned from, at most and at least; between them as many
 # as a number of operations takes, of order n³ a class.
 _MOST_LEARNING_ROWS = 1000
@@ -194,7 +193,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ops = ops_of(X)
         out = ops.zeros((X.shape[0], len(self._posteriors)), X)
         width = len(self._posteriors[0].mean)
-        for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
+        for rows in row_blocks(len(out), float64_block_rows(width)):
             Z, left_over = self._features_of(X[rows])
             for t, posterior in enumerate(self._posteriors):
                 mean, variance = posterior.moments(Z)

@@ -37,17 +37,19 @@ __all__ = [
     "feature_block_sizes",
     "feature_cache_bytes",
     "feature_gram_bytes",
+    "float64_block_rows",
     "interior_point_bytes",
     "kernel_operator_bytes",
     "memory_for",
     "normal_equations_bytes",
     "operator_memory",
     "primal_search_bytes",
-    "search_block_rows",
 ]
 
 # A block of features: long enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
+# The same of what is predicted, at every penalty or with variances.
+_FLOAT64_BYTES = 64 * 10**6
 # Phases of so many rows are there while features are made of them.
 _MADE_ROWS = 1024
 # Rows whose products with targets are summed at a time.
@@ -78,7 +80,6 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
 # workspace of twice its size.
 _EIGH_WORKSPACE = 2
-_SEARCH_BYTES = 64 * 10**6
 # Rows of scaled features that an interior point method makes at a time.
 INTERIOR_ROWS = 8192
 
@@ -118,9 +119,9 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
     return [*sizes, FEWEST_ROWS]
 
 
-def search_block_rows(width: int) -> int:
+def float64_block_rows(width: int, at_least: int = 16) -> int:
     """Return how many rows of so many float64 numbers make a block."""
-    return rows_within(_SEARCH_BYTES, 8 * width, at_least=16)
+    return rows_within(_FLOAT64_BYTES, 8 * width, at_least=at_least)
 
 
 # -- ridge regression by factorisations ----------------------------------------------
@@ -168,7 +169,7 @@ def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> in
     matrices = 2 + _EIGH_WORKSPACE
     weights = 8 * n_alphas * D * (3 * n_targets + 1)
     width = D + n_alphas * n_targets
-    block = 8 * width * min(n, search_block_rows(width))
+    block = 8 * width * min(n, float64_block_rows(width))
     return statistics + 8 * D**2 * matrices + weights + 3 * block
 
 
