@@ -20,10 +20,8 @@ from randkern.bench.figures import (
 )
 from randkern.bench.fresh_process import measure_afresh
 from randkern.bench.scores import (
-    choose_alpha,
     gram_errors,
     gram_matrix,
-    ridge_scores,
 )
 from randkern.bench.summaries import equal_cost, paired_ratio, summarise
 from randkern.bench.timing import interleave
@@ -327,40 +325,6 @@ def test_gram_error_is_the_relative_frobenius_norm(rng):
         np.linalg.norm(G - K) / np.linalg.norm(K),
     )
     assert gram_errors(G, K) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("n_components", [5, 40])
-def test_ridge_agrees_with_scikit_learn(rng, n_components):
-    from sklearn.linear_model import Ridge
-
-    Z, Z_test = (rng.normal(size=(n, n_components)) for n in (20, 6))
-    Y = rng.normal(size=(20, 3))
-    peer = Ridge(alpha=0.1, fit_intercept=False).fit(Z, Y)
-    scores = ridge_scores(Z, Y, Z_test, alpha=0.1)
-    np.testing.assert_allclose(scores, peer.predict(Z_test), rtol=1e-8)
-
-
-@pytest.mark.parametrize("n_components", [6, 15, 40])
-def test_penalty_is_that_of_leaving_each_row_out(rng, n_components):
-    from sklearn.linear_model import Ridge
-    from sklearn.model_selection import LeaveOneOut, cross_val_predict
-
-    alphas = [1e-2, 0.1, 1.0, 10.0, 100.0]
-    Z = rng.normal(size=(16, n_components))
-    Y = Z[:, :2] + rng.normal(size=(16, 2))
-
-    def left_out_error(alpha):
-        ridge = Ridge(alpha=alpha, fit_intercept=False)
-        return np.square(Y - cross_val_predict(ridge, Z, Y, cv=LeaveOneOut())).sum()
-
-    assert choose_alpha(Z, Y, alphas) == min(alphas, key=left_out_error)
-    assert choose_alpha(Z, Y, [0.5]) == 0.5
-
-
-def test_penalty_of_features_of_low_rank(rng):
-    Z = np.repeat(rng.normal(size=(20, 2)), 4, axis=1).astype(np.float32)
-    Y = Z[:, :1].astype(float)
-    assert choose_alpha(Z, Y, [1e-3, 10.0]) == 1e-3
 
 
 def test_paired_ratio_and_its_standard_error(rng):

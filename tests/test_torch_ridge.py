@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning, MemoryLimitError
 from randkern.models import _kernel_operator, memory
 from randkern.models.memory import normal_equations_bytes
-from randkern.solvers import PCG, SGD, Outcome, cholesky_bytes, cholesky_for
+from randkern.solvers import PCG, SGD, Cholesky, Outcome, cholesky_bytes
 
 SOLVERS = {
     "cholesky": {"n_components": 60, "solver": "cholesky"},
@@ -356,7 +356,7 @@ def test_cholesky_of_tensors(spread, rng):
     A = rng.normal(size=(30, 30))
     A = A @ np.diag(np.geomspace(1, spread, 30)) @ A.T
     b = rng.normal(size=(30, 2))
-    solver = cholesky_for(tensor(A))
+    solver = Cholesky()
     state = solver.init(tensor(np.triu(A)), shift=0.1)
     solution = solver.solve(state, tensor(b))
     expected = np.linalg.solve(A + 0.1 * np.eye(30), b)
@@ -369,12 +369,12 @@ def test_singular_matrices_are_named(rng):
     b = rng.normal(size=(20, 1))
     outcomes = []
     for matrix in (a @ a.T, tensor(a @ a.T)):
-        solver = cholesky_for(matrix, first_jitter=2.0**-26)
+        solver = Cholesky(first_jitter=2.0**-26)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedWarning)
             outcomes.append(solver.init(matrix).outcome)
     assert outcomes == [Outcome.JITTERED, Outcome.JITTERED]
-    solver = cholesky_for(tensor(a))
+    solver = Cholesky()
     with pytest.raises(ValueError, match="not finite"):
         solver.init(torch.full((2, 2), torch.inf, dtype=torch.float64))
     with pytest.raises(np.linalg.LinAlgError, match="far from positive definite"):
@@ -408,7 +408,7 @@ def test_cholesky_of_tensors_takes_what_it_budgets():
     n = 1400
     matrix = torch.eye(n, dtype=torch.float64) + 1.0
     rhs = torch.ones(n, 1, dtype=torch.float64)
-    solver = cholesky_for(matrix)
+    solver = Cholesky()
 
     def solve():
         solver.solve(solver.init(matrix, 0.1), rhs)

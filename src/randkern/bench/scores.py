@@ -1,18 +1,13 @@
-"""What features are worth: the error of their Gram matrix, and ridge on them."""
+"""The error of the Gram matrix of features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randkern.models.dual import solve_dual
-from randkern.models.normal_equations import NormalEquations
-from randkern.models.ridge_path import DualPath, PrimalPath
-
-__all__ = ["choose_alpha", "gram_errors", "gram_matrix", "ridge_scores"]
+__all__ = ["gram_errors", "gram_matrix"]
 
 # float32 products of so many columns are summed in float64.
 _COLUMNS = 1024
@@ -75,72 +70,3 @@ def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
     np.fill_diagonal(reference, 0.0)
     off_diagonal = squares.sum() / reference.sum()
     return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
-
-
-def ridge_scores(
-    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
-) -> NDArray[np.float64]:
-    """Return test scores of ridge regression on features, from the smaller system.
-
-    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
-    solve in float64.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-    Y : ndarray of shape (n, n_targets)
-    Z_test : ndarray of shape (n_test, D)
-    alpha : float
-
-    Returns
-    -------
-    scores : ndarray of shape (n_test, n_targets)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.scores import ridge_scores
-    >>> Z = np.array([[1.0], [2.0]])
-    >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
-    array([[6.]])
-    """
-    if Z.shape[1] <= len(Z):
-        statistics = NormalEquations.of_features(Z, Y)
-        solution, _ = statistics.solve(alpha, False, overwrite=True)
-        return np.asarray(Z_test @ solution.value)
-    solution, _ = solve_dual(gram_matrix(Z), Y, None, alpha, False)
-    return np.asarray(Z_test @ (Z.T.astype(np.float64) @ solution.value))
-
-
-def choose_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
-    """Return the penalty with the least squared leave-one-out error of ridge on Z.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-        For a kernel, pass its Cholesky factor.
-    Y : ndarray of shape (n, n_targets)
-    alphas : sequence of float
-
-    Returns
-    -------
-    alpha : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.bench.scores import choose_alpha
-    >>> rng = np.random.default_rng(0)
-    >>> Z = rng.normal(size=(30, 20))
-    >>> choose_alpha(Z, rng.normal(size=(30, 1)), [1e-3, 1e3])  # nothing but noise
-    1000.0
-    """
-    if len(alphas) == 1:
-        return float(alphas[0])
-    grid = np.asarray(alphas, dtype=np.float64)
-    if Z.shape[1] <= len(Z):
-        primal = PrimalPath.of(NormalEquations.of_features(Z, Y), grid, False)
-        left_out = primal.leave_one_out(Z, Y, None)
-    else:
-        left_out = DualPath.of(gram_matrix(Z), Y, None, grid, False).leave_one_out()
-    return float(grid[np.square(Y - left_out).sum(axis=(1, 2)).argmin()])

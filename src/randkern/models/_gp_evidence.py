@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
@@ -28,15 +29,40 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import feature_block_rows
+from randkern.models.memory import SUMMED_ROWS, feature_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Outcome, Solution, cholesky_for
-from randkern.solvers.cholesky import CholeskyState
+from randkern.solvers import Cholesky, Outcome, Solution
 
-__all__ = ["Evidence", "FeaturePosterior", "RowPosterior"]
+__all__ = [
+    "Evidence",
+    "FeaturePosterior",
+    "LikelihoodOfRows",
+    "RowPosterior",
+    "posterior_sums",
+]
 
 _ROWS = 1024
+
+
+def posterior_sums(
+    rows: TrainingData, plan: Plan, weight_unit: float
+) -> tuple[NormalEquations, float]:
+    """Return the normal equations of rows, and the weighted squares of all targets.
+
+    For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
+    small noise, would be large.
+    """
+    like = ops_of(rows.like).as_float64(rows.like)
+    D, k = plan.n_components, rows.n_targets
+    total, squares = NormalEquations.empty(D, k, weight_unit, like), 0.0
+    for block in rows.blocks(SUMMED_ROWS):
+        total.add(plan, ops_of(block.X).as_float64(block.X), block.Y, block.weight)
+        row_squares = (block.Y**2).sum(axis=1)
+        if block.weight is not None:
+            row_squares = block.weight * row_squares
+        squares += float(row_squares.sum())
+    return total, squares
 
 
 @dataclass(frozen=True)
@@ -60,10 +86,7 @@ class FeaturePosterior:
     def of(
         cls, statistics: NormalEquations, target_squares: float, noise: float
     ) -> FeaturePosterior:
-        """Return the law given sums over rows, which are used up.
-
-        `target_squares` is the weighted sum of squares of all targets.
-        """
+        """Return the law given sums over rows (:func:`posterior_sums`), used up."""
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
         scale = float(statistics.gram.diagonal().mean())
@@ -159,12 +182,12 @@ class RowPosterior:
         return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
 
 
-class Evidence:
+class LikelihoodOfRows(ABC):
     """log p(y | θ) of some rows as a function of θ, with its gradient.
 
     θ holds the logarithms of the kernel's numbers (see
-    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then that of the
-    noise. Random draws are the same for every θ.
+    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then of others. Random
+    draws are the same for every θ.
 
     Parameters
     ----------
@@ -176,62 +199,69 @@ class Evidence:
     """
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
-        self.rows = rows
-        self.hyper = hyper
-        self.plan = plan
+        self.rows, self.hyper, self.plan = rows, hyper, plan
         ones = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
         self._weight = ones if rows.weight is None else rows.weight
+
+    @abstractmethod
+    def __call__(
+        self, theta: np.ndarray, gradient: bool = True
+    ) -> tuple[float, np.ndarray]:
+        """Return the value at θ and its gradient (zeros if not asked for)."""
+
+    def _plan_at(self, hyper: Hyperparameters) -> Plan:
+        assert self.plan is not None
+        return with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
+
+    def _covariance(
+        self, hyper: Hyperparameters
+    ) -> tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]:
+        """Return the Gram matrix, and what adds its share of a gradient.
+
+        That is called with the derivatives in the matrix, and the gradient to add to.
+        """
+        X = self.rows.X
+        if self.plan is None:
+
+            def add_exact(slopes: np.ndarray, out: np.ndarray) -> None:
+                for part in row_blocks(len(slopes), _ROWS):
+                    add_gram_gradient(hyper, X[part], X, slopes[part], out)
+
+            return hyper.kernel._gram(X, None), add_exact
+        plan = self._plan_at(hyper)
+        Z = evaluate(plan, X)
+
+        def add(slopes: np.ndarray, out: np.ndarray) -> None:
+            add_feature_gradient(hyper, plan, X, Z, 2 * (slopes @ Z), out)
+
+        return Z @ Z.T, add
+
+
+class Evidence(LikelihoodOfRows):
+    """The log marginal likelihood; the last entry of θ is the noise's."""
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not asked for)."""
-        hyper = self.hyper.at(theta[:-1])
-        noise = math.exp(theta[-1])
-        if self.plan is None:
-            return self._exact(hyper, noise, gradient)
-        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-        if plan.n_components > self.rows.n_rows:
-            return self._by_rows(hyper, plan, noise, gradient)
-        return self._by_features(hyper, plan, noise, gradient)
-
-    def _exact(
-        self, hyper: Hyperparameters, noise: float, gradient: bool
-    ) -> tuple[float, np.ndarray]:
-        X, out = self.rows.X, np.zeros(hyper.size + 1)
-        K = hyper.kernel._gram(X, None)
+        hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
+        if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
+            return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
+        out = np.zeros(hyper.size + 1)
+        K, add_gradient = self._covariance(hyper)
         posterior = RowPosterior.of(K, self.rows.Y, self._weight, noise)
         if gradient:
             slopes, out[-1] = posterior.slopes()
-            for part in row_blocks(len(slopes), _ROWS):
-                add_gram_gradient(hyper, X[part], X, slopes[part], out[:-1])
-        return posterior.evidence, out
-
-    def _by_rows(
-        self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
-    ) -> tuple[float, np.ndarray]:
-        """Evaluate by an n × n matrix: there are more features than rows."""
-        out = np.zeros(hyper.size + 1)
-        Z = evaluate(plan, self.rows.X)
-        posterior = RowPosterior.of(Z @ Z.T, self.rows.Y, self._weight, noise)
-        if gradient:
-            slopes, out[-1] = posterior.slopes()
-            G = 2 * (slopes @ Z)
-            add_feature_gradient(hyper, plan, self.rows.X, Z, G, out[:-1])
+            add_gradient(slopes, out[:-1])
         return posterior.evidence, out
 
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
         """Evaluate by a D × D matrix, the features being made block by block."""
-        rows, out = self.rows, np.zeros(hyper.size + 1)
-        Y, weight = rows.Y, self._weight
-        statistics = NormalEquations.empty(
-            plan.n_components, rows.n_targets, like=rows.X
-        )
-        statistics.add(plan, rows.X, Y, rows.weight)
-        squares = float(weight @ (Y**2).sum(axis=1))
-        posterior = FeaturePosterior.of(statistics, squares, noise)
+        rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
+        sums = posterior_sums(rows, plan, rows.survey().weight_unit)
+        posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
             return posterior.evidence, out
         inverse = ops_of(posterior.factor).algebra.inverse_by_factor(posterior.factor)
@@ -267,7 +297,7 @@ def _solved(
 
     Warns in terms of the noise where digits are lost.
     """
-    solver = cholesky_for(matrix)
+    solver = Cholesky()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IllConditionedWarning)
         state = solver.init(matrix, shift, scale)
@@ -280,16 +310,4 @@ def _solved(
             IllConditionedWarning,
             stacklevel=2,
         )
-    return solution, _lower_factor(state)
-
-
-def _lower_factor(state: Any) -> Any:
-    """Return the lower triangular factor of a factorised matrix, which is used up."""
-    if not isinstance(state, CholeskyState):
-        return state.factor  # of tensors
-    # LAPACK's lower triangle; the matrix lies in the strict upper one.
-    factor = state.factor_and_matrix.T
-    for rows in row_blocks(len(factor), _ROWS):
-        factor[rows, rows] = np.tril(factor[rows, rows])
-        factor[rows, rows.stop :] = 0.0
-    return factor
+    return solution, state.lower_factor()

@@ -22,14 +22,10 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows
-from randkern.kernels.hyperparameters import (
-    Hyperparameters,
-    add_feature_gradient,
-    add_gram_gradient,
-    with_kernel,
-)
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 
 __all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
 
@@ -167,41 +163,26 @@ def _likelihood(
     return log, slope, weight * probability * functions.expit(-f)
 
 
-class LaplaceEvidence:
+class LaplaceEvidence(LikelihoodOfRows):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
     The sum over the columns of signs: several classes, one against the rest each,
     share one kernel. Evaluated by n × n matrices.
 
-    Parameters
-    ----------
-    rows : ArrayRows
-        Float64, of positive weight, with targets ±1.
-    hyper : Hyperparameters
-    plan : Plan or None
-        None for the exact kernel.
+    Targets are ±1.
     """
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
-        self.rows, self.hyper, self.plan = rows, hyper, plan
-        ops = ops_of(rows.Y)
-        ones = ops.ones(rows.n_rows, rows.Y)
-        self._weight = ones if rows.weight is None else rows.weight
+        super().__init__(rows, hyper, plan)
         # Newton's method starts from the mode of the last θ.
-        self._modes = ops.zeros((rows.n_targets, rows.n_rows), rows.Y)
+        self._modes = ops_of(rows.Y).zeros((rows.n_targets, rows.n_rows), rows.Y)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not asked for)."""
         hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
-        X, Z = self.rows.X, None
-        if self.plan is None:
-            K = hyper.kernel._gram(X, None)
-        else:
-            plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-            Z = evaluate(plan, X)
-            K = Z @ Z.T
+        K, add_gradient = self._covariance(hyper)
         total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
         for t, signs in enumerate(self.rows.Y.T):
             mode = _Mode(K, signs, self._weight, self._modes[t])
@@ -209,13 +190,8 @@ class LaplaceEvidence:
             total += mode.evidence
             if gradient:
                 slopes += mode.slopes()
-        if not gradient:
-            return total, out
-        if Z is None:
-            for part in row_blocks(len(K), _ROWS):
-                add_gram_gradient(hyper, X[part], X, slopes[part], out)
-        else:
-            add_feature_gradient(hyper, plan, X, Z, 2 * (slopes @ Z), out)
+        if gradient:
+            add_gradient(slopes, out)
         return total, out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from numbers import Integral
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -14,8 +14,9 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Gaussian, Kernel, Scaled
-from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
+from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
+from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_learning import (
     TargetSizes,
     bounds,
@@ -27,17 +28,6 @@ from randkern.models._gp_learning import (
 from randkern.plan import Plan
 
 __all__ = ["GaussianProcess"]
-
-
-class Objective(Protocol):
-    """The log marginal likelihood as a function of θ."""
-
-    hyper: Hyperparameters
-
-    def __call__(
-        self, theta: np.ndarray, gradient: bool = True
-    ) -> tuple[float, np.ndarray]:
-        """Return the value at θ and its gradient (zeros if not asked for)."""
 
 
 class GaussianProcess(FeatureModel):
@@ -67,7 +57,7 @@ class GaussianProcess(FeatureModel):
         return ArrayRows(*self._learned_from)
 
     @abstractmethod
-    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Objective:
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         """Return the log marginal likelihood of rows, on features or exact (None)."""
 
     @property
@@ -96,7 +86,7 @@ class GaussianProcess(FeatureModel):
 
     def _maximised(
         self,
-        evidence: Objective,
+        evidence: LikelihoodOfRows,
         theta: np.ndarray,
         sizes: TargetSizes,
         stream: Stream,

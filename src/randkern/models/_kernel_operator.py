@@ -107,11 +107,15 @@ class KernelOperator:
         out *= size
         return out
 
-    def matmat(self, V: Any) -> Any:
-        """Return AV in float64; products within a tile in the dtype of X."""
+    def dual(self, V: Any) -> Any:
+        """Return (I − s1ᵀ)SV: the weights of rows that a solution stands for."""
         U = self.root[:, None] * V
         U -= self.share[:, None] * U.sum(axis=0)
-        out = self.product(U)
+        return U
+
+    def matmat(self, V: Any) -> Any:
+        """Return AV in float64; products within a tile in the dtype of X."""
+        out = self.product(self.dual(V))
         out -= self.share @ out
         out *= self.root[:, None]
         return out

@@ -19,11 +19,6 @@ __all__ = ["MarginClassifier"]
 class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     """A classifier whose decisions are the signs or the largest of its values."""
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
-
     def _features(
         self, rows: TrainingData, cache_bytes: int, precise: bool = False
     ) -> FeatureMatrix:

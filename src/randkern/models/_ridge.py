@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -22,15 +21,19 @@ from randkern.data.reading import are_in_memory, read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._predictions import MOST_EXACT_ROWS
-from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.models.callbacks import (
+    CallbackSupportMixin,
+    FitReport,
+    with_callbacks,
+)
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
-    solve_exact,
-    solve_in_range,
-    solve_pcg,
-    solve_sgd,
+    exact_system,
+    pcg_system,
+    sgd_system,
+    solve_iteratively,
 )
 from randkern.models.memory import (
     dual_bytes,
@@ -43,7 +46,7 @@ from randkern.models.normal_equations import (
     normal_equations_of,
 )
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Solution
 
 __all__ = ["KernelRidge"]
 
@@ -70,6 +73,20 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
+
+    @all_or_nothing
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows `X` and targets `y`: (n,) or (n, n_targets), or labels (n,).
+
+        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+        their targets and weights; tensors on several devices as
+        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
+        as :class:`~randkern.DeviceBlocks`.
+        """
+        self._validate_params()
+        self._fit(X, y, sample_weight)
+        return self
 
     def _prepare(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
@@ -179,11 +196,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Solve the normal equations without forming them."""
         problem = self._problem(rows, limit, stream, report)
         solver = self._iterative_solver()
-        if isinstance(solver, SGD):
-            found = solve_in_range(solve_sgd, problem, self._plan, solver)
-        else:
-            found = solve_in_range(solve_pcg, problem, self._plan, solver)
-        solution, intercept = found
+        system_of: Any = sgd_system if isinstance(solver, SGD) else pcg_system
+        solution, intercept = solve_iteratively(problem, system_of, self._plan, solver)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -197,14 +211,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _problem(
         self, rows: Any, limit: int, stream: Stream, report: FitReport
     ) -> Problem:
-        """Return what an iterative solver works on, and begin its report."""
-        report.begin(None)
-
-        def tell(progress: Progress, intercept: Callable[[], Any]) -> bool:
-            return report.iteration(
-                progress, lambda: self._fitted(progress.value, intercept())
-            )
-
+        """Return what an iterative solver works on."""
         return Problem(
             rows=rows,
             alpha=float(self.alpha),
@@ -213,7 +220,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             stream=stream.child("solver"),
             error_of=self._error_of,
             labels=self._labelled,
-            report=tell,
+            report=report,
+            attributes_of=self._fitted,
             checkpoint=self._checkpoint(limit),
         )
 
@@ -297,8 +305,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 )
             self.X_fit_ = X
             problem = self._problem(rows, limit, stream, report)
-            found = solve_in_range(solve_exact, problem, self.kernel_, solver)
-            solution, intercept = found
+            solution, intercept = solve_iteratively(
+                problem, exact_system, self.kernel_, solver
+            )
             self._store_dual(X, solution, intercept)
             return
         check_memory(
@@ -416,11 +425,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             return self  # its weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
 
     # -- files ----------------------------------------------------------------
 

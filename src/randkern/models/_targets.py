@@ -36,6 +36,11 @@ class RealTargets:
 
     _n_outputs: int | None
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.multi_output = True
+        return tags
+
     def _read_targets(
         self, X: Rows, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -18,101 +18,69 @@ from randkern.features import fit_plan
 from randkern.kernels import Linear
 from randkern.models.dual import solve_dual
 from randkern.models.memory import float64_block_rows
-from randkern.models.normal_equations import NormalEquations, mirrored
+from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution
+from randkern.solvers import Solution, mirror_upper
 
-__all__ = ["DualSearch", "PredictionScore", "PrimalSearch", "SquaredError"]
+__all__ = [
+    "DualSearch",
+    "Predictions",
+    "PrimalSearch",
+    "Split",
+    "scored",
+    "squared_error",
+]
 
 # A block of features in float64, beside its rotation.
 
 Split = tuple[np.ndarray, np.ndarray]
+# Slices of rows, and what is predicted for them at every penalty, (n_alphas, m, k).
+Predictions = Iterator[tuple[slice, Any]]
 
 
 # -- scores -----------------------------------------------------------------------
 
 
-class SquaredError:
-    """The negative mean of w_i (y_i − ŷ_i)², for every penalty; made where Y lies."""
-
-    n_bytes = 0
-
-    def __init__(self, Y: Any, weight: Any):
-        self.Y = Y
-        self.weight = ops_of(Y).ones(len(Y), Y) if weight is None else weight
-        self.total: Any = 0.0
-
-    def add(self, rows: slice, predictions: Any) -> None:
-        """Take predictions of some rows, (n_alphas, number of rows, k)."""
-        errors = ((self.Y[rows] - predictions) ** 2).sum(axis=2)
-        self.total = self.total + errors @ self.weight[rows]
-
-    def result(self) -> np.ndarray:
-        """Return the scores, (n_alphas,)."""
-        total = ops_of(self.Y).to_host(self.total)
-        return -total / (float(self.weight.sum()) * self.Y.shape[1])
+def squared_error(predictions: Predictions, Y: Any, weight: Any) -> np.ndarray:
+    """Return the negative mean of w_i (y_i − ŷ_i)², (n_alphas,)."""
+    ops, total = ops_of(Y), 0.0
+    weight = ops.ones(len(Y), Y) if weight is None else weight
+    for rows, values in predictions:
+        total = total + ((Y[rows] - values) ** 2).sum(axis=2) @ weight[rows]
+    return -ops.to_host(total) / (float(weight.sum()) * Y.shape[1])
 
 
-class PredictionScore:
-    """What a scorer says of predictions, for every penalty, on the host.
+def scored(
+    scorer: Callable[..., float],
+    values: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    classes: np.ndarray | None,
+) -> np.ndarray:
+    """Return the scores of predictions on the host, (n_alphas,).
 
     Parameters
     ----------
     scorer : callable
         As of scikit-learn: ``scorer(estimator, X, y, sample_weight=...)``.
+    values : ndarray of shape (n_alphas, n) or (n_alphas, n, k)
+        Predictions, or values of a decision function.
     y : ndarray of shape (n,) or (n, k)
         Labels or targets as the user gave them.
+    weight : ndarray of shape (n,) or None
     classes : ndarray or None
         Of a classifier.
-    shape : tuple
-        Of the predictions of one penalty, as the estimator returns them.
-    shift : tuple of float
-        What was subtracted from the targets.
-    absent : ndarray of bool, shape (k,), or None
-        Which classes the fit that predicts has not seen.
     """
-
-    def __init__(
-        self,
-        scorer: Callable[..., float],
-        y: np.ndarray,
-        weight: np.ndarray | None,
-        classes: np.ndarray | None,
-        n_alphas: int,
-        shape: tuple[int, ...],
-        shift: tuple[float, ...] = (0.0,),
-        absent: np.ndarray | None = None,
-    ):
-        self.absent = absent
-        self.scorer = scorer
-        self.shift = np.array(shift)
-        self.y = y
-        self.weight = weight
-        self.predictor = _Predictor() if classes is None else _LabelPredictor(classes)
-        self.predictions = np.empty((n_alphas, *shape))
-
-    def add(self, rows: slice, predictions: np.ndarray) -> None:
-        """Take predictions of some rows, (n_alphas, number of rows, k)."""
-        part = self.predictions[:, rows]
-        values = ops_of(predictions).to_host(predictions) + self.shift
-        if self.absent is not None:
-            values[..., self.absent] = -np.inf
-        part[...] = values.reshape(part.shape)
-
-    def result(self) -> np.ndarray:
-        """Return the scores, (n_alphas,)."""
-        weighted = {} if self.weight is None else {"sample_weight": self.weight}
-        scores = [
-            self.scorer(self.predictor, values, self.y, **weighted)
-            for values in self.predictions
-        ]
-        if not all(isinstance(score, Real) for score in scores):
-            raise ValueError(
-                f"scoring must return a number, got {scores[0]!r}; give a scorer, as "
-                "sklearn.metrics.make_scorer makes it of a metric."
-            )
-        return np.array(scores, dtype=float)
+    weighted = {} if weight is None else {"sample_weight": weight}
+    predictor = _Predictor() if classes is None else _LabelPredictor(classes)
+    scores = [scorer(predictor, each, y, **weighted) for each in values]
+    if not all(isinstance(score, Real) for score in scores):
+        raise ValueError(
+            f"scoring must return a number, got {scores[0]!r}; give a scorer, as "
+            "sklearn.metrics.make_scorer makes it of a metric."
+        )
+    return np.array(scores, dtype=float)
 
 
 class _Predictor(RegressorMixin, BaseEstimator):
@@ -135,9 +103,6 @@ class _LabelPredictor(ClassifierMixin, BaseEstimator):
         if X.ndim == 1:
             return self.classes_[(X > 0).astype(int)]
         return self.classes_[X.argmax(axis=1)]
-
-
-Tally = SquaredError | PredictionScore
 
 
 # -- more rows than features ------------------------------------------------------
@@ -182,38 +147,31 @@ class PrimalSearch:
         self.plan, self.X, self.spare = plan, X, spare
         self._total: NormalEquations | None = None
 
-    def leave_one_out(self, tally: Tally) -> np.ndarray:
-        """Return the scores of predictions by fits without the row predicted."""
+    def leave_one_out(self) -> Predictions:
+        """Yield what is predicted by fits without the row predicted."""
         path = self._path(self.total.copied())
         for rows in self._blocks(slice(None)):
             weight = None if self.weight is None else self.weight[rows]
             Z = evaluate(self.plan, self.X[rows])
-            tally.add(rows, path.leave_one_out(Z, self.Y[rows], weight))
-        return tally.result()
+            yield rows, path.leave_one_out(Z, self.Y[rows], weight)
 
     def generalised(self) -> np.ndarray:
         """Return minus the generalised cross-validation scores."""
         path = self._path(self.total.copied())
-        tally = SquaredError(self.Y, self.weight)
-        for rows in self._blocks(slice(None)):
-            tally.add(rows, path.predict(evaluate(self.plan, self.X[rows])))
+        score = squared_error(self._predicted(path, slice(None)), self.Y, self.weight)
         n, D = self.X.shape[0], self.plan.n_components
-        return _penalised(tally.result(), (n - D + path.freedom) / n)
+        return _penalised(score, (n - D + path.freedom) / n)
 
-    def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
-    ) -> np.ndarray:
-        """Return the scores of each split, (n_splits, n_alphas)."""
-        scores = []
-        for (train, test), statistics in zip(
-            splits, self._training(splits), strict=True
-        ):
-            path = self._path(statistics)
-            tally = tallies(test, train)
-            for rows in self._blocks(test):
-                tally.add(rows, path.predict(evaluate(self.plan, self.X[test[rows]])))
-            scores.append(tally.result())
-        return np.array(scores)
+    def held_out(self, splits: list[Split]) -> Iterator[Predictions]:
+        """Yield the predictions of each split."""
+        training = self._training(splits)
+        for (_, test), statistics in zip(splits, training, strict=True):
+            yield self._predicted(self._path(statistics), test)
+
+    def _predicted(self, path: PrimalPath, rows: Any) -> Predictions:
+        X = self.X[rows]
+        for part in self._blocks(rows):
+            yield part, path.predict(evaluate(self.plan, X[part]))
 
     def _training(self, splits: list[Split]) -> Iterator[NormalEquations]:
         """Yield the statistics of each split's training rows, which may be used up.
@@ -330,34 +288,28 @@ class DualSearch:
         self.alphas = alphas
         self.fit_intercept = fit_intercept
 
-    def leave_one_out(self, tally: Tally) -> np.ndarray:
-        """Return the scores of predictions by fits without the row predicted."""
-        tally.add(slice(0, len(self.Y)), self._path().leave_one_out())
-        return tally.result()
+    def leave_one_out(self) -> Predictions:
+        """Yield what is predicted by fits without the row predicted."""
+        yield slice(0, len(self.Y)), self._path().leave_one_out()
 
     def generalised(self) -> np.ndarray:
         """Return minus the generalised cross-validation scores."""
         path = self._path()
-        tally = SquaredError(self.Y, self.weight)
-        tally.add(slice(0, len(self.Y)), self.Y - path.residuals())
-        return _penalised(tally.result(), path.freedom / len(self.Y))
+        predictions = iter([(slice(0, len(self.Y)), self.Y - path.residuals())])
+        score = squared_error(predictions, self.Y, self.weight)
+        return _penalised(score, path.freedom / len(self.Y))
 
-    def held_out(
-        self, splits: list[Split], tallies: Callable[[np.ndarray, np.ndarray], Tally]
-    ) -> np.ndarray:
-        """Return the scores of each split, (n_splits, n_alphas)."""
-        gram = mirrored(self.gram)
-        scores = []
+    def held_out(self, splits: list[Split]) -> Iterator[Predictions]:
+        """Yield the predictions of each split."""
+        gram = mirror_upper(self.gram)
         for train, test in splits:
             weight = None if self.weight is None else self.weight[train]
             among = gram[np.ix_(train, train)]
             path = DualPath.of(
                 among, self.Y[train], weight, self.alphas, self.fit_intercept
             )
-            tally = tallies(test, train)
-            tally.add(slice(0, len(test)), path.predict(gram[np.ix_(test, train)]))
-            scores.append(tally.result())
-        return np.array(scores)
+            predictions = path.predict(gram[np.ix_(test, train)])
+            yield iter([(slice(0, len(test)), predictions)])
 
     def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
         """Return the weights of rows, (n, k), and intercepts; ends the search."""

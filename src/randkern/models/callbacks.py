@@ -1,4 +1,4 @@
-"""Where a fit stands, for scikit-learn's callbacks (``ProgressBar`` and others)."""
+"""The progress of a fit, for scikit-learn's callbacks such as ``ProgressBar``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from randkern.solvers.pcg import Progress
+    from randkern.solvers import Progress
 
 try:  # scikit-learn 1.9
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -54,29 +54,32 @@ class FitReport:
         self._estimator = estimator
         self._context: Any = None
 
-    def begin(self, max_iterations: int | None) -> None:
-        """Say that the fit begins: of how many iterations, None if that is open."""
+    def begin(self, attributes_of: Callable[[Any], dict[str, Any]] | None) -> None:
+        """Tell that the fit begins.
+
+        `attributes_of` returns the attributes that the estimator would have, given the
+        value of an iteration. None: there will be no iterations.
+        """
+        self._attributes_of = attributes_of
         self._context = self._estimator._init_callback_context(
-            max_subtasks=max_iterations
+            max_subtasks=None if attributes_of else 0
         )
         self._context.call_on_fit_task_begin(**self._given)
 
-    def iteration(
-        self, progress: Progress, fitted: Callable[[], dict[str, Any]]
-    ) -> bool:
-        """Report an iteration; return whether a callback wants to stop.
-
-        `fitted` returns the attributes that the estimator would have.
-        """
+    def __call__(self, progress: Progress) -> bool:
+        """Report an iteration; return whether a callback wants to stop."""
+        attributes_of = self._attributes_of
+        assert attributes_of is not None
         task = self._context.subcontext(task_name=f"iteration {progress.iteration}")
         task.call_on_fit_task_begin(**self._given)
         stop = task.call_on_fit_task_end(
-            **self._given, reconstruction_attributes=fitted
+            **self._given,
+            reconstruction_attributes=lambda: attributes_of(progress.value),
         )
         return bool(stop)
 
     def end(self) -> None:
-        """Say that the fit has ended, with all its attributes set."""
+        """Tell that the fit has ended, with all its attributes set."""
         if self._context is None:
-            self.begin(0)
+            self.begin(None)
         self._context.call_on_fit_task_end(**self._given, reconstruction_attributes={})

@@ -22,7 +22,7 @@ from randkern.data.target_statistics import unit_of_weights
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution, cholesky_for
+from randkern.solvers import Cholesky, Solution
 
 __all__ = [
     "DualSystem",
@@ -128,7 +128,7 @@ def solve_dual(
     """
     scale = float(gram.diagonal().mean())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
-    solver = cholesky_for(gram, first_jitter=2.0**-26)
+    solver = Cholesky(first_jitter=2.0**-26)
     solution = solver.solve(solver.init(gram, alpha / system.unit, scale), system.right)
     dual, intercept = system.weights_of(solution.value)
     return replace(solution, value=dual), intercept + system.target_mean

@@ -21,7 +21,12 @@ from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
+from randkern.models._gp_evidence import (
+    Evidence,
+    FeaturePosterior,
+    RowPosterior,
+    posterior_sums,
+)
 from randkern.models._gp_learning import (
     TargetSizes,
     learning_rows,
@@ -30,33 +35,10 @@ from randkern.models._gp_learning import (
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
 from randkern.models._targets import RealTargets
-from randkern.models.memory import check_process_memory, float64_block_rows
-from randkern.models.normal_equations import NormalEquations
+from randkern.models.memory import SUMMED_ROWS, check_process_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
-
-_ROWS_AT_ONCE = 2**14
-
-
-def _sums(
-    rows: TrainingData, plan: Plan, weight_unit: float
-) -> tuple[NormalEquations, float]:
-    """Return the normal equations of rows, and the weighted squares of targets."""
-    total: Any = None
-    squares = 0.0
-    for block in rows.blocks(_ROWS_AT_ONCE):
-        # Errors of float32 features, relative to a small noise, would be large.
-        X = ops_of(block.X).as_float64(block.X)
-        if total is None:
-            D, k = plan.n_components, rows.n_targets
-            total = NormalEquations.empty(D, k, weight_unit, like=X)
-        total.add(plan, X, block.Y, block.weight)
-        row_squares = (block.Y**2).sum(axis=1)
-        if block.weight is not None:
-            row_squares = block.weight * row_squares
-        squares += float(row_squares.sum())
-    return total, squares
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -216,7 +198,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             if self.plan_ is not None:
                 learned = min(learned, most_learning_rows(self.plan_.n_components))
         limit = self._memory_for(rows)
-        check_process_memory(self.plan_, rows, _ROWS_AT_ONCE, learned, limit)
+        check_process_memory(self.plan_, rows, learned, limit)
         self._set_units(rows)
         unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
@@ -274,7 +256,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _fit_features(self, rows: TrainingData, weight_unit: float) -> None:
         """Fit features to sums over all rows."""
-        statistics, squares = rows.reduce(_sums, self._plan, weight_unit)
+        statistics, squares = rows.reduce(posterior_sums, self._plan, weight_unit)
         posterior = FeaturePosterior.of(statistics, squares, self.noise_)
         self._posterior = posterior
         self.coef_ = self._transposed(posterior.mean)
@@ -356,7 +338,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
-        for part in row_blocks(X.shape[0], _ROWS_AT_ONCE):
+        for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
         scale, mean = like(self._target_scale, out), like(self._target_mean, out)
@@ -433,9 +415,3 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.array_api_support = True
-        return tags

@@ -217,11 +217,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posteriors")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.array_api_support = True
-        return tags
-
 
 def _learning_rows(n_problems: int) -> int:
     """Return how many rows hyperparameters are learned from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,21 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._kernel_operator import KernelOperator
 from randkern.models._predictions import predict_by_features
+from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.linear_operators import FeatureOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.models.minibatches import FeatureBatches
 from randkern.plan import Plan
-from randkern.solvers import PCG, SGD, Checkpoint, Loss, Progress, Solution
+from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
 __all__ = [
     "Problem",
     "StreamingFit",
-    "solve_exact",
-    "solve_in_range",
-    "solve_pcg",
-    "solve_sgd",
+    "exact_system",
+    "pcg_system",
+    "sgd_system",
+    "solve_iteratively",
 ]
 
 # Predictions at the training rows differ by at most this share of the targets'
@@ -68,9 +69,10 @@ class Problem:
         The error of predictions on validation rows.
     labels : bool
         Whether targets are ±1, which are told apart long before they are met.
-    report : callable
-        Called after every iteration with its progress and a function that returns the
-        intercepts; returning True stops.
+    report : FitReport
+        The callback of the solver.
+    attributes_of : callable
+        Returns the attributes that the model would have of weights and intercepts.
     checkpoint : Checkpoint or None
     """
 
@@ -81,32 +83,66 @@ class Problem:
     stream: Stream
     error_of: ErrorOf
     labels: bool
-    report: Callable[[Progress, Callable[[], Any]], bool]
+    report: FitReport
+    attributes_of: Callable[[Any, Any], dict[str, Any]]
     checkpoint: Checkpoint | None = None
 
 
-def solve_in_range(
-    solve: Callable[..., tuple[Solution, Any]], problem: Problem, *args: Any
+@dataclass(frozen=True)
+class System:
+    """A linear system for a solver, and what its solutions stand for.
+
+    Attributes
+    ----------
+    solver : PCG or SGD
+    operator, shift, rhs
+        Of the system, as the solver takes them.
+    weights_of : callable
+        Returns the model's weights and intercepts that a solution stands for.
+    stopping : dict
+        Further arguments of the solver that tell when to stop.
+    """
+
+    solver: Any
+    operator: Any
+    shift: float
+    rhs: Any
+    weights_of: Callable[[Any], tuple[Any, Any]]
+    stopping: dict[str, Any] = field(default_factory=dict)
+
+
+def solve_iteratively(
+    problem: Problem, system_of: Callable[..., System], *args: Any
 ) -> tuple[Solution, Any]:
-    """Call ``solve(problem, *args)`` with targets whose squares are in range."""
+    """Solve ``system_of(problem, *args)``; return the weights and the intercepts.
+
+    Targets are rescaled where their squares leave the range of floats.
+    """
     scale = problem.rows.survey().target_scale
-    if np.all(scale == 1.0):
-        return solve(problem, *args)
+    if np.any(scale != 1.0):
+        rows = problem.rows.rescaled(np.zeros_like(scale), scale)
+        problem = replace(problem, rows=rows)
 
-    def scaled(values: Any) -> Any:
-        return values * ops_of(values).float64_like(scale, values)
+    def weights_of(value: Any) -> tuple[Any, Any]:
+        weights, intercept = system.weights_of(value)
+        size = ops_of(weights).float64_like(scale, weights)
+        return weights * size, intercept * size
 
-    def report(at: Progress, intercept: Callable[[], Any]) -> bool:
-        at = replace(at, value=scaled(at.value))
-        return problem.report(at, lambda: scaled(intercept()))
+    problem.report.begin(lambda value: problem.attributes_of(*weights_of(value)))
+    system = system_of(problem, *args)
+    solution = system.solver.solve(
+        system.solver.init(system.operator, system.shift),
+        system.rhs,
+        callback=problem.report,
+        checkpoint=problem.checkpoint,
+        **system.stopping,
+    )
+    weights, intercept = weights_of(solution.value)
+    return replace(solution, value=weights), intercept
 
-    rows = problem.rows.rescaled(np.zeros_like(scale), scale)
-    solution, intercept = solve(replace(problem, rows=rows, report=report), *args)
-    return replace(solution, value=scaled(solution.value)), scaled(intercept)
 
-
-def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]:
-    """Return the weights, (D, k), and the intercepts by conjugate gradients."""
+def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
+    """Return the normal equations of features for conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
     fixed, at_once = operator_memory(plan, rows, solver, limit)
     validation = None
@@ -129,29 +165,25 @@ def solve_pcg(problem: Problem, plan: Plan, solver: PCG) -> tuple[Solution, Any]
         block_rows=at_once,
     )
     operator = FeatureOperator(features, survey, problem.center, problem.stream)
-    rhs = operator.right_hand_side()
-    validate = None
-    if validation is not None:
-        validate = _validation(plan, problem.error_of, block, operator.intercept)
-    state = solver.init(operator, problem.alpha / operator.weight_unit)
-    solution = solver.solve(
-        state,
-        rhs,
-        loss=Loss(
+    rhs, unit = operator.right_hand_side(), operator.weight_unit
+    stopping: dict[str, Any] = {
+        "loss": Loss(
             operator.loss_without_features,
-            spread=survey.spread / operator.weight_unit,
-            most=_most_loss(survey, problem.center) / operator.weight_unit,
+            spread=survey.spread / unit,
+            most=_most_loss(survey, problem.center) / unit,
             **(_FOR_LABELS if problem.labels else {}),
-        ),
-        validate=validate,
-        report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
-        checkpoint=problem.checkpoint,
-    )
-    return solution, operator.intercept(solution.value)
+        )
+    }
+    if validation is not None:
+        stopping["validate"] = _validation(
+            plan, problem.error_of, block, operator.intercept
+        )
+    shift = problem.alpha / unit
+    return System(solver, operator, shift, rhs, operator.weights_of, stopping)
 
 
-def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, Any]:
-    """Return the weights, (D, k), and the intercepts by stochastic gradients."""
+def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
+    """Return features in batches of rows for stochastic gradients."""
     rows, limit = problem.rows, problem.memory_limit
     if not rows.in_one_place:
         raise ValueError(
@@ -167,14 +199,8 @@ def solve_sgd(problem: Problem, plan: Plan, solver: SGD) -> tuple[Solution, Any]
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
     batches = FeatureBatches(operator, limit - needed)
-    state = solver.init(batches, problem.alpha / operator.weight_unit, rows.n_targets)
-    solution = solver.solve(
-        state,
-        batches,
-        report=lambda at: problem.report(at, lambda: operator.intercept(at.value)),
-        checkpoint=problem.checkpoint,
-    )
-    return solution, operator.intercept(solution.value)
+    shift = problem.alpha / operator.weight_unit
+    return System(solver, batches, shift, batches, operator.weights_of)
 
 
 class StreamingFit:
@@ -190,7 +216,7 @@ class StreamingFit:
         batches = self._batches(rows, rows.survey())
         self._unit = batches.weight_unit
         self._alpha = alpha
-        self._state = solver.init(batches, alpha / self._unit, rows.n_targets)
+        self._state = solver.init(batches, alpha / self._unit)
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, survey: Survey) -> FeatureBatches:
@@ -208,8 +234,8 @@ class StreamingFit:
         return fit, self._solver.advance(fit._state, self._batches(rows, survey))
 
 
-def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution, Any]:
-    """Return the dual weights, (n, k), and the intercepts, for the exact kernel.
+def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
+    """Return the dual system of the exact kernel.
 
     The residual r of the dual system bounds what predictions at the training rows
     differ by from those of the solution: K(K + αI)⁻¹r.
@@ -236,16 +262,11 @@ def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution
     )
     mean = ops.float64_like(survey.target_mean if center else np.zeros(k), rows.X)
 
-    def dual_of(value: Any) -> Any:
-        dual = value * operator.root[:, None]
-        return dual - operator.share[:, None] * dual.sum(axis=0) if center else dual
-
-    def intercept_of(dual: Any) -> Any:
-        return mean - operator.share @ operator.product(dual) if center else mean
-
-    def report(at: Progress) -> bool:
-        at = replace(at, value=dual_of(at.value))
-        return problem.report(at, lambda: intercept_of(at.value))
+    def weights_of(value: Any) -> tuple[Any, Any]:
+        dual = operator.dual(value)
+        if center:
+            return dual, mean - operator.share @ operator.product(dual)
+        return dual, mean
 
     if problem.checkpoint is not None:
         # The right-hand side tells nothing of the kernel.
@@ -254,15 +275,9 @@ def solve_exact(problem: Problem, kernel: Kernel, solver: PCG) -> tuple[Solution
         problem.checkpoint.identity["gram"] = ops.to_host(gram)
         problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
 
-    solution = solver.solve(
-        solver.init(operator, problem.alpha / unit),
-        operator.root[:, None] * (rows.Y - mean),
-        sizes=np.sqrt(sizes / unit),
-        report=report,
-        checkpoint=problem.checkpoint,
-    )
-    dual = dual_of(solution.value)
-    return replace(solution, value=dual), intercept_of(dual)
+    rhs = operator.root[:, None] * (rows.Y - mean)
+    stopping = {"sizes": np.sqrt(sizes / unit)}
+    return System(solver, operator, problem.alpha / unit, rhs, weights_of, stopping)
 
 
 def _most_loss(survey: Survey, center: bool) -> np.ndarray:

@@ -97,6 +97,10 @@ class FeatureOperator:
         means = ops.float64_like(self.means, weights)
         return means - self.feature_sum @ weights / self._weight_sum
 
+    def weights_of(self, value: Any) -> tuple[Any, Any]:
+        """Return the weights of features and the intercepts of a solution."""
+        return value, self.intercept(value)
+
     def matmat(self, V: Any) -> Any:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)

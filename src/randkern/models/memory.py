@@ -28,6 +28,7 @@ __all__ = [
     "KERNEL_TILE",
     "ROWS_PER_EIGENPAIR",
     "SAMPLED_COLUMNS",
+    "SUMMED_ROWS",
     "block_rows",
     "check_laplace_memory",
     "check_process_memory",
@@ -80,6 +81,8 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
 # workspace of twice its size.
 _EIGH_WORKSPACE = 2
+# Rows that Gaussian processes make float64 copies of at a time.
+SUMMED_ROWS = 2**14
 # Rows of scaled features that an interior point method makes at a time.
 INTERIOR_ROWS = 8192
 
@@ -290,12 +293,11 @@ def interior_point_bytes(n: int, width: int) -> int:
 
 
 def check_process_memory(
-    plan: Plan | None, rows: Any, summed: int, learned: int, limit: int
+    plan: Plan | None, rows: Any, learned: int, limit: int
 ) -> None:
     """Raise before a process is fitted that takes too much.
 
-    `summed` rows are summed over at a time; hyperparameters are learned from `learned`
-    rows, 0 if they are kept.
+    Hyperparameters are learned from `learned` rows, 0 if they are kept.
     """
     n = rows.n_rows
     # Factors of tensors are not made in place.
@@ -305,7 +307,11 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, here, block = plan.n_components, min(n, summed), feature_block_rows(plan, 8)
+        D, here, block = (
+            plan.n_components,
+            min(n, SUMMED_ROWS),
+            feature_block_rows(plan, 8),
+        )
         needed = 8 * D**2 * (1 + copies)
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)

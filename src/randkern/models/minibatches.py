@@ -39,7 +39,7 @@ class FeatureBatches:
         self._plan, self._rows = operator.features.plan, operator.features.rows
         self._spare_bytes = spare_bytes
         self._at_once = operator.features.block_rows
-        self.size = operator.size
+        self.size, self.n_targets = operator.size, self._rows.n_targets
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
         self.center = (

@@ -22,9 +22,9 @@ from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import TrainingData
 from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution, cholesky_for
+from randkern.solvers import Cholesky, Solution, mirror_upper
 
-__all__ = ["ROWS_AT_ONCE", "NormalEquations", "mirrored", "normal_equations_of"]
+__all__ = ["ROWS_AT_ONCE", "NormalEquations", "normal_equations_of"]
 
 _COLUMNS = 1024
 # Rows of targets that take part in one step.
@@ -131,7 +131,7 @@ class NormalEquations:
         """
         gram, ops = self.gram, ops_of(self.gram)
         diagonal = ops.copy(gram.diagonal())
-        kept = ops.copy(gram) if is_tensor(gram) else mirrored(gram).T
+        kept = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
         before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
 
         def undo() -> None:
@@ -139,7 +139,7 @@ class NormalEquations:
             for rows in row_blocks(len(gram), _COLUMNS):
                 gram[rows, rows.start :] = ops.triu(kept[rows, rows.start :], 1)
             ops.algebra.add_to_diagonal(gram, diagonal)
-            mirrored(gram)
+            mirror_upper(gram)
 
         return undo
 
@@ -182,7 +182,7 @@ class NormalEquations:
         gram, cross, mean, target_mean = self.centred(
             fit_intercept, overwrite=overwrite
         )
-        solver = cholesky_for(gram)
+        solver = Cholesky()
         shift = alpha / (self.weight_unit or 1.0)
         solution = solver.solve(solver.init(gram, shift, scale), cross)
         return solution, target_mean - mean @ solution.value
@@ -201,12 +201,3 @@ def normal_equations_of(
 
 # The attributes that are sums over rows, but for that of the weights.
 _SUMS = ("gram", "cross", "feature_sum", "target_sum")
-
-
-def mirrored(gram: Any) -> Any:
-    """Copy the strict upper triangle to the lower one, and return the array."""
-    triu = ops_of(gram).triu
-    for rows in row_blocks(len(gram), _COLUMNS):
-        gram[rows, : rows.start] = gram[: rows.start, rows].T
-        gram[rows, rows] = triu(gram[rows, rows], 0) + triu(gram[rows, rows], 1).T
-    return gram

@@ -19,7 +19,6 @@ from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
 from randkern.models._targets import ClassLabels, RealTargets
-from randkern.models.callbacks import with_callbacks
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
 
@@ -123,22 +122,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    @all_or_nothing
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
-    ) -> KernelRidgeRegressor:
-        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
-
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
-        as :class:`~randkern.DeviceBlocks`.
-        """
-        self._validate_params()
-        self._fit(X, y, sample_weight)
-        return self
-
     @available_if(has_components)
     @all_or_nothing
     def partial_fit(
@@ -186,11 +169,6 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         spread[spread == 0] = 1.0
         errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
         return ops.average(errors, weight)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
 
 class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
@@ -267,22 +245,6 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         self.memory_limit = memory_limit
         self.checkpoint = checkpoint
         self.random_state = random_state
-
-    @all_or_nothing
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
-    ) -> KernelRidgeClassifier:
-        """Fit to rows `X` and labels `y` of shape (n,).
-
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
-        as :class:`~randkern.DeviceBlocks`.
-        """
-        self._validate_params()
-        self._fit(X, y, sample_weight)
-        return self
 
     @available_if(has_components)
     @all_or_nothing

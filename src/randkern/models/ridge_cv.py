@@ -27,11 +27,11 @@ from randkern.kernels import Kernel
 from randkern.models._ridge import KernelRidge
 from randkern.models.alpha_search import (
     DualSearch,
-    PredictionScore,
+    Predictions,
     PrimalSearch,
     Split,
-    SquaredError,
-    Tally,
+    scored,
+    squared_error,
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.dual import exact_gram, feature_gram
@@ -203,38 +203,24 @@ class _ChoosesAlpha(KernelRidge):
 
         `Y` are the targets that are fitted, `given` those of the user.
         """
-
-        def tally(rows: Any, train: Any = None) -> Tally:
-            part = None if weight is None else weight[rows]
-            if self.cv is None and self.scoring is None:
-                return SquaredError(Y[rows], part)
-            y = self._as_given(given[rows])
-            shape = tuple(given[rows].shape) if self._many_targets else (len(y),)
-            classes = getattr(self, "classes_", None)
-            if classes is not None:
-                classes = ops_of(classes).to_host(classes)
-            if part is not None:
-                part = ops_of(part).to_host(part)
-            scorer = check_scoring(self, self.scoring)
-            absent = None
-            if classes is not None and train is not None and self._many_targets:
-                # Classes that a fit has not seen it does not predict.
-                absent = ~ops_of(Y).to_host((Y[train] > 0).any(axis=0))
-            return PredictionScore(
-                scorer, y, part, classes, len(alphas), shape, self._shift, absent
-            )
-
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
         if self.cv == "gcv":
             scores = search.generalised()
+        elif self.cv is None and self.scoring is None:
+            scores = squared_error(search.leave_one_out(), Y, weight)
         elif self.cv is None:
-            scores = search.leave_one_out(tally(slice(None)))
+            scores = self._scored(search.leave_one_out(), given, weight)
         else:
-            by_split = search.held_out(splits, tally)
-            for position, part in enumerate(by_split):
-                results[f"split{position}_test_score"] = part
-            results["std_test_score"] = by_split.std(axis=0)
-            scores = by_split.mean(axis=0)
+            parts = []
+            found = zip(splits, search.held_out(splits), strict=True)
+            for position, ((train, test), predictions) in enumerate(found):
+                part = None if weight is None else weight[test]
+                # Classes that a fit has not seen it does not predict.
+                seen = (Y[train] > 0).any(axis=0)
+                parts.append(self._scored(predictions, given[test], part, seen))
+                results[f"split{position}_test_score"] = parts[-1]
+            results["std_test_score"] = np.std(parts, axis=0)
+            scores = np.mean(parts, axis=0)
         finite = np.where(np.isfinite(scores), scores, -np.inf)
         best = int(finite.argmax())
         if not np.isfinite(scores[best]):
@@ -247,6 +233,27 @@ class _ChoosesAlpha(KernelRidge):
         self.cv_results_ = results
         self.alpha_ = float(alphas[best])
         self.best_score_ = float(scores[best])
+
+    def _scored(
+        self, predictions: Predictions, given: Any, weight: Any, seen: Any = None
+    ) -> np.ndarray:
+        """Return the scorer's scores of predictions of some rows, for every penalty."""
+        values = np.empty((np.size(self.alphas), *given.shape))
+        for rows, part in predictions:
+            values[:, rows] = ops_of(part).to_host(part)
+        values += np.array(self._shift)
+        classes = getattr(self, "classes_", None)
+        if classes is not None:
+            classes = ops_of(classes).to_host(classes)
+            if seen is not None and self._many_targets:
+                values[..., ~ops_of(seen).to_host(seen)] = -np.inf
+        return scored(
+            check_scoring(self, self.scoring),
+            values if self._many_targets else values[..., 0],
+            self._as_given(given),
+            None if weight is None else ops_of(weight).to_host(weight),
+            classes,
+        )
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
         """Return (training, validation) rows; none for what leaves rows out."""

@@ -1,44 +1,158 @@
-"""Direct solution of symmetric positive definite systems."""
+"""Direct solution of symmetric positive definite systems, where the matrix lies."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
+from randkern._tensors import is_tensor
 from randkern.backend.blas_threads import short_on_one_thread
-from randkern.data import row_blocks
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers._solution import Outcome, Solution
 
-__all__ = ["Cholesky", "CholeskyState"]
+__all__ = ["Cholesky", "CholeskyState", "cholesky_bytes", "mirror_upper"]
 
 _TILE = 1024
-REFINEMENTS = 2
+# Rows whose absolute values are summed at a time.
+_SUMMED_BYTES = 2**24
+_REFINEMENTS = 2
 # Least eigenvalues, relative to the size of A, at which weights are lost, or have few
 # digits: the error is n·eps over them. That of predictions at the rows of the fit is
 # less, but not at others.
-LOST = 2.0**-39
-UNCERTAIN = 2.0**-33
+_LOST = 2.0**-39
+_UNCERTAIN = 2.0**-33
 # A relative residual above this says that half of the digits are lost.
-LARGE_RESIDUAL = 2.0**-26
+_LARGE_RESIDUAL = 2.0**-26
 
 
-@dataclass(frozen=True)
-class CholeskyState:
-    """A factorised matrix, its factor and the matrix itself in one array.
+def cholesky_bytes(n: int, like: Any) -> int:
+    """Return the memory that the solver takes beside an n × n matrix.
 
-    The strict upper triangle of `factor_and_matrix` holds that of the factor,
-    the strict lower one that of the matrix.
+    Arrays are factorised in place; tensors take a second array, and tiles.
+    """
+    return 8 * (n**2 + 4 * min(n, _TILE) ** 2) if is_tensor(like) else 0
+
+
+def mirror_upper(matrix: Any) -> Any:
+    """Copy the strict upper triangle to the lower one, and return the matrix."""
+    triu = ops_of(matrix).triu
+    for rows in row_blocks(len(matrix), _TILE):
+        for columns in row_blocks(rows.start, _TILE):
+            matrix[rows, columns] = matrix[columns, rows].T
+        tile = matrix[rows, rows]
+        matrix[rows, rows] = triu(tile, 0) + triu(tile, 1).T
+    return matrix
+
+
+class CholeskyState(ABC):
+    """A factorised matrix A + (shift + jitter)·I."""
+
+    def __init__(self, matrix: Any, diagonal: Any):
+        self.diagonal = diagonal
+        self.norm = _one_norm(matrix, diagonal)
+        self.jitter = 0.0
+        self.outcome = Outcome.SUCCESS
+
+    @abstractmethod
+    def factorise(self, jitter: float) -> float | None:
+        """Return an estimate of the least eigenvalue; None if there is no factor."""
+
+    @abstractmethod
+    def apply_inverse(self, b: Any) -> Any:
+        """Return what the factor makes of right-hand sides (n, k)."""
+
+    @abstractmethod
+    def product(self, x: Any) -> Any:
+        """Return the product of the matrix with x (n, k)."""
+
+    @abstractmethod
+    def lower_factor(self) -> Any:
+        """Return the lower triangular factor; the state is used up."""
+
+
+class _InPlace(CholeskyState):
+    """The factor of an array and the array itself in one.
+
+    The strict upper triangle of `factor_and_matrix` holds that of the factor, the
+    strict lower one that of the matrix.
     """
 
-    factor_and_matrix: np.ndarray
-    diagonal: np.ndarray
-    jitter: float
-    outcome: Outcome
+    def __init__(self, matrix: np.ndarray, shift: float):
+        self.factor_and_matrix = mirror_upper(matrix)
+        super().__init__(matrix, np.diagonal(matrix) + shift)
+
+    @short_on_one_thread(lambda self, jitter: len(self.diagonal) ** 3)
+    def factorise(self, jitter: float) -> float | None:
+        matrix = self.factor_and_matrix
+        if jitter:  # this is not the first attempt
+            mirror_upper(matrix.T)
+        self.diagonal += jitter - self.jitter
+        self.jitter = jitter
+        np.fill_diagonal(matrix, self.diagonal)
+        # The transpose of a C-ordered array is Fortran-ordered: LAPACK works
+        # in place on its lower triangle, our upper one.
+        _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+        if info:
+            return None
+        reciprocal, _ = dpocon(matrix.T, self.norm, uplo="L")
+        return float(reciprocal) * self.norm
+
+    @short_on_one_thread(lambda self, b: len(b) * b.size)
+    def apply_inverse(self, b: np.ndarray) -> np.ndarray:
+        return dpotrs(self.factor_and_matrix.T, b, lower=1)[0]
+
+    @short_on_one_thread(lambda self, x: len(x) * x.size)
+    def product(self, x: np.ndarray) -> np.ndarray:
+        # The upper triangle of the transpose holds the matrix, except for its
+        # diagonal, which is the factor's: it is lent the matrix's for a moment.
+        matrix = self.factor_and_matrix
+        factor_diagonal = np.diagonal(matrix).copy()
+        np.fill_diagonal(matrix, self.diagonal)
+        product = dsymm(1.0, matrix.T, x, lower=0)
+        np.fill_diagonal(matrix, factor_diagonal)
+        return product
+
+    def lower_factor(self) -> np.ndarray:
+        factor = self.factor_and_matrix.T
+        for rows in row_blocks(len(factor), _TILE):
+            factor[rows, rows] = np.tril(factor[rows, rows])
+            factor[rows, rows.stop :] = 0.0
+        return factor
+
+
+class _Beside(CholeskyState):
+    """The factor of a tensor beside it."""
+
+    def __init__(self, matrix: Any, shift: float):
+        self.matrix, self.factor = mirror_upper(matrix), None
+        self._algebra = ops_of(matrix).algebra
+        self._algebra.add_to_diagonal(matrix, shift)
+        super().__init__(matrix, matrix.diagonal())
+
+    def factorise(self, jitter: float) -> float | None:
+        self.diagonal += jitter - self.jitter
+        self.jitter = jitter
+        self.factor = None  # before there is another
+        self.factor = self._algebra.cholesky(self.matrix)
+        if self.factor is None:
+            return None
+        return self._algebra.smallest_eigenvalue(self.factor)
+
+    def apply_inverse(self, b: Any) -> Any:
+        return self._algebra.factor_solve(self.factor, b)
+
+    def product(self, x: Any) -> Any:
+        return self.matrix @ x
+
+    def lower_factor(self) -> Any:
+        return self.factor
 
 
 class Cholesky:
@@ -49,6 +163,10 @@ class Cholesky:
     factorisation breaks down, multiples of the identity are added, with an
     `IllConditionedWarning`; the same warning tells of a matrix that is
     singular to working precision.
+
+    Arrays are factorised in place. A tensor, which is made symmetric in place, and its
+    factor take two arrays (see :func:`cholesky_bytes`); its least eigenvalue, that
+    tells of a singular matrix, is estimated by inverse iteration.
 
     Parameters
     ----------
@@ -61,134 +179,91 @@ class Cholesky:
     def __init__(self, first_jitter: float | None = None):
         self.first_jitter = first_jitter
 
-    @short_on_one_thread(lambda self, matrix, *_, **__: len(matrix) ** 3)
     def init(
-        self, matrix: np.ndarray, shift: float = 0.0, scale: float | None = None
+        self, matrix: Any, shift: float = 0.0, scale: float | None = None
     ) -> CholeskyState:
         """Factorise A + shift·I.
 
         Parameters
         ----------
-        matrix : ndarray of shape (n, n), float64, C-contiguous
+        matrix : array of shape (n, n), float64, C-contiguous
             A, of which the upper triangle is read. **Overwritten.**
         shift : float
         scale : float, optional
             Size of the numbers that A was computed from, if larger than its
             mean diagonal: what its rounding error is relative to.
         """
-        _check_square(matrix)
+        if not is_tensor(matrix):
+            _check_square(matrix)
         n = len(matrix)
+        state: CholeskyState = (_Beside if is_tensor(matrix) else _InPlace)(
+            matrix, shift
+        )
         if n == 0:
-            return CholeskyState(matrix, np.zeros(0), 0.0, Outcome.SUCCESS)
-        _mirror_upper(matrix)
-        diagonal = np.diagonal(matrix) + shift
-        with np.errstate(invalid="ignore", over="ignore"):
-            norm = _one_norm(matrix, diagonal)
-        if not np.isfinite(norm):
-            raise ValueError(
-                "the Gram matrix overflowed: it is not finite. Scale the input down "
-                "(for instance with sklearn.preprocessing.MaxAbsScaler)."
-            )
-        scale = max(scale or 0.0, float(np.mean(np.abs(diagonal)))) or 1.0
+            return state
+        scale = max(scale or 0.0, float(abs(state.diagonal).mean())) or 1.0
         first = self.first_jitter or n * np.finfo(float).eps
-        jitter = 0.0
-        while True:
-            np.fill_diagonal(matrix, diagonal + jitter)
-            # The transpose of a C-ordered array is Fortran-ordered: LAPACK works
-            # in place on its lower triangle, our upper one.
-            _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-            if info == 0:
-                reciprocal, _ = dpocon(matrix.T, norm, uplo="L")
-                smallest = reciprocal * norm  # about the least eigenvalue
-                if jitter or not self.first_jitter or smallest > LOST * scale:
-                    break
-            _mirror_lower(matrix)
+        smallest, jitter = state.factorise(0.0), 0.0
+        lost = _LOST * scale if self.first_jitter else -np.inf
+        while smallest is None or (not jitter and smallest <= lost):
             jitter = max(10 * jitter, first * scale)
             if jitter > scale:
                 raise np.linalg.LinAlgError(
                     "the matrix is far from positive definite: it could not be "
                     "factorised even after adding its mean diagonal."
                 )
-        outcome = self._judge(jitter, smallest / scale)
-        return CholeskyState(matrix, diagonal + jitter, jitter, outcome)
-
-    @staticmethod
-    def _judge(jitter: float, smallest: float) -> Outcome:
-        """Return the outcome, and warn unless it is a success."""
+            smallest = state.factorise(jitter)
         if jitter > 0:
-            return warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
-        if smallest <= UNCERTAIN:
-            detail = f"the least eigenvalue is about {smallest:.3g} of its size"
-            return warned(Outcome.ILL_CONDITIONED, detail)
-        return Outcome.SUCCESS
+            state.outcome = _warned(Outcome.JITTERED, f"jitter {jitter:.3g}")
+        elif smallest / scale <= _UNCERTAIN:
+            state.outcome = _warned(
+                Outcome.ILL_CONDITIONED,
+                f"the least eigenvalue is about {smallest / scale:.3g} of its size",
+            )
+        return state
 
-    @short_on_one_thread(lambda self, state, rhs: len(rhs) * rhs.size)
-    def solve(self, state: CholeskyState, rhs: np.ndarray) -> Solution:
+    def solve(self, state: CholeskyState, rhs: Any) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
-        n = len(state.diagonal)
+        ops, n = ops_of(rhs), len(state.diagonal)
         if len(rhs) != n:
             raise ValueError(
                 f"the matrix has {n} rows, the right-hand side {len(rhs)}."
             )
         if n == 0:
-            return Solution(np.zeros(rhs.shape), 0.0, 0, state.outcome)
-        b = rhs.reshape(n, -1).astype(np.float64)
-        size = float(np.abs(b).max(initial=0.0)) or 1.0
+            return Solution(rhs, 0.0, 0, state.outcome)
+        b = ops.as_float64(rhs.reshape(n, -1))
+        size = ops.largest(abs(b)) or 1.0
         b = b / size
-        factor = state.factor_and_matrix.T
-        x, _ = dpotrs(factor, b, lower=1)
-        if not np.all(np.isfinite(x)):
+        norms = (b * b).sum(axis=0) ** 0.5
+        norms = norms + (norms == 0)
+
+        def relative(residual: Any) -> float:
+            return ops.largest((residual * residual).sum(axis=0) ** 0.5 / norms)
+
+        x = state.apply_inverse(b)
+        if not ops.is_finite(x):
             raise np.linalg.LinAlgError(
                 "the solution is not finite: the right-hand side is not, or the "
                 "system is too badly scaled; rescale the targets."
             )
-        x, residual, steps = self._refined(state, x, b)
-        outcome = state.outcome
-        if outcome is Outcome.SUCCESS and residual > LARGE_RESIDUAL:
-            outcome = warned(Outcome.ILL_CONDITIONED, f"residual {residual:.3g}")
-        return Solution(
-            size * x.reshape(rhs.shape), residual, steps, outcome, state.jitter
-        )
-
-    def _refined(
-        self, state: CholeskyState, x: np.ndarray, b: np.ndarray
-    ) -> tuple[np.ndarray, float, int]:
-        """Return the refined solution, its residual and the number of steps."""
-        norms = np.linalg.norm(b, axis=0)
-        norms[norms == 0] = 1.0
-
-        def relative(residual: np.ndarray) -> float:
-            return float(np.max(np.linalg.norm(residual, axis=0) / norms, initial=0.0))
-
-        residual = self._residual(state, x, b)
-        size = relative(residual)
-        steps = 0
-        while steps < REFINEMENTS and size > np.finfo(float).eps:
-            correction, _ = dpotrs(state.factor_and_matrix.T, residual, lower=1)
-            better = x + correction
-            residual = self._residual(state, better, b)
-            if not relative(residual) < size:
+        residual, steps = b - state.product(x), 0
+        while steps < _REFINEMENTS and relative(residual) > np.finfo(float).eps:
+            better = x + state.apply_inverse(residual)
+            after = b - state.product(better)
+            if not relative(after) < relative(residual):
                 break
-            x, size, steps = better, relative(residual), steps + 1
-        if state.jitter:
-            # What is left of the system that was asked for.
-            size = relative(self._residual(state, x, b) + state.jitter * x)
-        return x, size, steps
-
-    @staticmethod
-    def _residual(state: CholeskyState, x: np.ndarray, b: np.ndarray) -> np.ndarray:
-        # The upper triangle of the transpose holds the matrix, except for its
-        # diagonal, which is the factor's: it is lent the matrix's for a moment.
-        matrix = state.factor_and_matrix
-        factor_diagonal = np.diagonal(matrix).copy()
-        np.fill_diagonal(matrix, state.diagonal)
-        product = dsymm(1.0, matrix.T, x, lower=0)
-        np.fill_diagonal(matrix, factor_diagonal)
-        return b - product
+            x, residual, steps = better, after, steps + 1
+        # What is left of the system that was asked for.
+        error = relative(residual + state.jitter * x)
+        outcome = state.outcome
+        if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:
+            outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {error:.3g}")
+        value = size * x.reshape(rhs.shape)
+        return Solution(value, error, steps, outcome, state.jitter)
 
 
-def warned(outcome: Outcome, detail: str) -> Outcome:
-    warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=4)
+def _warned(outcome: Outcome, detail: str) -> Outcome:
+    warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
     return outcome
 
 
@@ -206,24 +281,20 @@ def _check_square(matrix: np.ndarray) -> None:
         )
 
 
-def _one_norm(matrix: np.ndarray, diagonal: np.ndarray) -> float:
-    sums = np.zeros(len(matrix))
-    for rows in row_blocks(len(matrix), _TILE):
-        sums[rows] = np.abs(matrix[rows]).sum(axis=1)
-    sums += np.abs(diagonal) - np.abs(np.diagonal(matrix))
-    return float(sums.max(initial=0.0))
-
-
-def _mirror_upper(matrix: np.ndarray) -> None:
-    """Copy the strict upper triangle to the lower one."""
-    for rows in row_blocks(len(matrix), _TILE):
-        for columns in row_blocks(rows.start, _TILE):
-            matrix[rows, columns] = matrix[columns, rows].T
-        tile = matrix[rows, rows]
-        lower = np.tril_indices(len(tile), -1)
-        tile[lower] = tile.T[lower]
-
-
-def _mirror_lower(matrix: np.ndarray) -> None:
-    """Copy the strict lower triangle to the upper one."""
-    _mirror_upper(matrix.T)
+def _one_norm(matrix: Any, diagonal: Any) -> float:
+    """Return the largest sum of absolute values of a row of A + shift·I."""
+    ops, largest = ops_of(matrix), 0.0
+    here = matrix.diagonal()
+    with np.errstate(invalid="ignore", over="ignore"):
+        for rows in row_blocks(
+            len(matrix), rows_within(_SUMMED_BYTES, 8 * len(matrix))
+        ):
+            sums = abs(matrix[rows]).sum(axis=1)
+            sums = sums + abs(diagonal[rows]) - abs(here[rows])
+            if not ops.is_finite(sums):
+                raise ValueError(
+                    "the Gram matrix overflowed: it is not finite. Scale the input "
+                    "down (for instance with sklearn.preprocessing.MaxAbsScaler)."
+                )
+            largest = max(largest, ops.largest(sums))
+    return largest

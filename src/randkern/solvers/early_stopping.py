@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["Best"]
+__all__ = ["EarlyStopping"]
 
 # The error of few rows is noisy, while iterates of conjugate gradients come ever closer
 # to the minimiser: of those that are about as good the last is taken.
@@ -18,7 +18,7 @@ _AS_GOOD = 1e-2
 _LEAST_GAIN = 1e-3
 
 
-class Best:
+class EarlyStopping:
     """The last solution of those within 1 % of the least error on validation rows."""
 
     def __init__(self, patience: int, validate: Callable[[Any], float] | None):

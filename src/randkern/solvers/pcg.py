@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
 
@@ -16,20 +15,18 @@ from sklearn.utils._param_validation import Interval
 
 from randkern.backend.namespace import ops_of
 from randkern.solvers._checkpoint import Checkpoint
-from randkern.solvers._directions import normalised, orthonormal, squared_sizes
-from randkern.solvers._iterate import Iterate, Loss, Progress, resumed
 from randkern.solvers._solution import Outcome, Solution
-from randkern.solvers.early_stopping import Best
+from randkern.solvers.conjugate_gradients import ConjugateGradients, Loss
+from randkern.solvers.early_stopping import EarlyStopping
+from randkern.solvers.iteration import Callback, iterate
 
-__all__ = ["PCG", "Loss", "Operator", "Progress", "SpectralPreconditioner"]
+__all__ = ["PCG", "Operator", "SpectralPreconditioner"]
 
 _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 _FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
-# A residual that is computed anew must have fallen by this factor since it last was.
-_PROGRESS = 0.5
 
 
 class Operator(Protocol):
@@ -181,7 +178,7 @@ class PCG(BaseEstimator):
         rank: int | None = None,
         validation_fraction: float | None = None,
         patience: int = 20,
-        callback: Callable[[Progress], Any] | None = None,
+        callback: Callback | None = None,
     ):
         self.tol = tol
         self.loss_tol = loss_tol
@@ -223,7 +220,7 @@ class PCG(BaseEstimator):
         sizes: np.ndarray | None = None,
         loss: Loss | None = None,
         validate: Callable[[Any], float] | None = None,
-        report: Callable[[Progress], Any] | None = None,
+        callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
@@ -238,195 +235,43 @@ class PCG(BaseEstimator):
         loss : Loss, optional
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
-        report : callable, optional
-            Called beside `callback`.
+        callback : callable, optional
+            Called beside that of the solver.
         checkpoint : Checkpoint, optional
             An iteration that it holds is continued; it is written as the iteration
             goes on and when it is interrupted, and removed at its end.
         """
-        began = time.perf_counter()
         ops = ops_of(rhs)
-        B = ops.as_float64(rhs.reshape(len(rhs), -1))
-        norms = np.sqrt(squared_sizes(B))
-        if sizes is not None:
-            norms = np.minimum(norms, np.where(sizes > 0, sizes, norms))
-        norms[norms == 0] = 1.0
-        best = Best(self.patience, validate)
-        now = None
-        if checkpoint is not None:
-            shift = np.float64(state.shift)
-            checkpoint.identity |= {"B": ops.to_host(B), "shift": shift}
-            now = resumed(checkpoint, best, B)
-        if now is None:
-            now = self._begin(state, B, start)
-        outcome: Outcome | None = self._outcome(state, now, norms, loss)
-        least = now
-        try:
-            while outcome is None and now.iteration < self.max_iter:
-                following = self._step(state, now)
-                if following is None:
-                    outcome, now = Outcome.ILL_CONDITIONED, least
-                    break
-                now = following
-                if now.residual(norms) < least.residual(norms):
-                    least = now
-                outcome = self._outcome(state, now, norms, loss)
-                if outcome is not None:
-                    now, outcome = self._verified(state, now, B, norms, loss)
-                if best.is_past(now.X):
-                    outcome = Outcome.VALIDATED
-                if self._tell(state, now, norms, loss, began, report):
-                    outcome = Outcome.STOPPED
-                if checkpoint is not None and outcome is None and checkpoint.due:
-                    checkpoint.save(now.arrays() | best.arrays())
-        except (KeyboardInterrupt, SystemExit):
-            if checkpoint is not None:
-                checkpoint.save(now.arrays() | best.arrays(), interrupted=True)
-            raise
-        if checkpoint is not None:
-            checkpoint.remove()
-        if loss is None and outcome is None:
-            # The residual may have grown: what it is in a dual system is the error.
-            now = replace(now, X=least.X)
-        if outcome is None:
-            now = replace(now, R=B - self._product(state, now.X))
-        value = (now.X if best.value is None else best.value).reshape(rhs.shape)
-        return self._solution(value, now, norms, outcome, time.perf_counter() - began)
-
-    def _tell(
-        self,
-        state: PCGState,
-        now: Iterate,
-        norms: np.ndarray,
-        loss: Loss | None,
-        began: float,
-        report: Callable[[Progress], Any] | None,
-    ) -> bool:
-        """Tell all who listen; return whether one of them wants to stop."""
-        excess = now.excess(loss, state.shift, state.rounding)
-        seconds = time.perf_counter() - began
-        at = now.progress(now.residual(norms), excess, seconds)
-        listeners = [each for each in (self.callback, report) if each is not None]
-        return any([each(at) for each in listeners])
-
-    def _verified(
-        self,
-        state: PCGState,
-        now: Iterate,
-        B: Any,
-        norms: np.ndarray,
-        loss: Loss | None,
-    ) -> tuple[Iterate, Outcome | None]:
-        """Return the iterate with its true residual, and how the iteration ended.
-
-        Rounding errors may have led the residual of the recurrence away from the true
-        one. What is left is then sought from there (the outcome is None), unless that
-        has led no further before.
-        """
-        R = B - self._product(state, now.X)
-        drift = squared_sizes(R - now.R)
-        true = replace(now, R=R)
-        sizes = squared_sizes(B)
-        if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
-            none = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
-            return none, Outcome.ILL_CONDITIONED
-        # The loss is estimated from what the recurrence knows.
-        outcome = self._outcome(state, now, norms, loss, true.residual(norms), drift)
-        if outcome is not None:
-            return true, outcome
-        residual = true.residual(norms)
-        if residual > _PROGRESS * float(now.residual_then):
-            return true, Outcome.ROUNDED
-        return now.restarted(R, residual), None
-
-    def _begin(self, state: PCGState, B: Any, start: Any) -> Iterate:
-        ops = ops_of(B)
-        empty = ops.zeros((len(B), 0), B)
-        gains = np.empty((0, B.shape[1]))
-        if start is None:
-            return Iterate(ops.zeros(B.shape, B), ops.copy(B), empty, empty, gains)
-        X = ops.as_float64(ops.copy(start.reshape(B.shape)))
-        product = self._product(state, X)
-        gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
-        return Iterate(X, B - product, empty, empty, gains, gained)
-
-    def _step(self, state: PCGState, now: Iterate) -> Iterate | None:
-        """Return the next iterate, None if no direction is left."""
-        S = now.R
-        if state.preconditioner is not None:
-            S = state.preconditioner.apply(S)
-        # Conjugate to the last directions, of which PᵀAP = I.
-        P = orthonormal(S - now.P @ (now.Q.T @ S))
-        if P.shape[1] == 0:
-            return None
-        Q = self._product(state, P)
-        P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
-        if P.shape[1] == 0:
-            return None
-        step = P.T @ now.R
-        return Iterate(
-            now.X + P @ step,
-            now.R - Q @ step,
-            P,
-            Q,
-            np.vstack([now.gains, squared_sizes(step)]),
-            now.gained_before,
-            largest,
-            now.before,
-            now.residual_then,
-        )
-
-    @staticmethod
-    def _product(state: PCGState, V: Any) -> Any:
-        out = state.operator.matmat(V)
-        out += state.shift * V
-        return out
-
-    def _outcome(
-        self,
-        state: PCGState,
-        now: Iterate,
-        norms: np.ndarray,
-        loss: Loss | None,
-        residual: float | None = None,
-        drift: np.ndarray | float = 0.0,
-    ) -> Outcome | None:
-        """Return how the iteration ends here, None if it goes on.
-
-        `residual` is the true one, and `drift` the squares of what the recurrence's
-        lacks of it, where they are known.
-        """
-        judged = loss is not None and state.shift > 0
-        tol = _RESIDUAL_TOL if self.tol is None else self.tol
-        loss_tol = _LOSS_TOL if self.loss_tol is None else self.loss_tol
-        is_left = judged and now.excess(loss, state.shift, state.rounding, drift)
-        within = is_left <= loss_tol
-        stops = self.loss_tol is not None or (
+        by_loss = self.loss_tol is not None or (
             self.tol is None and self.validation_fraction is None
         )
-        if judged and stops and self.tol is None:
-            tol = 0.0
-        residual = now.residual(norms) if residual is None else residual
-        if residual <= tol and (within or not judged):
-            return Outcome.CONVERGED
-        return Outcome.LOSS_CONVERGED if judged and stops and within else None
-
-    def _solution(
-        self,
-        value: Any,
-        now: Iterate,
-        norms: np.ndarray,
-        outcome: Outcome | None,
-        seconds: float,
-    ) -> Solution:
-        residual = now.residual(norms)
-        if outcome is None:
-            outcome = Outcome.ITERATION_LIMIT
+        tol = self.tol
+        if tol is None:
+            judged = loss is not None and state.shift > 0
+            tol = 0.0 if judged and by_loss else _RESIDUAL_TOL
+        best = EarlyStopping(self.patience, validate)
+        run = ConjugateGradients(
+            state,
+            ops.as_float64(rhs.reshape(len(rhs), -1)),
+            tol=tol,
+            loss_tol=_LOSS_TOL if self.loss_tol is None else self.loss_tol,
+            stops_by_loss=by_loss,
+            loss=loss,
+            sizes=sizes,
+            best=best,
+            checkpoint=checkpoint,
+            start=start,
+        )
+        seconds = iterate(run, self.max_iter, (self.callback, callback))
+        run.close()
+        outcome, residual = run.outcome, run.residual
+        assert outcome is not None
         if outcome in _FAILURES:
             warnings.warn(
-                f"{outcome.value} (residual {residual:.2g} after {now.iteration} "
+                f"{outcome.value} (residual {residual:.2g} after {run.count} "
                 f"iterations of {self}).",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        return Solution(value, residual, now.iteration, outcome, seconds=seconds)
+        value = (run.now.X if best.value is None else best.value).reshape(rhs.shape)
+        return Solution(value, residual, run.count, outcome, seconds=seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
@@ -19,7 +19,8 @@ from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers._spectrum import largest_eigenvalue, peaks, smallest_eigenvalue
-from randkern.solvers.pcg import PCG, Progress, SpectralPreconditioner
+from randkern.solvers.iteration import Callback, Progress, iterate
+from randkern.solvers.pcg import PCG, SpectralPreconditioner
 
 __all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
 
@@ -66,6 +67,10 @@ class BatchOperator(Protocol):
     @property
     def size(self) -> int:
         """D."""
+
+    @property
+    def n_targets(self) -> int:
+        """K."""
 
     @property
     def weight_sum(self) -> float:
@@ -224,7 +229,7 @@ class SGD(BaseEstimator):
         tol: float = 0.02,
         batch_rows: int | None = None,
         rank: int | None = None,
-        callback: Callable[[Progress], Any] | None = None,
+        callback: Callback | None = None,
     ):
         self.epochs = epochs
         self.tol = tol
@@ -250,7 +255,7 @@ class SGD(BaseEstimator):
             return self.batch_rows
         return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH))
 
-    def init(self, operator: BatchOperator, shift: float, n_targets: int) -> SGDState:
+    def init(self, operator: BatchOperator, shift: float = 0.0) -> SGDState:
         """Build the preconditioner, and find the length of a step."""
         self._validate_params()
         rank, total = self.chosen_rank(operator.size), operator.weight_sum
@@ -270,7 +275,7 @@ class SGD(BaseEstimator):
             preconditioner = SpectralPreconditioner.of(values, vectors, shift)
             leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
-        W = ops.zeros((operator.size, n_targets), Z)
+        W = ops.zeros((operator.size, operator.n_targets), Z)
         tail = largest_eigenvalue(Z) / len(Z)
         peak = max(ops.largest(ops.squared_norms(Z)), tail, np.finfo(float).tiny)
         leading = leading or tail + shift / total
@@ -280,8 +285,8 @@ class SGD(BaseEstimator):
     def solve(
         self,
         state: SGDState,
-        operator: BatchOperator,
-        report: Callable[[Progress], Any] | None = None,
+        rhs: BatchOperator,
+        callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Solution:
         """Take steps until the loss has settled.
@@ -290,44 +295,25 @@ class SGD(BaseEstimator):
         ----------
         state : SGDState
             Of :meth:`init`; changed.
-        operator : BatchOperator
-        report : callable, optional
-            Called beside `callback`.
+        rhs : BatchOperator
+            Whose batches bring their targets.
+        callback : callable, optional
+            Called beside that of the solver.
         checkpoint : Checkpoint, optional
             An iteration that it holds is continued; it is written as the iteration
             goes on and when it is interrupted, and removed at its end.
         """
-        began = time.perf_counter()
-        if checkpoint is not None:
-            checkpoint.identity |= _problem(state) | self._targets(state, operator)
-            _resume(state, checkpoint)
-        centred = operator.center is not None
-        outcome = self._outcome(state, centred)
-        try:
-            while outcome is None and state.epoch < self.epochs:
-                self._run_epoch(state, operator, checkpoint)
-                outcome = self._outcome(state, centred)
-                seconds = time.perf_counter() - began
-                at = Progress(state.epoch, np.nan, np.nan, seconds, state.value)
-                listeners = [each for each in (self.callback, report) if each]
-                if any([each(at) for each in listeners]):
-                    outcome = Outcome.STOPPED
-        except (KeyboardInterrupt, SystemExit):
-            if checkpoint is not None:
-                checkpoint.save(_arrays(state), interrupted=True)
-            raise
-        if checkpoint is not None:
-            checkpoint.remove()
-        if outcome is None:
-            outcome = Outcome.ITERATION_LIMIT
+        epochs = _Epochs(self, state, rhs, checkpoint)
+        seconds = iterate(epochs, self.epochs, (self.callback, callback))
+        outcome = epochs.outcome or Outcome.ITERATION_LIMIT
+        if outcome is Outcome.ITERATION_LIMIT:
             warnings.warn(
                 f"the loss still fell by more than tol in the last epochs of {self}, "
                 "or the steps were too few for small eigenvalues; increase epochs, tol "
                 "or alpha, or use solver='pcg'.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        seconds = time.perf_counter() - began
         return Solution(state.value, np.nan, state.epoch, outcome, seconds=seconds)
 
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
@@ -362,30 +348,62 @@ class SGD(BaseEstimator):
             average, np.nan, state.epoch, Outcome.STREAMING, seconds=seconds
         )
 
-    def _run_epoch(
+
+class _Epochs:
+    """Passes of stochastic gradients over rows, under way."""
+
+    def __init__(
         self,
+        solver: SGD,
         state: SGDState,
-        operator: BatchOperator,
+        rows: BatchOperator,
         checkpoint: Checkpoint | None,
-    ) -> None:
+    ):
+        self.solver, self.state, self.rows = solver, state, rows
+        self.checkpoint = checkpoint
+        if checkpoint is not None:
+            checkpoint.identity |= _problem(state) | self._targets()
+            _resume(state, checkpoint)
+        self.outcome = self._judge()
+
+    @property
+    def count(self) -> int:
+        return self.state.epoch
+
+    def progress(self, seconds: float) -> Progress:
+        return Progress(self.count, np.nan, np.nan, seconds, self.state.value)
+
+    def arrays(self) -> dict[str, Any]:
+        return _arrays(self.state)
+
+    def advance(self) -> bool:
+        """Take an epoch."""
+        self._run_epoch()
+        self.outcome = self._judge()
+        return True
+
+    def _run_epoch(self) -> None:
+        state, checkpoint = self.state, self.checkpoint
         if state.batch == 0:
             state.begin_epoch()
         done = state.batch
-        size = self.chosen_batch(state)
-        for number, batch in enumerate(operator.batches(size, state.epoch)):
+        size = self.solver.chosen_batch(state)
+        for number, batch in enumerate(self.rows.batches(size, state.epoch)):
             if number < done:
                 continue
             state.step(batch)
             state.average = state.average + state.W
             state.n_averaged += 1
             if checkpoint is not None and checkpoint.due:
-                checkpoint.save(_arrays(state))
+                checkpoint.save(self.arrays())
         loss = state.loss + state.shift * (state.value**2).sum(axis=0)
         state.losses.append(ops_of(loss).to_host(loss).tolist())
         state.epoch += 1
         state.batch = 0
 
-    def _outcome(self, state: SGDState, centred: bool) -> Outcome | None:
+    def _judge(self) -> Outcome | None:
+        """Return how the iteration ends here, None if it goes on."""
+        state = self.state
         if not ops_of(state.W).is_finite(state.W):
             raise FloatingPointError(_DIVERGED)
         if len(state.losses) < 2:
@@ -394,7 +412,7 @@ class SGD(BaseEstimator):
         # took together: what a doubling of the work brings tells what is left.
         before = np.asarray(state.losses[(len(state.losses) - 1) // 2])
         now = np.asarray(state.losses[-1])
-        if np.any(np.abs(before - now) > self.tol * before):
+        if np.any(np.abs(before - now) > self.solver.tol * before):
             return None
         # Steps along batches of very different weights are not those of the whole.
         if state.heaviest * state.n_averaged > _UNEVEN * state.weight_sum:
@@ -403,18 +421,19 @@ class SGD(BaseEstimator):
         # A flat loss says nothing of directions that steps have not reached; they
         # matter little where hardly anything is left of the targets' spread.
         reached = state.followed(last) >= _FOLLOWED_LAST
-        fitted = centred and bool(np.all(now <= self.tol * state.initial))
+        fitted = self.rows.center is not None and bool(
+            np.all(now <= self.solver.tol * state.initial)
+        )
         if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
             return Outcome.LOSS_CONVERGED
         return None
 
-    def _targets(
-        self, state: SGDState, operator: BatchOperator
-    ) -> dict[str, np.ndarray]:
+    def _targets(self) -> dict[str, np.ndarray]:
         """Return what tells targets from others, by the first rows of an epoch."""
+        state = self.state
         k = state.W.shape[1]
         squares, cross = np.zeros(k), np.zeros(k)
-        for batch in operator.batches(self._most_rows(state.weight_sum), 0):
+        for batch in self.rows.batches(self.solver._most_rows(state.weight_sum), 0):
             ops = ops_of(state.W)
             gradient, loss = batch.gradient(ops.zeros(state.W.shape, state.W))
             sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))

@@ -1,0 +1,185 @@
+"""The contract of solvers: one protocol, whatever they solve and wherever it lies."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from randkern._random import Stream
+from randkern.exceptions import IllConditionedWarning
+from randkern.solvers import PCG, SGD, Checkpoint, Cholesky, Outcome, Progress, Solution
+
+SHIFT = 0.3
+REACHED = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)
+
+
+@dataclass
+class Rows:
+    """Rows z_i with targets, and A = Σ z_i z_iᵀ by its products and in batches."""
+
+    Z: Any
+    Y: Any
+    center: Any = None
+    read: list[int] = field(default_factory=list)
+
+    @property
+    def size(self):
+        return self.Z.shape[1]
+
+    @property
+    def n_targets(self):
+        return self.Y.shape[1]
+
+    @property
+    def weight_sum(self):
+        return float(len(self.Z))
+
+    @property
+    def gram(self):
+        return self.Z.T @ self.Z
+
+    @property
+    def cross(self):
+        return self.Z.T @ self.Y
+
+    def matmat(self, V):
+        return self.Z.T @ (self.Z @ V)
+
+    def leading_eigenpairs(self, rank):
+        values, vectors = np.linalg.eigh(np.asarray(self.gram))
+        vectors = vectors[:, ::-1][:, :rank].copy()
+        if not isinstance(self.Z, np.ndarray):
+            vectors = self.Z.new_tensor(vectors)
+        return values[::-1][:rank].copy(), vectors
+
+    def sampled_features(self):
+        return self.Z
+
+    def batches(self, n_rows, epoch):
+        order = Stream(7).child("epoch", epoch).generator().permutation(len(self.Z))
+        for start in range(0, len(order), n_rows):
+            self.read.append(epoch)
+            rows = order[start : start + n_rows]
+            yield Batch(self.Z[rows], self.Y[rows])
+
+
+@dataclass
+class Batch:
+    Z: Any
+    Y: Any
+
+    @property
+    def weight(self):
+        return float(len(self.Z))
+
+    def gradient(self, W):
+        residual = self.Z @ W - self.Y
+        return self.Z.T @ residual, (residual**2).sum(axis=0)
+
+
+# A solver, what it takes as the system and as the right-hand sides, and how near to a
+# dense solve it comes.
+SOLVERS = {
+    "cholesky": (Cholesky(), lambda r: r.gram, lambda r: r.cross, 1e-11),
+    "pcg": (PCG(tol=1e-10), lambda r: r, lambda r: r.cross, 1e-9),
+    "pcg-plain": (PCG(tol=1e-10, rank=0), lambda r: r, lambda r: r.cross, 1e-9),
+    "sgd": (SGD(epochs=100, tol=1e-3), lambda r: r, lambda r: r, 1e-2),
+}
+ITERATIVE = [name for name in SOLVERS if name != "cholesky"]
+each_solver = pytest.mark.parametrize("name", SOLVERS)
+each_iterative = pytest.mark.parametrize("name", ITERATIVE)
+
+
+def rows_of(rng, rank=12, tensors=False):
+    """Return rows whose targets are linear in them, but for a little."""
+    Z = rng.normal(size=(400, rank)) @ rng.normal(size=(rank, 12)) / rank**0.5
+    Y = Z @ rng.normal(size=(12, 2)) + 1e-4 * rng.normal(size=(400, 2))
+    if tensors:
+        torch = pytest.importorskip("torch")
+        Z, Y = torch.as_tensor(Z), torch.as_tensor(Y)
+    return Rows(Z, Y)
+
+
+def solve(name, rows, shift=SHIFT, **options):
+    solver, system, rhs, _ = SOLVERS[name]
+    state = solver.init(system(rows), shift)
+    return solver.solve(state, rhs(rows), **options)
+
+
+@each_solver
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
+def test_it_is_a_dense_solve(name, tensors, rng):
+    rows = rows_of(rng, tensors=tensors)
+    solution = solve(name, rows)
+    assert isinstance(solution, Solution)
+    assert solution.outcome in REACHED
+    assert type(solution.value) is type(rows.Z)
+    gram, cross = np.asarray(rows.gram), np.asarray(rows.cross)
+    expected = np.linalg.solve(gram + SHIFT * np.eye(12), cross)
+    size = np.abs(expected).max()
+    error = np.abs(np.asarray(solution.value) - expected).max() / size
+    assert error < SOLVERS[name][-1]
+
+
+@each_solver
+def test_a_singular_system_is_solved_or_named(name, rng):
+    """Predictions are right, or the outcome and a warning say that they may not be."""
+    rows = rows_of(rng, rank=5)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = solve(name, rows, shift=0.0)
+    if solution.outcome in REACHED:
+        errors = rows.Z @ solution.value - rows.Y
+        assert np.abs(errors).max() < 1e-2
+    else:
+        named = (ConvergenceWarning, IllConditionedWarning)
+        assert any(issubclass(each.category, named) for each in caught)
+
+
+@each_iterative
+def test_callbacks_of_the_solver_and_of_the_call_are_both_called(name, rng):
+    solver, own, given = SOLVERS[name][0], [], []
+    parameters = solver.get_params()
+
+    def stop(at):
+        given.append(at)
+        return at.iteration == 3
+
+    try:
+        solver.set_params(callback=own.append)
+        solution = solve(name, rows_of(rng), callback=stop)
+    finally:
+        solver.set_params(**parameters)
+    assert solution.outcome is Outcome.STOPPED
+    assert solution.iterations == 3
+    assert [at.iteration for at in own] == [at.iteration for at in given] == [1, 2, 3]
+    assert all(isinstance(at, Progress) for at in given)
+    np.testing.assert_array_equal(given[-1].value, solution.value)
+
+
+@each_iterative
+def test_a_checkpoint_is_continued_and_removed(name, rng, tmp_path):
+    rows, path = rows_of(rng), tmp_path / "fit.npz"
+
+    def interrupt(at):
+        if at.iteration == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(name, rows, callback=interrupt, checkpoint=Checkpoint(path))
+    assert path.exists()
+    counts = []
+    continued = solve(
+        name,
+        rows,
+        callback=lambda at: counts.append(at.iteration),
+        checkpoint=Checkpoint(path),
+    )
+    assert counts[0] == 3
+    assert not path.exists()
+    whole = solve(name, rows)
+    np.testing.assert_array_equal(continued.value, whole.value)
+    assert continued.iterations == whole.iterations
