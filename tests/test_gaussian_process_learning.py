@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.models import _gp_evidence
 from randkern.models._gp_learning import (
     Start,
@@ -21,7 +22,6 @@ from randkern.models._gp_learning import (
     maximise,
     smooth_rows,
 )
-from randkern.models._rows import ArrayRows
 
 # -- which maximum ----------------------------------------------------------------
 

@@ -20,10 +20,11 @@ from randkern.exceptions import (
     NarrowMarginError,
     NotSeparableError,
 )
-from randkern.models._feature_rows import KeptFeatures
 from randkern.models._hard_margin import _margin
-from randkern.models._interior_point import affordable, n_bytes, solve_box
+from randkern.models._interior_point import affordable, solve_box
 from randkern.models._svm_dual import SVMDual
+from randkern.models.feature_matrix import FeatureArray
+from randkern.models.memory import interior_point_bytes
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -183,7 +184,7 @@ def test_interior_points_reach_the_optimum_of_descent(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9)[0]
+    a = solve_box(FeatureArray(Z), signs, upper, 1e-9)[0]
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7
@@ -450,7 +451,7 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
     """Of n rows and D features: the cube of the smaller one, in time and bytes."""
     assert not affordable(20_000, 20_000, 1)
     assert affordable(200, 20_032, 1)
-    assert n_bytes(200, 20_000) < 8 * 20_000**2 / 40
+    assert interior_point_bytes(200, 20_000) < 8 * 20_000**2 / 40
     X, y, _ = data
     y = y == "b"
     sides = []
@@ -466,7 +467,7 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
         sides.clear()
         upper = np.full(240, 1e4)
         solver = SVMDual(
-            KeptFeatures(Z), signs, upper, kept_bytes=10**7, spare_bytes=spare
+            FeatureArray(Z), signs, upper, kept_bytes=10**7, spare_bytes=spare
         )
         solver.solve(1e-12, 8, root_stream(0))
         assert set(sides) == expected

@@ -37,7 +37,7 @@ _PUBLIC: dict[str, str] = {
     "MetricLearner": ".metric",
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
-    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),
+    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (

@@ -21,7 +21,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 

@@ -20,11 +20,11 @@ from scipy.special import expit, roots_hermitenorm
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_rows import FeatureRows
 from randkern.models._gp_evidence import LikelihoodOfRows
-from randkern.models._rows import ArrayRows
+from randkern.models.feature_matrix import FeatureMatrix
 from randkern.plan import Plan
 
 __all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
@@ -57,14 +57,14 @@ class LaplacePosterior:
 
     @classmethod
     def of(
-        cls, features: FeatureRows, D: int, signs: np.ndarray, weight: np.ndarray
+        cls, features: FeatureMatrix, D: int, signs: np.ndarray, weight: np.ndarray
     ) -> LaplacePosterior:
         """Return the law given signs of shape (n,), by Newton's method."""
         ops = ops_of(features.like)
         start = ops.zeros(D, signs)
-        if features.kept is not None and features.n_rows < D:
+        if features.cached is not None and features.n_rows < D:
             # Its mode as values of the rows costs less.
-            Z = ops.as_float64(features.kept[:, :D])
+            Z = ops.as_float64(features.cached[:, :D])
             dual = _Mode(Z @ Z.T, signs, weight, ops.zeros(len(Z), Z)).dual
             start = Z.T @ dual
         problem = _FeatureProblem(features, D, signs, weight)
@@ -129,7 +129,7 @@ class _FeatureProblem:
     """The log posterior of weights of features, summed up block by block."""
 
     def __init__(
-        self, features: FeatureRows, D: int, signs: np.ndarray, weight: np.ndarray
+        self, features: FeatureMatrix, D: int, signs: np.ndarray, weight: np.ndarray
     ):
         self.features, self.D = features, D
         self.signs, self.weight = signs, weight
@@ -141,7 +141,8 @@ class _FeatureProblem:
         right[0, :D] = b / size
         gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
         value = -0.5 * float(b @ b)
-        for part, Z in self.features.blocks():
+        for block in self.features.blocks():
+            part, Z = block.rows, block.values
             f = size * ops.thin.multiply(Z, ops.asarray(right, Z))[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log

@@ -14,8 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
+from randkern.data import rows_within
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
-from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.plan import Plan
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
+# Memory of a sample of rows that are not in memory, in which they would not grow.
+_SAMPLE_BYTES = 64 * 10**6
 # Starts are compared on a sample of this share of the rows, within these bounds.
 _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 2000)
@@ -77,19 +80,25 @@ Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def learning_rows(
-    rows: ArrayRows | StreamedRows, plan: Plan | None, stream: Stream, most: int = 0
+    rows: TrainingData, plan: Plan | None, stream: Stream, most: int = 0
 ) -> ArrayRows:
     """Return rows to learn from, in float64, none of weight 0.
 
     All for the exact kernel; for features a uniform sample of `most` rows, or (0) as
-    many as 10¹¹ operations an evaluation take, and at least 2,000.
+    many as 10¹¹ operations per evaluation take, and at least 2,000; of rows that are
+    not in memory, no more than fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
-    if isinstance(rows, ArrayRows) and rows.weight is not None:
-        usable = ops_of(rows.X).flatnonzero(rows.weight)
+    if rows.in_memory and (weight := rows.whole().weight) is not None:
+        usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
         most = most or most_learning_rows(plan.n_components)
+        if not rows.in_memory:
+            row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
+            most = min(
+                most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_LEAST_ROWS)
+            )
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
@@ -24,7 +25,6 @@ from randkern.models._gp_learning import (
     maximise,
     smooth_rows,
 )
-from randkern.models._rows import ArrayRows
 from randkern.plan import Plan
 
 __all__ = ["GaussianProcess"]

@@ -10,34 +10,12 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.kernels import Kernel
-from randkern.models._operators import leading
+from randkern.models.linear_operators import leading
+from randkern.models.memory import KERNEL_ROWS_PER_EIGENPAIR, KERNEL_TILE
 
-__all__ = ["KernelOperator", "kernel_operator_bytes"]
-
-# Sides of the tiles of the Gram matrix.
-_TILE = 2048
-# Tiles that making one takes.
-_TILES = 6
-# Sampled rows for every eigenpair of the preconditioner.
-_OVERSAMPLING = 2
-
-
-def kernel_operator_bytes(
-    like: Rows, n: int, n_targets: int, rank: int
-) -> tuple[int, int]:
-    """Memory of conjugate gradients on the exact kernel, no tile being kept.
-
-    At most, while the preconditioner is built, and while it iterates; for n rows in the
-    dtype of `like`, and where that lies.
-    """
-    itemsize = like.dtype.itemsize
-    n_samples = min(n, _OVERSAMPLING * rank)
-    side = ops_of(like).thin.padded(min(n, _TILE))
-    vectors = 8 * 14 * n * n_targets + _TILES * side**2 * itemsize
-    iterating = n * rank * itemsize + vectors
-    return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
+__all__ = ["KernelOperator"]
 
 
 class KernelOperator:
@@ -78,8 +56,8 @@ class KernelOperator:
         self.share = weight / weight.sum() if center else 0.0 * weight
         self.stream = stream
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
-        self._side = ops.thin.padded(min(X.shape[0], _TILE))
-        self._ranges = list(row_blocks(X.shape[0], _TILE))
+        self._side = ops.thin.padded(min(X.shape[0], KERNEL_TILE))
+        self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
         self._buffer = self._room()
         self._kept: dict[tuple[int, int], Any] = {}
         self._n_kept = kept_bytes // (self._side**2 * X.dtype.itemsize)
@@ -151,7 +129,7 @@ class KernelOperator:
         ops = self._ops
         generator = self.stream.child("sample").generator()
         usable = ops.flatnonzero(self.root)
-        n_samples = min(_OVERSAMPLING * rank, len(usable))
+        n_samples = min(KERNEL_ROWS_PER_EIGENPAIR * rank, len(usable))
         sampled = np.sort(generator.choice(len(usable), n_samples, replace=False))
         X = ops.take(self.X, ops.take(usable, sampled))
         gram = ops.as_float64(self.kernel._gram(X, None))

@@ -26,7 +26,7 @@ from randkern._validation import (
     read_tensor,
 )
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data.dask import is_dask, lazily
 
 __all__ = ["ClassLabels", "RealTargets"]
 

@@ -13,16 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from randkern._fitting import all_or_nothing
+from randkern._random import root_stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
-from randkern.models._feature_rows import FactorFeatures, FeatureRows
-from randkern.models._margin_classifier import MarginClassifier, all_targets
+from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._newton import descend
-from randkern.models._rows import ArrayRows
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.memory import feature_cache_bytes
 
 __all__ = ["KernelLogistic"]
 
@@ -143,11 +144,14 @@ class KernelLogistic(MarginClassifier):
             allocated.
         """
         self._validate_params()
-        rows, _ = self._read(X, y, sample_weight)
+        rows = self._read(X, y, sample_weight, root_stream(self.random_state))
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
         k, n_vectors = rows.n_targets, 2 * _lbfgs.PAIRS + 12
-        kept = self._bytes_for_features(rows, 16 + 32 * k, 8 * n_vectors * k)
-        signs, weight = all_targets(rows)
+        limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
+        kept = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 16 + 32 * k, per_feature
+        )
+        signs, weight = rows.targets()
         features = self._features(rows, kept)
         loss = _Loss(features, signs, self.C * weight)
         weights = self._minimise(loss)
@@ -155,14 +159,14 @@ class KernelLogistic(MarginClassifier):
         if self.plan_ is not None:
             self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return self
-        assert isinstance(features, FactorFeatures) and isinstance(rows, ArrayRows)
+        assert isinstance(features, GramFactor)
         # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.
         rank = len(features.pivots)
         dual = ops_of(weights).algebra.triangular_solve(
             features.triangle, weights[:, :rank].T, transposed=True
         )
         order = features.pivots.argsort()
-        self.X_fit_ = rows.X[features.pivots[order]]
+        self.X_fit_ = rows.whole().X[features.pivots[order]]
         self.dual_coef_ = self._shaped(dual[order])
         return self
 
@@ -269,14 +273,14 @@ class _Loss:
 
     Parameters
     ----------
-    features : FeatureRows
+    features : FeatureMatrix
     signs : ndarray of shape (n, k)
         One column for two classes.
     upper : ndarray of shape (n,)
         C times the weights of rows.
     """
 
-    def __init__(self, features: FeatureRows, signs: np.ndarray, upper: np.ndarray):
+    def __init__(self, features: FeatureMatrix, signs: np.ndarray, upper: np.ndarray):
         self.features, self.signs, self.upper = features, signs, upper
         self.shape = (signs.shape[1], features.width)
         self.size = self.shape[0] * self.shape[1]
@@ -285,7 +289,8 @@ class _Loss:
         weights = flat.reshape(self.shape)
         total = 0.5 * float((weights**2).sum())
         gradient = ops_of(flat).zeros(self.shape, flat)
-        for part, Z in self.features.blocks():
+        for block in self.features.blocks():
+            part, Z = block.rows, block.values
             values = self._values(Z, weights)
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
@@ -300,8 +305,8 @@ class _Loss:
         functions = ops_of(flat).elementwise
         binary = self.shape[0] == 1
         chances = []
-        for _, Z in self.features.blocks():
-            values = self._values(Z, weights)
+        for block in self.features.blocks():
+            values = self._values(block.values, weights)
             if binary:
                 chances.append(functions.expit(values) * functions.expit(-values))
             else:
@@ -311,7 +316,8 @@ class _Loss:
             along = vector.reshape(self.shape)
             out = ops_of(flat).zeros(self.shape, flat)
             blocks = zip(self.features.blocks(), chances, strict=True)
-            for (part, Z), chance in blocks:
+            for block, chance in blocks:
+                part, Z = block.rows, block.values
                 change = self._values(Z, along)
                 if not binary:
                     change = change - _own(change, self.signs[part])[:, None]

@@ -14,10 +14,10 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
+from randkern.data.reading import predicted_rows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
-from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
@@ -157,7 +157,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -303,7 +303,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:

@@ -11,16 +11,16 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
-from randkern._random import Stream
+from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._hard_margin import separate
-from randkern.models._interior_point import n_bytes
-from randkern.models._margin_classifier import MarginClassifier, all_targets
+from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.memory import feature_cache_bytes, interior_point_bytes
 
 __all__ = ["KernelSVC"]
 
@@ -167,17 +167,18 @@ class KernelSVC(MarginClassifier):
             allocated.
         """
         self._validate_params()
-        rows, stream = self._read(X, y, sample_weight)
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, twice while they change.
-        k = rows.n_targets
-        kept = self._bytes_for_features(rows, 16 + 40 * k, 16 * k)
-        signs, weight = all_targets(rows)
-        spare = self._memory_for(rows) - kept
+        k, limit = rows.n_targets, self._memory_for(rows)
+        kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k)
+        signs, weight = rows.targets()
+        spare = limit - kept
         if is_tensor(signs):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                n_bytes(n, width),
+                interior_point_bytes(n, width),
                 spare,
                 f"an interior-point method of {width} features",
                 "Use fewer components",
@@ -205,7 +206,7 @@ class KernelSVC(MarginClassifier):
 
     def _fit_hard(
         self,
-        features: PlanFeatures | FactorFeatures,
+        features: FeatureMatrix,
         signs: np.ndarray,
         weight: np.ndarray,
         stream: Stream,

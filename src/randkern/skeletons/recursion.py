@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 

@@ -2,115 +2,34 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
-from randkern.models._feature_blocks import FeatureBlocks, feature_block_rows
-from randkern.models._rows import TrainingRows
-from randkern.models._survey import Survey
-from randkern.plan import Plan
+from randkern.data import row_blocks
+from randkern.data.target_statistics import Survey
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.memory import ROWS_PER_EIGENPAIR, SAMPLED_COLUMNS
 
-__all__ = ["FeatureOperator", "LocalParts", "Parts", "leading", "operator_memory"]
+__all__ = ["FeatureOperator", "leading"]
 
-_COLUMNS = 2048
-# Sampled rows for every eigenpair of the preconditioner.
-_OVERSAMPLING = 4
+# Features that are cached take part in one call, which may be interrupted after it.
+_ROWS_AT_ONCE = 2**17
 # Eigenvalues below this share of the first are rounding noise in float32.
 _SMALLEST_SHARE = 1e-6
-
-
-def operator_memory(
-    plan: Plan, rows: Any, n_targets: int, solver: Any, limit: int
-) -> tuple[int, int]:
-    """Return how many bytes an iterative solver takes on features that are not kept.
-
-    Also how many rows a block of features has: fewer where memory is short.
-    """
-    D, itemsize = plan.n_components, rows.dtype.itemsize
-    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).thin.padded
-
-    def n_bytes(n_components: int, rank: int, block: int) -> int:
-        n_samples = min(rows.n_rows, _OVERSAMPLING * rank)
-        columns = min(_COLUMNS, n_components)
-        sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
-        vectors = 8 * 12 * n_components * n_targets
-        blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
-        basis = n_components * rank * itemsize
-        projection = -(-stored * n_components // D)
-        return basis + max(sample, vectors) + blocks + projection
-
-    rank, sizes = solver.chosen_rank(D), feature_block_rows(D, rows.like)
-    for block in sizes:
-        if n_bytes(D, rank, block) <= limit:
-            return n_bytes(D, rank, block), block
-
-    def least_bytes(n_components: int) -> int:
-        return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
-
-    # A projection may come in blocks.
-    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
-    check_rank_memory(
-        lambda rank: n_bytes(D, rank, sizes[-1]),
-        rank,
-        limit,
-        f"solving for n_components={D} with {rank} eigenpairs",
-        type(solver).__name__,
-        f"Use n_components={fewer}" if fewer > 0 else "",
-    )
-    raise AssertionError("unreachable: the last size has been found too large")
-
-
-class Parts(Protocol):
-    """Training rows, wherever they are, and sums over them, where `like` is."""
-
-    n_rows: int
-    like: Any
-
-    def cross(self, means: np.ndarray, sizes: np.ndarray) -> Any: ...
-
-    def product(self, V: Any) -> Any: ...
-
-    def sample(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]: ...
-
-
-class LocalParts:
-    """Rows that this process reads."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        rows: TrainingRows,
-        weight_unit: float,
-        kept_bytes: int = 0,
-        compress: bool = False,
-        block: int | None = None,
-    ):
-        self.features = FeatureBlocks(
-            plan, rows, kept_bytes, compress, weight_unit, block
-        )
-        self.n_rows, self.like = rows.n_rows, rows.like
-        self.cross = self.features.cross
-        self.product = self.features.product
-        self.sample = self.features.sample
 
 
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    What has D rows lies where the parts join their sums.
+    What has D rows lies where sums over shards are joined.
 
     Parameters
     ----------
-    plan : Plan
-    parts : Parts
-        The rows, with weights relative to the survey's unit.
+    features : FeatureMatrix
+        With weights relative to the survey's unit.
     survey : Survey
     center : bool
         Whether to subtract the weighted means z̄.
@@ -120,26 +39,25 @@ class FeatureOperator:
 
     def __init__(
         self,
-        plan: Plan,
-        parts: Parts,
+        features: FeatureMatrix,
         survey: Survey,
         center: bool,
         stream: Stream,
     ):
-        self.plan = plan
-        self.parts = parts
+        self.features = features
         self.survey = survey
         self.center = center
         self.stream = stream
+        like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
-        self.rounding = float(np.finfo(ops_of(parts.like).numpy_dtype(parts.like)).eps)
+        self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_unit = survey.weight_unit
-        self.feature_sum = ops_of(parts.like).zeros(plan.n_components, parts.like)
+        self.feature_sum = ops_of(like).zeros(self.size, like)
 
     @property
     def size(self) -> int:
-        return self.plan.n_components
+        return self.features.plan.n_components
 
     @property
     def _weight_sum(self) -> float:
@@ -165,7 +83,7 @@ class FeatureOperator:
         """
         sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
         sizes[sizes == 0] = 1.0
-        cross = self.parts.cross(self.means, sizes)
+        cross = self.features.reduce(_cross, self.means, sizes)
         ops = ops_of(cross)
         self.feature_sum = ops.copy(cross[-1])
         sizes = ops.float64_like(sizes, cross)
@@ -187,7 +105,9 @@ class FeatureOperator:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
         size = ops.largest(abs(V)) or 1.0
-        out = ops.contiguous(self.parts.product((V / size).T).T)
+        # Products are taken in the dtype of the features: no more need be sent.
+        right = ops.asarray((V / size).T, self.features.like)
+        out = ops.contiguous(self.features.reduce(_product, right).T)
         out *= size
         if self.center:
             mean = self.feature_sum / self._weight_sum
@@ -200,27 +120,27 @@ class FeatureOperator:
         The eigenvalues of the sample's Gram matrix, scaled up to all rows,
         stand for those of A; u_i = Zₛᵀq_i/√λ_i for the eigenvectors.
         """
-        n = self.parts.n_rows
-        n_samples = min(n, _OVERSAMPLING * rank)
+        n = self.features.n_rows
+        n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
         if n_samples < n:
             generator = self.stream.child("sample").generator()
             rows = np.sort(generator.choice(n, n_samples, replace=False))
         else:
             rows = np.arange(n)
-        features, weight = self.parts.sample(rows)
+        features, weight = self.features.sample(rows)
         like = features(slice(0, 1))
         ops = ops_of(like)
         if weight is None:
             weight = ops.ones(n_samples, like)
         root = ops.asarray(weight**0.5, like)[:, None]
         gram = ops.zeros((n_samples, n_samples), like)
-        for columns in row_blocks(self.size, _COLUMNS):
+        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
         values, vectors = leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
-        for columns in row_blocks(self.size, _COLUMNS):
+        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             Z = self._scaled(features(columns), columns, root)
             basis[columns] = Z.T @ transform
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
@@ -231,6 +151,46 @@ class FeatureOperator:
             Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
         Z *= root
         return Z
+
+
+def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any:
+    """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
+
+    The sizes bring the targets into the range of float32.
+    """
+    like, D = features.like, features.plan.n_components
+    ops, thin = ops_of(like), ops_of(like).thin
+    out = ops.zeros((len(means) + 1, features.width), like)
+    center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
+    for block in features.blocks(features.block_rows):
+        targets = ops.ones((len(block.Y), len(means) + 1), like)
+        targets[:, :-1] = (block.Y - center) / unit
+        for factor in (block.weight, block.scales):
+            if factor is not None:
+                targets *= factor[:, None]
+        thin.add_transposed(block.values, thin.factor(targets, block.values), out)
+    return out[:, :D]
+
+
+def _product(features: FeatureMatrix, V: Any) -> Any:
+    """Return Σ w_i z_i z_iᵀ V, transposed.
+
+    V is transposed, of shape (k, D), with entries of at most about 1.
+    """
+    like, (k, D) = features.like, V.shape
+    ops, thin = ops_of(like), ops_of(like).thin
+    right = thin.room(k, D, like)
+    right[:, :D] = ops.asarray(V, like)
+    out = ops.zeros((k, features.width), like)
+    for block in features.blocks(_ROWS_AT_ONCE):
+        factors = ops.ones(len(block.values), like)
+        if block.scales is not None:
+            factors *= block.scales**2
+        if block.weight is not None:
+            factors *= block.weight
+        factor = thin.factor(right, block.values)
+        thin.add_gram_product(block.values, factors, factor, out)
+    return out[:, :D]
 
 
 def leading(gram: Any, rank: int) -> tuple[Any, Any]:
@@ -247,6 +207,6 @@ def _orthonormalised(basis: Any) -> Any:
     gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)
     inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
-    for rows in row_blocks(len(basis), _COLUMNS):
+    for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
         basis[rows] = basis[rows] @ inverse
     return basis
