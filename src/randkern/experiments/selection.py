@@ -80,7 +80,7 @@ def relative_alphas() -> NDArray[np.float64]:
     Returns
     -------
     multiples : ndarray of shape (17,), float64
-        10⁻⁶ to 10², two a decade.
+        10⁻⁶ to 10², two per decade.
 
     Examples
     --------
@@ -347,7 +347,7 @@ def _validation_splits(
 
 
 def _one_hot(y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return labels as ±1 columns, one a class."""
+    """Return labels as ±1 columns, one per class."""
     classes, indices = np.unique(y, return_inverse=True)
     return 2.0 * np.eye(len(classes))[indices] - 1.0
 

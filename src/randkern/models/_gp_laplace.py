@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit, roots_hermitenorm
@@ -23,7 +22,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import LikelihoodOfRows
+from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.plan import Plan
 
@@ -39,21 +38,8 @@ _MOST_STEPS = 100
 _MOST_HALVINGS = 20
 
 
-@dataclass(frozen=True)
-class LaplacePosterior:
-    """The normal law of the weights of features that stands for their posterior.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (D,)
-    factor : ndarray of shape (D, D)
-        Lower triangular Cholesky factor of I + ZᵀWZ, the precision.
-    evidence : float
-    """
-
-    mean: np.ndarray
-    factor: np.ndarray
-    evidence: float
+class LaplacePosterior(WeightPosterior):
+    """The law that stands for the posterior given signs, of precision I + ZᵀWZ."""
 
     @classmethod
     def of(
@@ -83,10 +69,9 @@ class LaplacePosterior:
 
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of f at rows of features."""
-        Z = ops_of(Z).as_float64(Z)
-        algebra = ops_of(Z).algebra
-        half = algebra.triangular_solve(self.factor, Z.T)
-        return Z @ self.mean, algebra.column_products(half, half)
+        ops, half = ops_of(Z), self.half(Z)
+        variance = ops.algebra.column_products(half, half)
+        return ops.as_float64(Z) @ self.mean, variance
 
 
 # Of weights: the objective, its gradient, and a factor of minus its Hessian.

@@ -8,7 +8,7 @@ For each column y of signs
 and D ≤ P with equality at the solution: the difference is what tells when to stop.
 Where the features of all rows do not fit in memory, coordinate descent works on rows
 that break the conditions of optimality, whose features do; a pass over all rows, whose
-features are made again, finds the next ones (a decomposition as that of Osuna, Freund
+features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
 and Girosi 1997, with working sets as large as memory takes).
 """
 
@@ -226,7 +226,7 @@ class SVMDual:
     def _go_on_in_float64(self, tol: float) -> bool:
         """Make kept features of float32 again, where they do not tell enough.
 
-        Features that are made again in every pass would take twice as many passes.
+        Features that are recomputed in every pass would take twice as many passes.
         """
         Z = self.features.cached
         if self._is_precise() or Z is None or 2 * Z.nbytes > self.kept_bytes:

@@ -59,7 +59,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     ----------
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. What is learned: each
-        lengthscale (a vector gives one a column), and the scale of each multiple
+        lengthscale (a vector gives one per column), and the scale of each multiple
         ``s * kernel``; a rule such as ``"scale"`` is where learning starts. Without a
         multiple the variance of f stays as it is.
     noise : float, default=1e-2

@@ -35,7 +35,7 @@ from randkern.plan import Plan, evaluate
 __all__ = ["GaussianProcessClassifier"]
 
 # Rows that hyperparameters are learned from, at most and at least; between them as many
-# as a number of operations takes, of order n³ a class.
+# as a number of operations takes, of order n³ per class.
 _MOST_LEARNING_ROWS = 1000
 _LEAST_LEARNING_ROWS = 300
 _OPERATIONS = 1e9

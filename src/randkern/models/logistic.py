@@ -40,8 +40,8 @@ class KernelLogistic(MarginClassifier):
 
         min ½‖w‖² + C Σ_i s_i log(1 + exp(−y_i w·z_i)),
 
-    for more the multinomial loss of one vector of weights a class; no intercept.
-    Solved by L-BFGS on products with the features, which are made again in every
+    for more the multinomial loss of one vector of weights per class; no intercept.
+    Solved by L-BFGS on products with the features, which are recomputed in every
     iteration where they do not fit `memory_limit`; on tensors where they lie. Where
     that stops short of the tolerance (C is enormous), Newton's method goes on.
 

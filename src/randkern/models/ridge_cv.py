@@ -364,8 +364,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
         scoring. An int or a splitter: folds, from normal equations that are
-        accumulated once a fold (those of a fit are the sum of all others), with one
-        decomposition a fold.
+        accumulated once per fold (those of a fit are the sum of all others), with one
+        decomposition per fold.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False

@@ -92,7 +92,7 @@ class BatchOperator(Protocol):
 
 @dataclass
 class SGDState:
-    """Weights, and what the length of a step is made of."""
+    """The weights, and what determines the length of a step."""
 
     W: Any
     preconditioner: SpectralPreconditioner | None
@@ -102,7 +102,7 @@ class SGDState:
     weight_sum: float
     # What the preconditioner leaves of each leading eigenvalue, with the penalty.
     leading: float = 0.0
-    # The smallest eigenvalue of the preconditioned matrix a row, or a bound: 0.
+    # The smallest eigenvalue of the preconditioned matrix per row, or a bound: 0.
     smallest: float = 0.0
     average: Any = 0.0
     n_averaged: int = 0
@@ -116,7 +116,7 @@ class SGDState:
     heaviest: float = 0.0
 
     def begin_epoch(self) -> None:
-        """Start the average and the loss anew."""
+        """Reset the average and the loss."""
         ops = ops_of(self.W)
         self.average = ops.zeros(self.W.shape, self.W)
         self.loss = ops.zeros(self.W.shape[1], self.W)
@@ -127,7 +127,7 @@ class SGDState:
         """Return the length of a step along a batch.
 
         The largest stable step for batches of m rows is m/(β + (m − 1)λ + mα), λ being
-        the largest eigenvalue of the preconditioned matrix a row and β the largest
+        the largest eigenvalue of the preconditioned matrix per row and β the largest
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
         m, penalty = max(weight, 1.0), self.shift / self.weight_sum
