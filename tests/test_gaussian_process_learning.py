@@ -15,7 +15,6 @@ from randkern.data.training_data import ArrayRows
 from randkern.models import _gp_evidence
 from randkern.models._gp_learning import (
     Start,
-    TargetSizes,
     coarse_rows,
     first_starts,
     learning_rows,
@@ -149,8 +148,7 @@ def test_all_terms_are_moved_to_the_units_of_targets():
     hyper = _gp_evidence.Hyperparameters(kernel)
     names = [*hyper.names, "noise"]
     theta, rescaling = np.append(hyper.theta, 0.0), np.append(hyper.rescaling(), 0.0)
-    sizes = TargetSizes(1e10, 1e10)
-    moved, shorter, given = first_starts(names, theta, sizes, 10.0, rescaling)
+    moved, shorter, given = first_starts(names, theta, 1e10, 10.0, rescaling)
     X = np.ones((1, 2))
     np.testing.assert_allclose(hyper.at(moved.theta).kernel(X), 1e9 * kernel(X))
     assert np.exp(moved.theta[-1]) == pytest.approx(1e9)

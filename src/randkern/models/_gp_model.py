@@ -18,7 +18,6 @@ from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_learning import (
-    TargetSizes,
     bounds,
     coarse_rows,
     first_starts,
@@ -65,9 +64,7 @@ class GaussianProcess(FeatureModel):
     def log_marginal_likelihood_value_(self) -> float:
         """The log marginal likelihood of all rows at `theta_`."""
 
-    def _learn(
-        self, extra: dict[str, float], sizes: TargetSizes, stream: Stream
-    ) -> None:
+    def _learn(self, extra: dict[str, float], stream: Stream) -> None:
         """Set θ, the kernel and its plan, learned unless told not to.
 
         `extra` holds the logarithms of hyperparameters beside those of the kernel.
@@ -78,18 +75,14 @@ class GaussianProcess(FeatureModel):
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(evidence, theta, sizes, stream)
+            theta = self._maximised(evidence, theta, stream)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if self.plan_ is not None:
                 self.plan_ = with_kernel(self.plan_, before, self.kernel_)
         self._theta = tuple(theta.tolist())
 
     def _maximised(
-        self,
-        evidence: LikelihoodOfRows,
-        theta: np.ndarray,
-        sizes: TargetSizes,
-        stream: Stream,
+        self, evidence: LikelihoodOfRows, theta: np.ndarray, stream: Stream
     ) -> np.ndarray:
         """Return θ where the likelihood of the sample is largest."""
         names, sample = self.hyperparameters_, self._sample
@@ -104,12 +97,14 @@ class GaussianProcess(FeatureModel):
             smooth = self._evidence(rows, None)
         rescaling = np.zeros(len(theta))
         rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
-        variance = float(self.kernel_._diag(coarse.X).mean())
+        survey, variance = sample.survey(), float(self.kernel_._diag(coarse.X).mean())
+        sizes = (survey.moments.all_squares, survey.target_squares)
+        square, spread = (float(each.mean()) / survey.weight_sum for each in sizes)
         return maximise(
             objectives,
             names,
-            first_starts(names, theta, sizes, variance, rescaling),
-            bounds(names, theta, sizes, self._scale_range),
+            first_starts(names, theta, square, variance, rescaling),
+            bounds(names, theta, square, spread, self._scale_range),
             int(self.n_restarts_optimizer),
             stream,
             smooth,

@@ -28,7 +28,6 @@ from randkern.models._gp_evidence import (
     posterior_sums,
 )
 from randkern.models._gp_learning import (
-    TargetSizes,
     learning_rows,
     most_learning_rows,
 )
@@ -236,7 +235,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
         self._learned_from = (sample.X, sample.Y, sample.weight)
         extra = {"noise": math.log(self.noise)}
-        self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
+        self._learn(extra, stream.child("restarts"))
         self.noise_ = math.exp(self.theta_[-1])
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:

@@ -25,7 +25,7 @@ from randkern.models._gp_laplace import (
     LaplacePosterior,
     mean_probability,
 )
-from randkern.models._gp_learning import TargetSizes, learning_rows
+from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
@@ -148,7 +148,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        self._learn({}, TargetSizes(), stream.child("restarts"))
+        self._learn({}, stream.child("restarts"))
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
