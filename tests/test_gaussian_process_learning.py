@@ -1,6 +1,5 @@
 """What Gaussian processes learn: which maximum, from which rows, and warnings."""
 
-import importlib
 import tracemalloc
 import warnings
 
@@ -12,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
-from randkern.models import _gp_evidence
+from randkern.models import _gp_evidence, memory
 from randkern.models._gp_learning import (
     Start,
     coarse_rows,
@@ -214,9 +213,8 @@ def test_a_noise_below_rounding_is_named(data):
     "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
 )
 def test_memory_is_what_was_counted(cls, n, D, optimizer, rng, monkeypatch):
-    module = importlib.import_module(cls.__module__)
     counted = []
-    monkeypatch.setattr(module, "check_memory", lambda n, *rest: counted.append(n))
+    monkeypatch.setattr(memory, "check_memory", lambda n, *rest: counted.append(n))
     minimize = scipy.optimize.minimize
 
     def one_step(*args, options, **rest):

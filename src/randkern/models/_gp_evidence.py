@@ -205,8 +205,7 @@ class LikelihoodOfRows(ABC):
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
-        ones = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
-        self._weight = ones if rows.weight is None else rows.weight
+        _, self._weight = rows.targets()
 
     @abstractmethod
     def __call__(

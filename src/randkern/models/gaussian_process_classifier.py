@@ -147,8 +147,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learned_from = (sample.X, sample.Y, sample.weight)
-        self._learn({}, stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"))
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
