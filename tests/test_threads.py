@@ -10,8 +10,9 @@ from sklearn.datasets import make_classification
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend import blas_threads, numpy_algebra
+from randkern.backend import blas_threads
 from randkern.backend.blas_threads import one_thread_if_short
+from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.threads import on_one_thread, run_over_ranges
 
 KERNEL = rk.Gaussian("scale")
@@ -166,7 +167,7 @@ def test_short_work_has_one_thread_of_blas():
 @pytest.mark.usefixtures("two_of_blas")
 def test_threads_of_blas_come_back_after_an_error():
     with pytest.raises(np.linalg.LinAlgError):
-        numpy_algebra.lower_factor(-np.eye(100))
+        NumpyAlgebra().lower_factor(-np.eye(100))
     assert blas() == {2}
 
 
@@ -203,18 +204,18 @@ def test_other_threads_leave_the_threads_of_blas_alone():
 
 #: Functions of LAPACK by who calls them, and the size of a matrix below and above.
 DECOMPOSITIONS = {
-    "lower_factor": (scipy.linalg, "cholesky", numpy_algebra.lower_factor),
+    "lower_factor": (scipy.linalg, "cholesky", NumpyAlgebra().lower_factor),
     "symmetric_eigenpairs": (
         scipy.linalg,
         "eigh",
-        numpy_algebra.symmetric_eigenpairs,
+        NumpyAlgebra().symmetric_eigenpairs,
     ),
-    "singular_values": (np.linalg, "svd", numpy_algebra.singular_values),
-    "qr": (scipy.linalg, "qr", numpy_algebra.qr),
+    "singular_values": (np.linalg, "svd", NumpyAlgebra().singular_values),
+    "qr": (scipy.linalg, "qr", NumpyAlgebra().qr),
     "shortest_solution": (
         scipy.linalg,
         "lstsq",
-        lambda matrix: numpy_algebra.shortest_solution(matrix, matrix[0]),
+        lambda matrix: NumpyAlgebra().shortest_solution(matrix, matrix[0]),
     ),
     "orthogonal": (
         scipy.linalg,

@@ -205,7 +205,7 @@ class SVMDual:
         self._update()
         worse = self.gap > gap
         if worse.any():
-            self.alpha = self.ops.elementwise.where(worse, before, alpha)
+            self.alpha = self.ops.xp.where(worse, before, alpha)
             self._update()
 
     def _is_reached(self, tol: float) -> bool:

@@ -223,20 +223,20 @@ class KernelLogistic(MarginClassifier):
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
         values = self.decision_function(X)
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if values.ndim == 1:
-            return functions.expit(_of_both(values))
-        return functions.softmax(values)
+            return ops.special.expit(_of_both(values))
+        return ops.special.softmax(values, 1)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes)."""
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
         values = self.decision_function(X)
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if values.ndim == 1:
-            return -functions.softplus(-_of_both(values))
-        return values - functions.log_sum_exp(values)[:, None]
+            return -ops.softplus(-_of_both(values))
+        return values - ops.special.logsumexp(values, 1)[:, None]
 
 
 def _of_both(values: np.ndarray) -> np.ndarray:
@@ -297,15 +297,15 @@ class _Loss:
     def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies by the second derivative."""
         weights = flat.reshape(self.shape)
-        functions = ops_of(flat).elementwise
+        ops = ops_of(flat)
         binary = self.shape[0] == 1
         chances = []
         for _, Z in self.features.blocks():
             values = self._values(Z, weights)
             if binary:
-                chances.append(functions.expit(values) * functions.expit(-values))
+                chances.append(ops.special.expit(values) * ops.special.expit(-values))
             else:
-                chances.append(functions.softmax(values))
+                chances.append(ops.special.softmax(values, 1))
 
         def product(vector: np.ndarray) -> np.ndarray:
             along = vector.reshape(self.shape)
@@ -342,19 +342,17 @@ class _Loss:
     @staticmethod
     def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses of rows, and their derivatives in the values."""
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if signs.shape[1] == 1:
             margins = signs * values
-            return functions.softplus(-margins)[:, 0], -signs * functions.expit(
-                -margins
-            )
+            return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
         # Relative to the value of the own class: 1 - p has no digits for p near 1.
         own = signs > 0
-        others = functions.where(own, -_HUGE, values - _own(values, signs)[:, None])
-        beside = functions.log_sum_exp(others)
-        wrong = functions.expit(beside)[:, None]
-        slopes = functions.where(own, -wrong, functions.softmax(values))
-        return functions.softplus(beside), slopes
+        others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
+        beside = ops.special.logsumexp(others, 1)
+        wrong = ops.special.expit(beside)[:, None]
+        slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
+        return ops.softplus(beside), slopes
 
 
 def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:
