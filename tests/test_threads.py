@@ -55,7 +55,7 @@ MODELS = {
     "ridge-sgd": (
         rk.KernelRidgeRegressor(KERNEL, 0.1, solver="sgd", **OPTIONS),
         False,
-        {"cpu", "thin"},
+        {"cpu", "skinny_gemm"},
     ),
     "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"numpy_ops"}),
     "ridge-laplacian": (
@@ -66,16 +66,16 @@ MODELS = {
     "ridge-exact-pcg": (
         rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver="pcg", random_state=0),
         False,
-        {"numpy_ops", "thin"},
+        {"numpy_ops", "skinny_gemm"},
     ),
     "ridge-classes": (rk.KernelRidgeClassifier(KERNEL, 0.1, **OPTIONS), True, {"cpu"}),
-    "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "thin"}),
+    "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "skinny_gemm"}),
     "svc-exact": (
         rk.KernelSVC(KERNEL, n_components=None),
         True,
-        {"descent", "numpy_ops", "thin"},
+        {"descent", "numpy_ops", "skinny_gemm"},
     ),
-    "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "thin"}),
+    "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "skinny_gemm"}),
     "process": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, **OPTIONS),
         False,
@@ -89,7 +89,7 @@ MODELS = {
     "process-classes": (
         rk.GaussianProcessClassifier(KERNEL, **OPTIONS),
         True,
-        {"cpu", "numpy_ops", "thin"},
+        {"cpu", "numpy_ops", "skinny_gemm"},
     ),
 }
 
@@ -131,7 +131,7 @@ def test_threads_change_conjugate_gradients_by_rounding(dtype, tol, data, two_th
     expected = on_one_thread(_answers, model, X, y)
     with two_threads() as work:
         got = _answers(model, X, y)
-    assert work.tasks >= {"cpu", "thin"}
+    assert work.tasks >= {"cpu", "skinny_gemm"}
     # Both stop at ‖b − Ax‖ ≤ tol·‖b‖, b = Zᵀy: ‖ΔW‖ ≤ 2·tol·‖b‖/alpha, and rows of Z
     # are of norm 1.
     bound = 2 * tol * np.sqrt(len(y)) * np.linalg.norm(y)

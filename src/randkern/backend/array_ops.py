@@ -28,7 +28,7 @@ class ArrayOps:
         The library's namespace, by the array API standard.
     special : module
         Its special functions: expit, logsumexp, ndtr, softmax.
-    algebra, duals, hadamard, sparse, thin
+    algebra, duals, hadamard, sparse, skinny_gemm
         Linear algebra, dual activations, structured projections, features of skeletons
         with sparse products, and products with few columns.
     """
@@ -39,7 +39,7 @@ class ArrayOps:
     duals: Any
     hadamard: Any
     sparse: Any
-    thin: Any
+    skinny_gemm: Any
     # What the primitives below need of a library beyond the standard.
     placed: Any
     to_host: Any

@@ -8,7 +8,7 @@ from sklearn.externals.array_api_compat import numpy as array_namespace
 
 from randkern.backend.array_ops import ArrayAlgebra
 from randkern.backend.blas_threads import short_on_one_thread
-from randkern.backend.thin import padded
+from randkern.backend.skinny_gemm import padded
 
 __all__ = ["NumpyAlgebra"]
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy import special
 from sklearn.externals.array_api_compat import numpy as array_namespace
 
-from randkern.backend import counter, cpu, duals, hadamard, sparse_phases, thin
+from randkern.backend import counter, cpu, duals, hadamard, skinny_gemm, sparse_phases
 from randkern.backend.array_ops import ArrayOps
 from randkern.backend.distances import scaled_squared_distances
 from randkern.backend.numpy_algebra import NumpyAlgebra
@@ -29,7 +29,8 @@ class NumpyOps(ArrayOps):
 
     xp, special = array_namespace, special
     algebra = NumpyAlgebra()
-    duals, hadamard, sparse, thin = duals, hadamard, sparse_phases, thin
+    duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
+    sparse = sparse_phases
 
     add_gram = staticmethod(cpu.add_gram)
     cauchy_kernel = staticmethod(cpu.cauchy_kernel)

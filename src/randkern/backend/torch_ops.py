@@ -17,9 +17,9 @@ from randkern.backend import (
     torch_hadamard,
     torch_kernels,
     torch_random,
+    torch_skinny_gemm,
     torch_sparse,
     torch_special,
-    torch_thin,
     torch_trig,
 )
 from randkern.backend.array_ops import ArrayOps
@@ -41,7 +41,7 @@ class TorchOps(ArrayOps):
     xp, special = array_namespace, torch.special
     algebra = TorchAlgebra()
     duals, hadamard = torch_duals, torch_hadamard
-    sparse, thin = torch_sparse, torch_thin
+    skinny_gemm, sparse = torch_skinny_gemm, torch_sparse
 
     constant = staticmethod(torch_constants.constant)
     full_precision = staticmethod(torch_constants.full_precision)

@@ -31,7 +31,7 @@ def feature_block_rows(n_components: int, like: Any) -> list[int]:
 
     Features are of the dtype of `like`, and where that lies.
     """
-    thin = ops_of(like).thin
+    thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
     n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
     sizes = []
@@ -89,7 +89,7 @@ class FeatureBlocks:
         self.rows = rows
         self.weight_unit = weight_unit
         self._ops = ops_of(rows.like)
-        self._thin = self._ops.thin
+        self._thin = self._ops.skinny_gemm
         self.width = self._thin.padded(plan.n_components)
         row = self.width * rows.dtype.itemsize
         self.block = block or feature_block_rows(plan.n_components, rows.like)[0]
@@ -112,7 +112,7 @@ class FeatureBlocks:
             return
         ops, like, D = self._ops, self.rows.like, self.plan.n_components
         stored = np.empty(0, np.int16) if compressed else like
-        values = self._thin.room(n_kept, D, stored)
+        values = self._thin.empty_padded(n_kept, D, stored)
         scales = ops.empty(n_kept, like)
         weights = ops.ones(n_kept, like)
         targets = ops.zeros((n_kept, self.rows.n_targets), like)
@@ -151,7 +151,7 @@ class FeatureBlocks:
 
     def _buffer(self) -> Any:
         n_rows = min(self.block, self.rows.n_rows)
-        return self._thin.room(n_rows, self.plan.n_components, self.rows.like)
+        return self._thin.empty_padded(n_rows, self.plan.n_components, self.rows.like)
 
     def _made(self, block: TrainingBlock, buffer: Any) -> FeatureBlock:
         """Return the features of some rows, made in the buffer."""
@@ -208,7 +208,7 @@ class FeatureBlocks:
                 targets *= made.weight[:, None]
             if made.scales is not None:
                 targets *= made.scales[:, None]
-            factor = self._thin.factor(targets, made.values)
+            factor = self._thin.pack(targets, made.values)
             self._thin.add_transposed(made.values, factor, out)
         return out[:, : self.plan.n_components]
 
@@ -219,7 +219,7 @@ class FeatureBlocks:
         """
         ops, like = self._ops, self.rows.like
         k, D = V.shape
-        right = self._thin.room(k, D, like)
+        right = self._thin.empty_padded(k, D, like)
         right[:, :D] = V
         out = ops.zeros((k, self.width), like)
         for made in self.blocks(_ROWS_AT_ONCE):
@@ -228,6 +228,6 @@ class FeatureBlocks:
                 factors *= made.scales**2
             if made.weight is not None:
                 factors *= made.weight
-            factor = self._thin.factor(right, made.values)
+            factor = self._thin.pack(right, made.values)
             self._thin.add_gram_product(made.values, factors, factor, out)
         return out[:, :D]

@@ -85,7 +85,7 @@ class PlanFeatures:
         self.precise = precise
         self.like = ops_of(rows.like).as_float64(rows.like) if precise else rows.like
         self.dtype = self.like.dtype
-        self.width = ops_of(self.like).thin.padded(plan.n_components)
+        self.width = ops_of(self.like).skinny_gemm.padded(plan.n_components)
         self.kept: np.ndarray | None = None
         row_bytes = self.width * self.dtype.itemsize
         block = _TENSOR_BLOCK_BYTES if is_tensor(self.like) else _BLOCK_BYTES

@@ -146,10 +146,10 @@ class _FeatureProblem:
         gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
         value = -0.5 * float(b @ b)
         for part, Z in self.features.blocks():
-            f = size * ops.thin.multiply(Z, ops.asarray(right, Z))[:, 0]
+            f = size * ops.skinny_gemm.multiply(Z, ops.asarray(right, Z))[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log
-            ops.thin.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
+            ops.skinny_gemm.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
             ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
         ops.algebra.add_to_diagonal(gram, 1.0)
         return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)

@@ -34,7 +34,7 @@ def kernel_operator_bytes(
     """
     itemsize = like.dtype.itemsize
     n_samples = min(n, _OVERSAMPLING * rank)
-    side = ops_of(like).thin.padded(min(n, _TILE))
+    side = ops_of(like).skinny_gemm.padded(min(n, _TILE))
     vectors = 8 * 14 * n * n_targets + _TILES * side**2 * itemsize
     iterating = n * rank * itemsize + vectors
     return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
@@ -78,7 +78,7 @@ class KernelOperator:
         self.share = weight / weight.sum() if center else 0.0 * weight
         self.stream = stream
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
-        self._side = ops.thin.padded(min(X.shape[0], _TILE))
+        self._side = ops.skinny_gemm.padded(min(X.shape[0], _TILE))
         self._ranges = list(row_blocks(X.shape[0], _TILE))
         self._buffer = self._room()
         self._kept: dict[tuple[int, int], Any] = {}
@@ -89,7 +89,7 @@ class KernelOperator:
         return self.X.shape[0]
 
     def _room(self) -> Any:
-        return self._ops.thin.room(self._side, self._side, self.X)
+        return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
 
     def _tiles(self) -> Iterator[tuple[int, int, Any]]:
         """Yield tiles of the upper triangle, with zeros beyond the last row."""
@@ -109,10 +109,10 @@ class KernelOperator:
 
     def product(self, V: Any) -> Any:
         """Return KV in float64, for V of shape (n, k)."""
-        ops, thin, k = self._ops, self._ops.thin, V.shape[1]
+        ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
         size = ops.largest(abs(V)) or 1.0
         lengths = [rows.stop - rows.start for rows in self._ranges]
-        right = [thin.room(k, self._side, self.X) for _ in lengths]
+        right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
         sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
         for rows, n, part in zip(self._ranges, lengths, right, strict=True):
             part[:, :n] = V[rows].T / size
@@ -121,7 +121,7 @@ class KernelOperator:
             tile = tile[: lengths[i]]
             sums[i][:, : lengths[i]] += thin.multiply(tile, right[j]).T
             if i != j:
-                left = thin.factor(right[i][:, : lengths[i]].T, tile)
+                left = thin.pack(right[i][:, : lengths[i]].T, tile)
                 thin.add_transposed(tile, left, sums[j])
         out = ops.zeros(V.shape, self.X)
         for rows, n, part in zip(self._ranges, lengths, sums, strict=True):

@@ -34,7 +34,7 @@ def operator_memory(
     Also how many rows a block of features has: fewer where memory is short.
     """
     D, itemsize = plan.n_components, rows.dtype.itemsize
-    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).thin.padded
+    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
 
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, _OVERSAMPLING * rank)

@@ -180,7 +180,9 @@ class SVMDual:
             Z = self.features.take(here)
             size = ops.largest(abs(factors[here])) or 1.0
             part = ops.zeros(shape, self.signs)
-            ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
+            ops.skinny_gemm.add_transposed(
+                Z, ops.asarray(factors[here] / size, Z), part
+            )
             self.weights += size * part
         scores, longest = scores_of(self.features, self.weights)
         self._margins = self.signs * scores
@@ -360,6 +362,8 @@ def scores_of(features: FeatureRows, weights: np.ndarray) -> tuple[np.ndarray, f
     scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
     size = ops.largest(abs(weights)) or 1.0
     for rows, Z in features.blocks():
-        scores[rows] = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+        scores[rows] = size * ops.skinny_gemm.multiply(
+            Z, ops.asarray(weights / size, Z)
+        )
         square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5

@@ -328,7 +328,7 @@ class _Loss:
         """Return the values of weights, (k, width), at rows of features."""
         ops = ops_of(weights)
         size = ops.largest(abs(weights)) or 1.0
-        return size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+        return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
 
     @staticmethod
     def _add(Z: Any, slopes: np.ndarray, out: np.ndarray) -> None:
@@ -336,7 +336,7 @@ class _Loss:
         ops = ops_of(out)
         largest = ops.largest(abs(slopes)) or 1.0
         added = ops.zeros(out.shape, out)
-        ops.thin.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
+        ops.skinny_gemm.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
         out += largest * added
 
     @staticmethod
