@@ -33,6 +33,8 @@ BLOCK_BYTES = 16 * 2**20
 
 # Columns of V that stay in the second-level cache, eight rows of them.
 _TILE = 2048
+# Tiles of all rows of V together that stay in the second-level cache.
+_MOST_TILES = 16
 # Columns of sums over rows: in the first-level cache with ten targets.
 _SUMS = 512
 # Rows whose products are summed in the dtype of the factors.
@@ -45,7 +47,7 @@ _LEAST_CHUNK = 64
 _LEAST_PART = 32
 _LARGEST = 32767.0
 # Columns of the other factor that are taken at a time.
-_10, _4, _1 = ((0,) * size for size in (10, 4, 1))
+_10, _4, _2, _1 = ((0,) * size for size in (10, 4, 2, 1))
 # Sums of products, in any order.
 _SUMMED = {"reassoc", "contract", "nsz"}
 # Nanoseconds a multiplication, roughly.
@@ -105,45 +107,69 @@ def _four_by_four(z, v, kind):
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMMED, error_model="numpy")
-def _four_by_one(z, v, kind):
-    """Return the products of four rows with one other."""
-    z0, z1, z2, z3 = z
+def _eight_by_one(z, v, kind):
+    """Return the products of twice four rows with one other."""
+    (z0, z1, z2, z3), (y0, y1, y2, y3) = z
     a, b, c, d = kind(0), kind(0), kind(0), kind(0)
+    e, f, g, h = kind(0), kind(0), kind(0), kind(0)
     for j in range(len(v)):
-        a += kind(z0[j]) * v[j]
-        b += kind(z1[j]) * v[j]
-        c += kind(z2[j]) * v[j]
-        d += kind(z3[j]) * v[j]
-    return a, b, c, d
+        x = v[j]
+        a += kind(z0[j]) * x
+        b += kind(z1[j]) * x
+        c += kind(z2[j]) * x
+        d += kind(z3[j]) * x
+        e += kind(y0[j]) * x
+        f += kind(y1[j]) * x
+        g += kind(y2[j]) * x
+        h += kind(y3[j]) * x
+    return (a, b, c, d), (e, f, g, h)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _multiply_tile(Z, pitch, first, last, begin, n, V, width, k, sums):
+    """Write the products of eight rows with k others, over some columns, to `sums`.
+
+    The row `last` stands in for those after it.
+    """
+    kind = V.dtype.type
+    z = (
+        _four_rows(Z, pitch, first, last, begin, n),
+        _four_rows(Z, pitch, min(first + 4, last), last, begin, n),
+    )
+    # One that is left over goes alone; two or three go as four, some of them twice.
+    whole = k - 1 if k % 4 == 1 else k
+    for t in range(0, whole, 4):
+        v = _four_rows(V, width, t, k - 1, begin, n)
+        for half in range(2):
+            products = _four_by_four(z[half], v, kind)
+            for i in range(4):
+                for s in range(min(4, k - t)):
+                    sums[4 * half + i, t + s] = products[i][s]
+    if whole < k:
+        at = whole * width + begin
+        ends = _eight_by_one(z, V[at : at + n], kind)
+        for half in range(2):
+            for i in range(4):
+                sums[4 * half + i, whole] = ends[half][i]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _multiply(Z, pitch, start, stop, V, width, k, out, n_rows):
-    """Multiply rows `start` to `stop`, four at a time, with the k rows of V.
+    """Add the products of rows `start` to `stop` with the k rows of V to `out`, flat.
 
-    Sums over tiles of columns go to `out`, flat, of shape (tiles, n_rows, k). The last
-    row stands in for those after it.
+    Rows are read over as many columns as leave V in the cache, a tile after the other.
     """
-    last, kind = n_rows - 1, V.dtype.type
-    # One that is left over goes alone; two or three go as four, some of them twice.
-    whole = k - 1 if k % 4 == 1 else k
-    for tile in range((width + _TILE - 1) // _TILE):
-        begin = tile * _TILE
-        n = min(_TILE, width - begin)
-        for first in range(start, stop, 4):
-            z = _four_rows(Z, pitch, first, last, begin, n)
-            for t in range(0, whole, 4):
-                v = _four_rows(V, width, t, k - 1, begin, n)
-                sums = _four_by_four(z, v, kind)
-                for i in range(min(4, n_rows - first)):
-                    at = (tile * n_rows + first + i) * k + t
-                    for s in range(min(4, k - t)):
-                        out[at + s] = sums[i][s]
-            for t in range(whole, k):
-                begin_v = t * width + begin
-                column = _four_by_one(z, V[begin_v : begin_v + n], kind)
-                for i in range(min(4, n_rows - first)):
-                    out[(tile * n_rows + first + i) * k + t] = column[i]
+    sums = np.empty((8, k), V.dtype)
+    panel = _TILE * max(1, _MOST_TILES // k)
+    for left in range(0, width, panel):
+        right = min(left + panel, width)
+        for first in range(start, stop, 8):
+            for begin in range(left, right, _TILE):
+                n = min(_TILE, right - begin)
+                _multiply_tile(Z, pitch, first, n_rows - 1, begin, n, V, width, k, sums)
+                for i in range(min(8, n_rows - first)):
+                    for t in range(k):
+                        out[(first + i) * k + t] += sums[i, t]
 
 
 @njit(nogil=True, cache=True)
@@ -170,6 +196,11 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
                         _4, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
                     )
                     t += 4
+                elif k - t >= 2:
+                    add_rows(
+                        _2, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
+                    )
+                    t += 2
                 else:
                     add_rows(
                         _1, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
@@ -184,25 +215,22 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
 
 @njit(nogil=True, cache=True)
 def _gram_product(
-    Z, pitch, start, stop, factors, V, width, k, chunk, inner, parts, sums, out
+    Z, pitch, start, stop, factors, V, width, k, chunk, inner, products, sums, out
 ):
     """Add Σ f_r z_r (z_r V) over some rows, a chunk that stays in the cache at a time.
 
-    The last arguments but one are room for a chunk: products in the dtype of V, and
-    sums over tiles of columns in float64; for sums over rows, in the dtype of V.
+    The last arguments but one are buffers for a chunk: products in the dtype of V and
+    in float64; and for sums over rows, in the dtype of V.
     """
-    n_tiles = (width + _TILE - 1) // _TILE
     for first in range(start, stop, chunk):
         n = min(chunk, stop - first)
         rows = Z[first * pitch :]
-        _multiply(rows, pitch, 0, n, V, width, k, parts, n)
+        products[:] = 0.0
+        _multiply(rows, pitch, 0, n, V, width, k, products, n)
         inner[:] = 0.0
         for r in range(n):
             for t in range(k):
-                total = 0.0
-                for tile in range(n_tiles):
-                    total += parts[(tile * n + r) * k + t]
-                inner[r * k + t] = total * factors[first + r]
+                inner[r * k + t] = products[r * k + t] * factors[first + r]
         _add_transposed(rows, pitch, n, inner, k, 0, width, sums, out, width)
 
 
@@ -259,16 +287,16 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     if V.shape[1] != width:
         raise ValueError(f"V must have {width} columns, got {V.shape[1]}.")
     k = V.shape[0]
-    out = np.zeros((-(-width // _TILE), n, k))
+    out = np.zeros((n, k))
     if n == 0 or k == 0:
-        return np.zeros((n, k))
+        return out
     flat, pitch = _flat(Z)
 
     def task(start: int, stop: int) -> None:
         _multiply(flat, pitch, start, stop, V.ravel(), width, k, out.ravel(), n)
 
     run_over_ranges(task, n, n * width * k * _COST, 8)
-    return out.sum(axis=0)
+    return out
 
 
 def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
@@ -360,11 +388,11 @@ def add_gram_product(
     def task(start: int, stop: int) -> None:
         for part in range(start, stop):
             inner = np.empty((chunk + ROWS_ADDED) * k, V.dtype)
-            parts = np.empty(-(-width // _TILE) * chunk * k)
+            products = np.empty(chunk * k)
             room = np.empty(k * _SUMS, V.dtype)
             _gram_product(
                 flat, pitch, n * part // n_parts, n * (part + 1) // n_parts, factors,
-                V.ravel(), width, k, chunk, inner, parts, room,
+                V.ravel(), width, k, chunk, inner, products, room,
                 sums[part].ravel(),
             )  # fmt: skip
 
