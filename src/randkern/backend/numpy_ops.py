@@ -7,12 +7,13 @@ import math
 from contextlib import nullcontext
 
 import numpy as np
+import scipy.optimize
 import scipy.sparse as sp
 from scipy import special
 from sklearn.externals.array_api_compat import numpy as array_namespace
 
 from randkern.backend import counter, cpu, duals, hadamard, skinny_gemm, sparse_phases
-from randkern.backend.array_ops import ArrayOps
+from randkern.backend.array_ops import LEAST_CHANGE, ArrayOps
 from randkern.backend.distances import scaled_squared_distances
 from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.patches import patch_products
@@ -181,6 +182,19 @@ class NumpyOps(ArrayOps):
         position = np.searchsorted(sorted_values, values)
         position = np.minimum(position, len(sorted_values) - 1)
         return position, sorted_values[position] == values
+
+    def minimise(self, function, start, tolerance, max_iter, n_pairs):
+        """Return where a smooth function is least, by L-BFGS, and the iterations.
+
+        It returns the value at a vector, a float, and the gradient there, of which no
+        entry is above `tolerance` at the end.
+        """
+        options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
+        options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
+        result = scipy.optimize.minimize(
+            function, start, jac=True, method="L-BFGS-B", options=options
+        )
+        return result.x, int(result.nit)
 
     def log_matern(self, z, nu):
         """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""

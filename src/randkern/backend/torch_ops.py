@@ -22,7 +22,7 @@ from randkern.backend import (
     torch_special,
     torch_trig,
 )
-from randkern.backend.array_ops import ArrayOps
+from randkern.backend.array_ops import LEAST_CHANGE, ArrayOps
 from randkern.backend.distances import CANCELLED
 from randkern.backend.torch_algebra import TorchAlgebra
 
@@ -165,6 +165,26 @@ class TorchOps(ArrayOps):
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
             return values[self.to_host(position)]
         return torch.as_tensor(values, device=position.device)[position]
+
+    def minimise(self, function, start, tolerance, max_iter, n_pairs):
+        """Return where a smooth function is least, by L-BFGS, and the iterations."""
+        at = start.clone().requires_grad_()
+        optimiser = torch.optim.LBFGS(
+            [at],
+            max_iter=max_iter,
+            max_eval=2 * max_iter,
+            tolerance_grad=tolerance,
+            tolerance_change=LEAST_CHANGE,
+            history_size=n_pairs,
+            line_search_fn="strong_wolfe",
+        )
+
+        def value_and_gradient():
+            value, at.grad = function(at.detach().clone())
+            return value
+
+        optimiser.step(value_and_gradient)
+        return at.detach(), optimiser.state[at]["n_iter"]
 
     def generated_products(self, X, keys, start, stop, scale):
         """Return scale·XΩᵀ for the matrix of each key, made in a kernel, or None."""

@@ -8,16 +8,13 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from randkern._fitting import all_or_nothing
-from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.blocks.dask import is_dask, lazily
 from randkern.kernels import Kernel
-from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
 from randkern.models._feature_rows import FactorFeatures, FeatureRows
 from randkern.models._margin_classifier import MarginClassifier, all_targets
@@ -26,6 +23,8 @@ from randkern.models._rows import ArrayRows
 
 __all__ = ["KernelLogistic"]
 
+# Pairs of steps and changes of the gradient that L-BFGS keeps.
+_PAIRS = 20
 # A slope at w = 0 of this size: the solution is minus it, to rounding.
 _VANISHING = 1e-100
 # Minus this is the logarithm of nothing.
@@ -145,7 +144,7 @@ class KernelLogistic(MarginClassifier):
         self._validate_params()
         rows, _ = self._read(X, y, sample_weight)
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
-        k, n_vectors = rows.n_targets, 2 * _lbfgs.PAIRS + 12
+        k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         kept = self._bytes_for_features(rows, 16 + 32 * k, 8 * n_vectors * k)
         signs, weight = all_targets(rows)
         features = self._features(rows, kept)
@@ -182,8 +181,7 @@ class KernelLogistic(MarginClassifier):
             return value / unit, slope / unit
 
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
-        minimise = _lbfgs.minimise if is_tensor(start) else _minimise_by_scipy
-        flat, self.n_iter_ = minimise(scaled, start, tolerance, most)
+        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, most, _PAIRS)
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
@@ -242,26 +240,6 @@ class KernelLogistic(MarginClassifier):
 def _of_both(values: np.ndarray) -> np.ndarray:
     """Return the values of the negative class beside those of the positive."""
     return ops_of(values).hstack([-values[:, None], values[:, None]])
-
-
-def _minimise_by_scipy(
-    function: _lbfgs.Function, start: np.ndarray, tolerance: float, max_iter: int
-) -> tuple[np.ndarray, int]:
-    """Return where a function is least, and the number of iterations."""
-    result = scipy.optimize.minimize(
-        function,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": max_iter,
-            "maxfun": 2 * max_iter,
-            "gtol": tolerance,
-            "ftol": 64 * np.finfo(float).eps,
-            "maxcor": _lbfgs.PAIRS,
-        },
-    )
-    return result.x, int(result.nit)
 
 
 class _Loss:
