@@ -128,10 +128,10 @@ class _FeatureProblem:
         value = -0.5 * float(b @ b)
         for block in self.features.blocks():
             part, Z = block.rows, block.values
-            f = size * ops.thin.multiply(Z, ops.asarray(right, Z))[:, 0]
+            f = size * ops.skinny_gemm.multiply(Z, ops.asarray(right, Z))[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log
-            ops.thin.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
+            ops.skinny_gemm.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
             ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
         ops.algebra.add_to_diagonal(gram, 1.0)
         return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)
@@ -141,11 +141,11 @@ def _likelihood(
     f: np.ndarray, signs: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return Σ s log σ(yf), and its first and minus its second derivatives."""
-    functions = ops_of(f).elementwise
-    log = -float(weight @ functions.softplus(-signs * f))
-    probability = functions.expit(f)
-    slope = weight * signs * functions.expit(-signs * f)
-    return log, slope, weight * probability * functions.expit(-f)
+    ops = ops_of(f)
+    log = -float(weight @ ops.softplus(-signs * f))
+    probability = ops.special.expit(f)
+    slope = weight * signs * ops.special.expit(-signs * f)
+    return log, slope, weight * probability * ops.special.expit(-f)
 
 
 class LaplaceEvidence(LikelihoodOfRows):
@@ -231,7 +231,7 @@ class _Mode:
         # K is symmetric.
         variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
         # W depends on f, which moves by (I − KR) dK ∇log p.
-        change = self.curvature * (1 - 2 * ops.elementwise.expit(self.f))
+        change = self.curvature * (1 - 2 * ops.special.expit(self.f))
         by_mode = -0.5 * variance * change
         moved = by_mode - R @ (K @ by_mode)
         cross = moved[:, None] * slope
@@ -252,7 +252,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     >>> mean_probability(np.array([0.0, 2.0]), np.array([9.0, 0.0])).round(4)
     array([0.5   , 0.8808])
     """
-    ops, functions = ops_of(mean), ops_of(mean).elementwise
+    ops = ops_of(mean)
     out = ops.zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
@@ -265,7 +265,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     )
     for rows in row_blocks(len(mean), _ROWS):
         m, deviation = mean[rows, None], variance[rows, None] ** 0.5
-        narrow = functions.expit(m + deviation * nodes) @ weights
-        wide = functions.normal_cdf((m - logistic) / deviation.clip(1.0)) @ density
-        out[rows] = functions.where(deviation[:, 0] <= 1, narrow, wide)
+        narrow = ops.special.expit(m + deviation * nodes) @ weights
+        wide = ops.special.ndtr((m - logistic) / deviation.clip(1.0)) @ density
+        out[rows] = ops.xp.where(deviation[:, 0] <= 1, narrow, wide)
     return out.clip(0.0, 1.0)

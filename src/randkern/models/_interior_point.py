@@ -91,7 +91,7 @@ def solve_box(
     array([1., 0.])
     """
     rows = _SignedRows(features, signs)
-    where = rows.ops.elementwise.where
+    where = rows.ops.xp.where
     bound = upper * rows.square
 
     def gap(a: np.ndarray, square: float, slope: np.ndarray) -> tuple[float, bool]:
@@ -270,7 +270,7 @@ def _stacked(*parts: np.ndarray) -> np.ndarray:
 
 def _reach(at: np.ndarray, by: np.ndarray) -> float:
     """Return how far positive numbers may move until one of them vanishes."""
-    where = ops_of(at).elementwise.where
+    where = ops_of(at).xp.where
     decreasing = by < 0
     return float(where(decreasing, -at / where(decreasing, by, 1.0), np.inf).min())
 

@@ -181,7 +181,9 @@ class SVMDual:
             Z = self.features.take(here)
             size = ops.largest(abs(factors[here])) or 1.0
             part = ops.zeros(shape, self.signs)
-            ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
+            ops.skinny_gemm.add_transposed(
+                Z, ops.asarray(factors[here] / size, Z), part
+            )
             self.weights += size * part
         scores, longest = scores_of(self.features, self.weights)
         self._margins = self.signs * scores
@@ -206,7 +208,7 @@ class SVMDual:
         self._update()
         worse = self.gap > gap
         if worse.any():
-            self.alpha = self.ops.elementwise.where(worse, before, alpha)
+            self.alpha = self.ops.xp.where(worse, before, alpha)
             self._update()
 
     def _is_reached(self, tol: float) -> bool:
@@ -361,6 +363,7 @@ def scores_of(features: FeatureMatrix, weights: np.ndarray) -> tuple[np.ndarray,
     size = ops.largest(abs(weights)) or 1.0
     for block in features.blocks():
         Z = block.values
-        scores[block.rows] = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+        right = ops.asarray(weights / size, Z)
+        scores[block.rows] = size * ops.skinny_gemm.multiply(Z, right)
         square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5

@@ -215,7 +215,7 @@ class ClassLabels:
     def _signs(self, y: np.ndarray) -> np.ndarray:
         """Return labels as columns of ±1."""
         ops = ops_of(y)
-        position, known = ops.positions(self.classes_, y)
+        position, known = ops.searchsorted(self.classes_, y)
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
@@ -224,7 +224,7 @@ class ClassLabels:
         if len(self.classes_) == 2:
             return (2.0 * ops.as_float64(position) - 1.0)[:, None]
         signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
-        signs[ops.numbers(len(y), y), position] = 1.0
+        signs[ops.arange(len(y), y), position] = 1.0
         return signs
 
     def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
@@ -265,7 +265,7 @@ class ClassLabels:
 
     def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
         """Return the weight of the class of every row, where the rows X lie."""
-        position = ops_of(y).positions(self.classes_, y)[0]
+        position = ops_of(y).searchsorted(self.classes_, y)[0]
         ops = ops_of(X)
         return ops.float64_like(by_class, X)[ops.to_integers(position, X)]
 
@@ -295,5 +295,5 @@ class ClassLabels:
 def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
     """Return the sums of the weights of rows of each class, on the host."""
     ops = ops_of(X)
-    position = ops.to_integers(ops_of(y).positions(classes, y)[0], X)
-    return ops.to_host(ops.totals(position, weight, len(classes)))
+    position = ops.to_integers(ops_of(y).searchsorted(classes, y)[0], X)
+    return ops.to_host(ops.bincount(position, weight, len(classes)))

@@ -90,7 +90,7 @@ class FeatureMatrix:
         self.precise, self.compress, self.weight_unit = precise, compress, weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
-        self.width = self._thin.padded(plan.n_components)
+        self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
             row_bytes = self.width * self.dtype.itemsize
             sizes = feature_block_sizes(plan.n_components, self.like)
@@ -100,7 +100,7 @@ class FeatureMatrix:
 
     def _place(self, like: Any) -> None:
         self.like, self.dtype = like, like.dtype
-        self._ops, self._thin = ops_of(like), ops_of(like).thin
+        self._ops, self._gemm = ops_of(like), ops_of(like).skinny_gemm
 
     @property
     def cached(self) -> Any:
@@ -116,7 +116,7 @@ class FeatureMatrix:
         extra = CACHED_ROW_BYTES + 8 * self.n_targets
         if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
             return self._filled(self.n_rows, compressed=False)
-        if self.compress and hasattr(self._thin, "quantize"):
+        if self.compress and hasattr(self._gemm, "quantize"):
             n_cached = self.cache_bytes // (2 * self.width + extra)
             if n_cached:
                 return self._filled(min(n_cached, self.n_rows), compressed=True)
@@ -125,7 +125,7 @@ class FeatureMatrix:
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
         ops, like, D = self._ops, self.like, self.plan.n_components
         stored = np.empty(0, np.int16) if compressed else like
-        values = self._thin.room(n_cached, D, stored)
+        values = self._gemm.empty_padded(n_cached, D, stored)
         scales = ops.empty(n_cached, like)
         weights = ops.ones(n_cached, like)
         targets = ops.zeros((n_cached, self.n_targets), like)
@@ -133,7 +133,7 @@ class FeatureMatrix:
             stop = min(block.rows.stop, n_cached)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
-                self._thin.quantize(block.values[:n, :D], values[here], scales[here])
+                self._gemm.quantize(block.values[:n, :D], values[here], scales[here])
             else:
                 values[here, :D] = block.values[:n, :D]
             targets[here] = block.Y[:n]
@@ -166,7 +166,7 @@ class FeatureMatrix:
 
     def _empty(self, n_rows: int) -> Any:
         """Return rows with zeros where no feature will be."""
-        out = self._thin.room(n_rows, self.plan.n_components, self.like)
+        out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
         out[:, self.plan.n_components :] = 0
         return out
 

@@ -167,7 +167,7 @@ def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any
     The sizes bring the targets into the range of float32.
     """
     like, D = features.like, features.plan.n_components
-    ops, thin = ops_of(like), ops_of(like).thin
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
     out = ops.zeros((len(means) + 1, features.width), like)
     center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
     for block in features.blocks(features.block_rows):
@@ -176,7 +176,7 @@ def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any
         for factor in (block.weight, block.scales):
             if factor is not None:
                 targets *= factor[:, None]
-        thin.add_transposed(block.values, thin.factor(targets, block.values), out)
+        thin.add_transposed(block.values, thin.pack(targets, block.values), out)
     return out[:, :D]
 
 
@@ -186,8 +186,8 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
     V is transposed, of shape (k, D), with entries of at most about 1.
     """
     like, (k, D) = features.like, V.shape
-    ops, thin = ops_of(like), ops_of(like).thin
-    right = thin.room(k, D, like)
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    right = thin.empty_padded(k, D, like)
     right[:, :D] = ops.asarray(V, like)
     out = ops.zeros((k, features.width), like)
     for block in features.blocks(_ROWS_AT_ONCE):
@@ -196,7 +196,7 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
             factors *= block.scales**2
         if block.weight is not None:
             factors *= block.weight
-        factor = thin.factor(right, block.values)
+        factor = thin.pack(right, block.values)
         thin.add_gram_product(block.values, factors, factor, out)
     return out[:, :D]
 
@@ -239,7 +239,7 @@ class KernelOperator:
         self.share = weight / weight.sum() if center else 0.0 * weight
         self.stream = stream
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
-        self._side = ops.thin.padded(min(X.shape[0], KERNEL_TILE))
+        self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
         self._buffer = self._room()
         self._kept: dict[tuple[int, int], Any] = {}
@@ -250,7 +250,7 @@ class KernelOperator:
         return self.X.shape[0]
 
     def _room(self) -> Any:
-        return self._ops.thin.room(self._side, self._side, self.X)
+        return self._ops.skinny_gemm.room(self._side, self._side, self.X)
 
     def _tiles(self) -> Iterator[tuple[int, int, Any]]:
         """Yield tiles of the upper triangle, with zeros beyond the last row."""
@@ -270,10 +270,10 @@ class KernelOperator:
 
     def product(self, V: Any) -> Any:
         """Return KV in float64, for V of shape (n, k)."""
-        ops, thin, k = self._ops, self._ops.thin, V.shape[1]
+        ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
         size = ops.largest(abs(V)) or 1.0
         lengths = [rows.stop - rows.start for rows in self._ranges]
-        right = [thin.room(k, self._side, self.X) for _ in lengths]
+        right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
         sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
         for rows, n, part in zip(self._ranges, lengths, right, strict=True):
             part[:, :n] = V[rows].T / size
@@ -282,7 +282,7 @@ class KernelOperator:
             tile = tile[: lengths[i]]
             sums[i][:, : lengths[i]] += thin.multiply(tile, right[j]).T
             if i != j:
-                left = thin.factor(right[i][:, : lengths[i]].T, tile)
+                left = thin.pack(right[i][:, : lengths[i]].T, tile)
                 thin.add_transposed(tile, left, sums[j])
         out = ops.zeros(V.shape, self.X)
         for rows, n, part in zip(self._ranges, lengths, sums, strict=True):
