@@ -23,7 +23,7 @@ from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.plan import Plan
 
 __all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
@@ -121,17 +121,16 @@ class _FeatureProblem:
 
     def __call__(self, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         D, width, ops = self.D, self.features.width, ops_of(b)
-        size = ops.largest(abs(b)) or 1.0
-        right = ops.zeros((1, width), b)
-        right[0, :D] = b / size
+        weights = ops.zeros((1, width), b)
+        weights[0, :D] = b
         gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
         value = -0.5 * float(b @ b)
         for block in self.features.blocks():
             part, Z = block.rows, block.values
-            f = size * ops.skinny_gemm.multiply(Z, ops.asarray(right, Z))[:, 0]
+            f = products(Z, weights)[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log
-            ops.skinny_gemm.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
+            add_combinations(Z, slope[:, None], slopes)
             ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
         ops.algebra.add_to_diagonal(gram, 1.0)
         return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)

@@ -26,7 +26,7 @@ from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.models._interior_point import affordable, solve_box
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.memory import FEWEST_ROWS, interior_point_bytes
 
 __all__ = ["SVMDual", "scores_of"]
@@ -172,19 +172,12 @@ class SVMDual:
     def _update(self) -> None:
         """Make the weights, in float64, the scores of all rows, and the gaps."""
         ops = self.ops
-        shape = self.weights.shape
-        self.weights = ops.zeros(shape, self.signs)
+        self.weights = ops.zeros(self.weights.shape, self.signs)
         support = ops.flatnonzero((self.alpha != 0).any(axis=1))
         factors = self.alpha * self.signs
         for rows in row_blocks(len(support), min(self._capacity, _ROWS_AT_ONCE)):
             here = support[rows]
-            Z = self.features.take(here)
-            size = ops.largest(abs(factors[here])) or 1.0
-            part = ops.zeros(shape, self.signs)
-            ops.skinny_gemm.add_transposed(
-                Z, ops.asarray(factors[here] / size, Z), part
-            )
-            self.weights += size * part
+            add_combinations(self.features.take(here), factors[here], self.weights)
         scores, longest = scores_of(self.features, self.weights)
         self._margins = self.signs * scores
         squares = ops.algebra.column_products(self.weights.T, self.weights.T)
@@ -360,10 +353,8 @@ def scores_of(features: FeatureMatrix, weights: np.ndarray) -> tuple[np.ndarray,
     """Return w·z of every row for k rows of weights, and the longest row's norm."""
     ops = ops_of(weights)
     scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
-    size = ops.largest(abs(weights)) or 1.0
     for block in features.blocks():
         Z = block.values
-        right = ops.asarray(weights / size, Z)
-        scores[block.rows] = size * ops.skinny_gemm.multiply(Z, right)
+        scores[block.rows] = products(Z, weights)
         square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5

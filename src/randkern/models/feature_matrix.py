@@ -16,7 +16,14 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FeatureArray", "FeatureBlock", "FeatureMatrix", "GramFactor"]
+__all__ = [
+    "FeatureArray",
+    "FeatureBlock",
+    "FeatureMatrix",
+    "GramFactor",
+    "add_combinations",
+    "products",
+]
 
 # Features that are cached take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**15
@@ -43,6 +50,21 @@ class FeatureBlock:
         return FeatureBlock(
             rows, *(None if array is None else array[rows] for array in arrays)
         )
+
+
+def products(Z: Any, weights: Any) -> Any:
+    """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
+    ops = ops_of(weights)
+    size = ops.largest(abs(weights)) or 1.0
+    return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
+
+
+def add_combinations(Z: Any, factors: Any, out: Any) -> None:
+    """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
+    ops = ops_of(out)
+    size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
+    ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
+    out += size * part
 
 
 class FeatureMatrix:

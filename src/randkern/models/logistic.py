@@ -19,7 +19,12 @@ from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._newton import descend
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    add_combinations,
+    products,
+)
 from randkern.models.memory import feature_cache_bytes
 
 __all__ = ["KernelLogistic"]
@@ -269,11 +274,11 @@ class _Loss:
         gradient = ops_of(flat).zeros(self.shape, flat)
         for block in self.features.blocks():
             part, Z = block.rows, block.values
-            values = self._values(Z, weights)
+            values = products(Z, weights)
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
             total += float(upper @ losses)
-            self._add(Z, slopes * upper[:, None], gradient)
+            add_combinations(Z, slopes * upper[:, None], gradient)
         gradient += weights
         return total, gradient.ravel()
 
@@ -284,7 +289,7 @@ class _Loss:
         binary = self.shape[0] == 1
         chances = []
         for block in self.features.blocks():
-            values = self._values(block.values, weights)
+            values = products(block.values, weights)
             if binary:
                 chances.append(ops.special.expit(values) * ops.special.expit(-values))
             else:
@@ -296,32 +301,16 @@ class _Loss:
             blocks = zip(self.features.blocks(), chances, strict=True)
             for block, chance in blocks:
                 part, Z = block.rows, block.values
-                change = self._values(Z, along)
+                change = products(Z, along)
                 if not binary:
                     change = change - _own(change, self.signs[part])[:, None]
                     change = change - (chance * change).sum(axis=1)[:, None]
                 change = chance * change
-                self._add(Z, change * self.upper[part][:, None], out)
+                add_combinations(Z, change * self.upper[part][:, None], out)
             out += along
             return out.ravel()
 
         return product
-
-    @staticmethod
-    def _values(Z: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the values of weights, (k, width), at rows of features."""
-        ops = ops_of(weights)
-        size = ops.largest(abs(weights)) or 1.0
-        return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
-
-    @staticmethod
-    def _add(Z: Any, slopes: np.ndarray, out: np.ndarray) -> None:
-        """Add slopesᵀZ."""
-        ops = ops_of(out)
-        largest = ops.largest(abs(slopes)) or 1.0
-        added = ops.zeros(out.shape, out)
-        ops.skinny_gemm.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
-        out += largest * added
 
     @staticmethod
     def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
