@@ -58,7 +58,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        # Sums of penalties may not overflow.
+        "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
@@ -151,8 +152,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _intercepts(self, fitted: Any) -> Any:
         """Return intercepts, (k,) or a number, from those of shifted targets."""
-        intercept = fitted + ops_of(fitted).float64_like(self._shift, fitted)
-        return intercept if self._many_targets else float(intercept[0])
+        if self.fit_intercept:  # it may have been changed after a batch
+            fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
+        return fitted if self._many_targets else float(fitted[0])
 
     def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
@@ -268,7 +270,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # it was changed after a batch
-            self._shift = (0.0,) * len(self._shift)
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )

@@ -184,8 +184,8 @@ class SVMDual:
         objective = 0.5 * squares + self.upper @ (1 - self._margins).clip(0.0)
         if not ops.is_finite(objective):
             raise ValueError(
-                "features overflow: rows of X are too large for this kernel; scale the "
-                "input down."
+                "the objective overflows: C or the weights are too large, or rows of X "
+                "are for this kernel; lower C, or scale the input down."
             )
         size = objective + (objective <= 0)
         self.gap = (objective - (self.alpha.sum(axis=0) - 0.5 * squares)) / size

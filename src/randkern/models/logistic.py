@@ -194,10 +194,12 @@ class KernelLogistic(MarginClassifier):
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
-            # The curvature is at least 1, that of the penalty.
-            bound = 0.5 * unit * float(slope @ slope)
+            # The curvature is at least 1, that of the penalty. Where C is enormous,
+            # slopes have squares that underflow.
+            left = ops.largest(abs(slope))
+            length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
             steepest = max(self.tol, rounding) * largest / unit
-            return bound <= self.tol * value and ops.largest(abs(slope)) <= steepest
+            return 0.5 * length**2 <= self.tol * value and left <= steepest
 
         def curvature(flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
             product = loss.curvature(flat)

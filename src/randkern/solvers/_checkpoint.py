@@ -60,7 +60,7 @@ class Checkpoint:
         self._seconds = 0.0
         try:
             kind = special_kind(self.path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # no path has null characters
             raise CheckpointError(
                 f"checkpoint={str(path)!r} cannot be used ({error}); name another file."
             ) from error
