@@ -250,7 +250,7 @@ class KernelOperator:
         return self.X.shape[0]
 
     def _room(self) -> Any:
-        return self._ops.skinny_gemm.room(self._side, self._side, self.X)
+        return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
 
     def _tiles(self) -> Iterator[tuple[int, int, Any]]:
         """Yield tiles of the upper triangle, with zeros beyond the last row."""
