@@ -57,7 +57,7 @@ collect_ignore_glob = (
     else [
         "src/randkern/backend/torch_*.py",
         "src/randkern/backend/triton_*.py",
-        "src/randkern/blocks/devices.py",
+        "src/randkern/data/devices.py",
         "src/randkern/torch.py",
     ]
 )

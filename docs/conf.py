@@ -73,7 +73,7 @@ SECTIONS = {
     "skeletons": "Skeletons",
     "optics": "Optics",
     "datasets": "Data sets",
-    "blocks": "Rows",
+    "data": "Rows",
     "persistence": "Keeping models",
     "exceptions": "Errors and warnings",
 }

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from randkern import RowBlocks
-from randkern.blocks import RowBlock, row_blocks, rows_within
-from randkern.blocks.arrays import default_block_rows
+from randkern.data import RowBlock, row_blocks, rows_within
+from randkern.data.arrays import default_block_rows
 from randkern.exceptions import DataFileError
 
 pyarrow = pytest.importorskip("pyarrow")

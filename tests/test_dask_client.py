@@ -23,11 +23,11 @@ SUMMED = {
     "ridge": rk.KernelRidgeRegressor(n_components=30),
     "labels": rk.KernelRidgeClassifier(n_components=30, class_weight="balanced"),
     "pcg": rk.KernelRidgeRegressor(n_components=30, solver=PCG(max_iter=3, tol=1e-2)),
+    "process": rk.GaussianProcessRegressor(n_components=30, optimizer=None),
 }
 STREAMED = {
     "svc": rk.KernelSVC(n_components=30, max_iter=3),
     "logistic": rk.KernelLogistic(n_components=30, max_iter=5),
-    "process": rk.GaussianProcessRegressor(n_components=30, optimizer=None),
     "classes": rk.GaussianProcessClassifier(n_components=30, optimizer=None),
 }
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -61,9 +61,11 @@ def parted(number):
 @pytest.fixture
 def received(monkeypatch):
     """A scheduler that counts the bytes of every result that it hands out."""
-    monkeypatch.setattr("randkern.models._dask._KEPT_SHARE", 0.0)
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern._row_sample._LEAST_SAMPLE", 100)
+    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.data.sample._LEAST_SAMPLE", 100)
+    monkeypatch.setattr("randkern.models._gp_learning._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.models._gp_learning._LEAST_ROWS", 100)
     sizes = []
 
     def get(graph, keys, **options):
@@ -100,7 +102,7 @@ def test_streams_bring_one_partition_at_a_time(name, received):
 
 def test_the_client_does_not_grow(monkeypatch):
     """Beside its weights it holds a partition and a block, whatever there is."""
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
     model = rk.KernelLogistic(
         n_components=30, max_iter=1, memory_limit="1MB", random_state=0
     )
@@ -120,7 +122,7 @@ def test_the_client_does_not_grow(monkeypatch):
 # The same models as of arrays.
 
 
-@pytest.mark.parametrize("name", {**STREAMED, "features": SUMMED["features"]})
+@pytest.mark.parametrize("name", [*STREAMED, "features", "process"])
 def test_the_model_of_arrays(name):
     model = clone((STREAMED | SUMMED)[name]).set_params(random_state=0)
     X, y = gathered(3)
@@ -158,7 +160,7 @@ def test_weights_and_frames():
     rows = frame[list("abc")]
     features, process = (
         clone(model).set_params(random_state=0)
-        for model in (SUMMED["features"], STREAMED["process"])
+        for model in (SUMMED["features"], SUMMED["process"])
     )
     columns = table[list("abc")]
     with dask.config.set(scheduler="synchronous"):
@@ -179,8 +181,7 @@ def test_too_many_rows_for_the_limit(received, monkeypatch):
     def gather(rows):
         raise AssertionError("the targets of all rows were read")
 
-    monkeypatch.setattr("randkern.models.svc.all_targets", gather)
-    monkeypatch.setattr("randkern.models.logistic.all_targets", gather)
+    monkeypatch.setattr("randkern.data.training_data.TrainingData.targets", gather)
     X = da.zeros((200_000, 2), chunks=(20_000, 2))
     y = da.arange(200_000, chunks=20_000) % 2
     for cls in (rk.KernelSVC, rk.KernelLogistic):
@@ -192,16 +193,16 @@ def test_too_many_rows_for_the_limit(received, monkeypatch):
     assert max(received) < 1.1 * 20_000 * 3 * 8, "a partition at a time"
 
 
-@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize("name", [*STREAMED, "process"])
 def test_the_exact_kernel(name):
-    model = clone(STREAMED[name]).set_params(n_components=None)
+    model = clone((STREAMED | SUMMED)[name]).set_params(n_components=None)
     with pytest.raises(ValueError, match="all rows in memory.*or pass an array"):
         model.fit(*collection(2))
 
 
 def test_what_reads_no_collections():
     X, _ = collection(2)
-    process = clone(STREAMED["process"]).fit(*gathered(1))
+    process = clone(SUMMED["process"]).fit(*gathered(1))
     with pytest.raises(ValueError, match="the mean only"):
         process.predict(X, return_std=True)
     for call in (process.sample_y, rk.Gaussian(1.0), rk.skeletons.TableToBases().fit):

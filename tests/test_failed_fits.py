@@ -244,7 +244,7 @@ BATCHES = {
 @pytest.mark.parametrize("solve", [True, False], ids=["solved", "put off"])
 @pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
 def test_an_interrupted_batch(case, solve, monkeypatch, rng):
-    monkeypatch.setattr("randkern.models.normal_equations._BLOCK_BYTES", 1)
+    monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 1)
     monkeypatch.setattr("randkern.models.normal_equations._COLUMNS", 13)
     X = rng.normal(size=(900, 3))  # blocks of 256 rows
     y = np.sin(X[:, 0]) if case is not BATCHES["labels"] else (X[:, 0] > 0).astype(int)

@@ -12,9 +12,9 @@ from sklearn.gaussian_process.kernels import Matern as ScikitMatern
 
 import randkern as rk
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.models._gp_learning import learning_rows
-from randkern.models._rows import ArrayRows
 
 N, WIDTH = 70, 3
 ARD = [1.0, 2.0, 3.0]

@@ -11,9 +11,10 @@ from sklearn.model_selection import GridSearchCV
 
 import randkern as rk
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models._operators import FeatureOperator, LocalParts
-from randkern.models._rows import ArrayRows
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.linear_operators import FeatureOperator
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Outcome
 
@@ -129,9 +130,10 @@ def test_a_start_near_the_solution_saves_iterations(rng):
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     survey = rows.survey()
-    parts = LocalParts(plan, rows, survey.weight_unit, kept_bytes)
-    parts.features.block = block
-    return FeatureOperator(plan, parts, survey, center, Stream(1))
+    features = FeatureMatrix(
+        *(plan, rows, kept_bytes), weight_unit=survey.weight_unit, block_rows=block
+    )
+    return FeatureOperator(features, survey, center, Stream(1))
 
 
 @pytest.mark.parametrize("center", [False, True])

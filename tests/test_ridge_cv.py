@@ -27,6 +27,7 @@ from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.features import fit_plan
 from randkern.models import alpha_search
+from randkern.models.memory import primal_search_bytes
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.solvers import Outcome
@@ -530,13 +531,13 @@ def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch
     roomy = model.fit(X, y).cv_results_["mean_test_score"]
     assert kept == [400]
     # As little memory as the search takes.
-    monkeypatch.setattr(alpha_search, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr("randkern.models.memory._FLOAT64_BYTES", 10_000)
     monkeypatch.setattr(
         alpha_search,
         "evaluate",
         lambda plan, X: made.append(len(X)) or evaluate(plan, X),
     )
-    n_bytes = alpha_search.PrimalSearch.n_bytes(model.plan_, X, 1, len(ALPHAS))
+    n_bytes = primal_search_bytes(model.plan_, X, 1, len(ALPHAS))
     model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
     assert kept == [400]
     assert sum(made) == 400

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
+from randkern.data.out_of_core import StreamedRows
 from randkern.exceptions import CheckpointError
-from randkern.models._batches import FeatureBatches
-from randkern.models._rows import StreamedRows
+from randkern.models.minibatches import FeatureBatches
 from randkern.solvers import SGD, Outcome
 from randkern.solvers.sgd import SGDState
 
@@ -255,10 +255,10 @@ def test_sorted_targets_are_shuffled_across_blocks(
     source, sorted_rows, tmp_path, monkeypatch
 ):
     # A sixth of the rows is in memory at a time.
-    monkeypatch.setattr("randkern.models._rows._POOLED_BATCHES", 5)
+    monkeypatch.setattr("randkern.data.out_of_core._POOLED_BATCHES", 5)
     monkeypatch.setattr(
         "randkern.models.iterative_ridge.FeatureBatches",
-        lambda operator, rows, *_: FeatureBatches(operator, rows, 0),
+        lambda operator, *_: FeatureBatches(operator, 0),
     )
     X, y = sorted_rows
     expected = stochastic().fit(X, y).score(X, y)

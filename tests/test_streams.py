@@ -446,16 +446,17 @@ def peak_of_fit(n_blocks, solver):
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", 10**5)
-    monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 10**5)
-    monkeypatch.setattr("randkern.models.normal_equations._BLOCK_BYTES", 10**6)
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
+    monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 10**5)
+    monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 10**6)
     few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
     assert many < few + 1e6
 
 
 def test_no_limit_is_reached_by_more_rows(monkeypatch):
     """The memory that a direct fit asks for is that of a block of the stream."""
-    monkeypatch.setattr("randkern.models._ridge._ROWS_AT_ONCE", 1000)
+    for module in ("normal_equations", "_ridge"):
+        monkeypatch.setattr(f"randkern.models.{module}.ROWS_AT_ONCE", 1000)
 
     def make():
         rng = np.random.default_rng(0)
@@ -471,8 +472,8 @@ def test_no_limit_is_reached_by_more_rows(monkeypatch):
 
 def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
     """Rows that a sample leaves out are let go, also where none has weight."""
-    monkeypatch.setattr("randkern._row_sample._SAMPLE_BYTES", 10**5)
-    from randkern._row_sample import RowSample
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
+    from randkern.data.sample import RowSample
 
     def peak(n_blocks):
         generator, sample = np.random.default_rng(0), RowSample()
@@ -603,7 +604,7 @@ def test_rows_whose_features_are_kept_are_read_twice(solver, weighted, table, we
 
 
 def test_targets_that_are_not_kept(table, monkeypatch):
-    monkeypatch.setattr("randkern.models._streams._TARGET_BYTES", 0)
+    monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 0)
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver="pcg", random_state=0)
     assert_alike(*fit_both(model, *table), 1e-5)
 

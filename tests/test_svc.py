@@ -13,17 +13,18 @@ from sklearn.utils import compute_class_weight
 
 import randkern as rk
 from randkern._random import root_stream
-from randkern.backend import numpy_algebra
 from randkern.backend.descent import descend
+from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.exceptions import (
     MemoryLimitError,
     NarrowMarginError,
     NotSeparableError,
 )
-from randkern.models._feature_rows import KeptFeatures
 from randkern.models._hard_margin import _margin
-from randkern.models._interior_point import affordable, n_bytes, solve_box
+from randkern.models._interior_point import affordable, solve_box
 from randkern.models._svm_dual import SVMDual
+from randkern.models.feature_matrix import FeatureArray
+from randkern.models.memory import interior_point_bytes
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -183,7 +184,7 @@ def test_interior_points_reach_the_optimum_of_descent(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(KeptFeatures(Z), signs, upper, 1e-9)[0]
+    a = solve_box(FeatureArray(Z), signs, upper, 1e-9)[0]
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7
@@ -450,14 +451,17 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
     """Of n rows and D features: the cube of the smaller one, in time and bytes."""
     assert not affordable(20_000, 20_000, 1)
     assert affordable(200, 20_032, 1)
-    assert n_bytes(200, 20_000) < 8 * 20_000**2 / 40
+    assert interior_point_bytes(200, 20_000) < 8 * 20_000**2 / 40
     X, y, _ = data
     y = y == "b"
     sides = []
-    factor = numpy_algebra.lower_factor
-    monkeypatch.setattr(
-        numpy_algebra, "lower_factor", lambda A: sides.append(len(A)) or factor(A)
-    )
+    factor = NumpyAlgebra.lower_factor
+
+    def counted(self, A):
+        sides.append(len(A))
+        return factor(self, A)
+
+    monkeypatch.setattr(NumpyAlgebra, "lower_factor", counted)
     assert np.all(machine(1e5, 600, tol=1e-6).fit(X[:60], y[:60]).duality_gap_ <= 1e-6)
     assert set(sides) == {60}
     sides.clear()
@@ -466,7 +470,7 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
         sides.clear()
         upper = np.full(240, 1e4)
         solver = SVMDual(
-            KeptFeatures(Z), signs, upper, kept_bytes=10**7, spare_bytes=spare
+            FeatureArray(Z), signs, upper, kept_bytes=10**7, spare_bytes=spare
         )
         solver.solve(1e-12, 8, root_stream(0))
         assert set(sides) == expected

@@ -10,12 +10,14 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _row_sample, _validation
-from randkern._row_sample import RowSample
+from randkern import _memory, _validation
+from randkern._memory import DeviceCopies
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.data import sample as _row_sample
+from randkern.data import sharded, training_data
+from randkern.data.sample import RowSample
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _dask, _rows
-from randkern.models._rows import ArrayRows
 from randkern.solvers import PCG, SGD
 
 N = 230
@@ -479,7 +481,7 @@ def test_how_it_is_shown(table):
 
 
 def test_copies_live_as_long_as_the_rows(monkeypatch):
-    monkeypatch.setattr(_rows, "_KEPT", _rows._KeptCopies())
+    monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
     rows = ArrayRows(np.ones((4, 2)), np.ones((4, 1)))
     assert rows.on("cpu", keep=False) is not rows.on("cpu", keep=False)
     ops = ops_of(empty_on("cpu", rows.dtype))
@@ -527,7 +529,7 @@ def test_only_sums_cross_the_network(device, table, da, monkeypatch):
     with dask.config.set(scheduler="synchronous"):
         with no_host_copies(monkeypatch, most=3 * 60) as copied:
             regressor("pcg").fit(rows, y, weight)
-    assert set(copied) == {"_cross", "_product"}
+    assert set(copied) == {"placed", "of", "_of_block"}, "sums, those of targets too"
 
 
 @pytest.mark.parametrize("kind", ["text", "integers"])
@@ -587,7 +589,7 @@ def test_what_partitions_keep(table, da, monkeypatch):
         regressor("pcg", memory_limit=limit).fit(rows, y)
         assert all(kept)
     kept.clear()
-    monkeypatch.setattr(_dask, "_DEVICE_SHARE", 0.01)
+    monkeypatch.setattr(_memory, "_DEVICE_SHARE", 0.01)
     regressor("pcg", memory_limit="150kB").fit(rows, y)
     assert kept and not any(kept)
 
@@ -630,7 +632,7 @@ def test_bad_partitions(table, da):
 
 def test_partitions_of_a_device_are_counted_together(monkeypatch):
     ops = ops_of(empty_on("cpu", np.float64))
-    monkeypatch.setattr(_rows, "_KEPT", _rows._KeptCopies())
+    monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
     monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * 3 * 128)
     small = [ArrayRows(np.ones((4, 2)), np.ones((4, 1)), np.ones(4)) for _ in range(5)]
     kept = [rows.on("cpu", keep=True) is rows._copy for rows in small]
@@ -640,16 +642,18 @@ def test_partitions_of_a_device_are_counted_together(monkeypatch):
 
 
 def test_what_may_stay_with_workers(table, da, monkeypatch):
-    may_stay = _dask._may_stay
+    may_stay = _memory.may_stay_on_devices
     assert may_stay(10**15, None, 0)
     for n_workers, most in ((0, 500), (1, 500), (3, 1500)):
         assert may_stay(most, 1000, n_workers)
         assert not may_stay(most + 1, 1000, n_workers)
-    assert _dask._plan_of.cache_info().maxsize <= 2
+    assert sharded._unpickled.cache_info().maxsize <= 2
     asked = []
-    monkeypatch.setattr(_dask, "_workers", lambda: [{"memory_limit": 10**9}] * 4)
+    monkeypatch.setattr(sharded, "_workers", lambda: [{"memory_limit": 10**9}] * 4)
     monkeypatch.setattr(
-        _dask, "_may_stay", lambda *given: asked.append(given) or may_stay(*given)
+        sharded,
+        "may_stay_on_devices",
+        lambda *given: asked.append(given) or may_stay(*given),
     )
     X, y, _ = table
     rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")

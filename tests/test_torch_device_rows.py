@@ -7,10 +7,12 @@ import pytest
 
 import randkern as rk
 from _tensors import dispatch, host, no_host_copies, tensor, torch
+from randkern._random import Stream
+from randkern.data import sample
+from randkern.data.sharded import DeviceShards, sampled_shards
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _device_rows
-from randkern.models._device_rows import DeviceParts, PartedRows
-from randkern.models._rows import ArrayRows, TrainingBlock
+from randkern.models.feature_matrix import FeatureMatrix
 from randkern.solvers import PCG, SGD
 
 pytestmark = pytest.mark.slow
@@ -105,8 +107,8 @@ def test_no_rows_are_copied_to_the_host(solver, table, monkeypatch):
 
 
 def test_a_sample_of_many_rows(table, monkeypatch):
-    monkeypatch.setattr(_device_rows, "_LEAST_SAMPLE", 100)
-    monkeypatch.setattr(_device_rows, "_SAMPLE_BYTES", 0)
+    monkeypatch.setattr(sample, "_LEAST_SAMPLE", 100)
+    monkeypatch.setattr(sample, "_SAMPLE_BYTES", 0)
     X, y, weight = (tensor(array) for array in table)
     model = rk.KernelRidgeRegressor(rk.Gaussian("scale"), n_components=40)
     with dispatch():
@@ -192,31 +194,25 @@ def test_what_takes_no_parts(table):
             model.predict(parts(X[:, :3]))
 
 
-def test_parts_of_a_device_share_what_features_may_take(monkeypatch):
-    asked = []
-
-    def blocks(plan, part, kept_bytes, **options):
-        asked.append((str(part.X.device), kept_bytes))
-
-    monkeypatch.setattr(_device_rows, "FeatureBlocks", blocks)
+def test_shards_of_a_device_share_what_features_may_take():
     places = ("cpu", "cpu", "meta", "cpu")
-    rows = PartedRows(
-        tuple(ArrayRows(torch.ones(2, 3, device=at), torch.ones(2, 1)) for at in places)
+    rows = DeviceShards(
+        [ArrayRows(torch.ones(2, 3, device=at), torch.ones(2, 1)) for at in places]
     )
-    DeviceParts(None, rows, 1.0, kept_bytes=900)
-    assert sorted(asked) == [("cpu", 300)] * 3 + [("meta", 900)]
+    assert rows.cache_share(900) == 300
 
 
-def test_samples_of_parts_have_weights_in_their_unit(monkeypatch):
-    monkeypatch.setattr(_device_rows, "FeatureBlocks", lambda *args, **options: None)
+def test_samples_of_shards_have_weights_in_their_unit():
     X, weight = torch.arange(12.0).reshape(6, 2), torch.arange(6.0)
-    rows = PartedRows(
-        tuple(
+    rows = DeviceShards(
+        [
             ArrayRows(X[part], torch.ones(3, 1), weight[part])
             for part in (slice(0, 3), slice(3, 6))
-        )
+        ]
     )
-    _, weights = DeviceParts(None, rows, 4.0).sample(np.array([1, 3, 5]))
+    plan = rk.RandomFeatures(n_components=8).fit(X.numpy()).plan_
+    features = FeatureMatrix(plan, rows, weight_unit=4.0)
+    _, weights = features.sample(np.array([1, 3, 5]))
     assert weights.tolist() == [0.25, 0.75, 1.25]
 
 
@@ -226,7 +222,7 @@ def test_samples_of_parts_have_weights_in_their_unit(monkeypatch):
 def test_a_sample_of_weight_0_has_no_weights(weight, expected):
     X = torch.ones(2, 3)
     weight = None if weight is None else torch.tensor(weight)
-    block = TrainingBlock(slice(0, 2), X, torch.ones(2, 1), weight)
-    sampled, weights = _device_rows.DeviceSample(block).rows()
-    assert sampled is X
+    rows = DeviceShards([ArrayRows(X, torch.ones(2, 1), weight)])
+    sampled, weights = sampled_shards(rows, Stream(0))
+    assert torch.equal(sampled, X)
     assert (None if weights is None else weights.tolist()) == expected

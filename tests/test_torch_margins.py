@@ -9,11 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import MemoryLimitError, NotSeparableError
-from randkern.models._feature_rows import KeptFeatures
 from randkern.models._hard_margin import _shortest
 from randkern.models._interior_point import min_norm_point, solve_box
-from randkern.models._lbfgs import minimise
+from randkern.models.feature_matrix import FeatureArray
 
 pytestmark = pytest.mark.slow
 
@@ -93,8 +93,8 @@ def test_soft_margins_in_single_precision(limit, data):
 def test_interior_points_of_tensors(rng):
     Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    expected, *_ = solve_box(KeptFeatures(Z), signs, upper, 1e-9)
-    got, *_ = solve_box(KeptFeatures(tensor(Z)), tensor(signs), tensor(upper), 1e-9)
+    expected, *_ = solve_box(FeatureArray(Z), signs, upper, 1e-9)
+    got, *_ = solve_box(FeatureArray(tensor(Z)), tensor(signs), tensor(upper), 1e-9)
     assert_close(got, expected, atol=1e-6 * expected.max())
 
 
@@ -175,7 +175,7 @@ def test_points_of_minimum_norm(separable, kind, rng):
     signs = np.sign(Z @ rng.normal(size=20))
     if not separable:
         signs[:30] *= -1
-    shares, point, _ = min_norm_point(KeptFeatures(kind(Z)), kind(signs))
+    shares, point, _ = min_norm_point(FeatureArray(kind(Z)), kind(signs))
     M = Z * signs[:, None]
     length = float(np.linalg.norm(_shortest(M) @ M))
     assert float((point @ point) ** 0.5) == pytest.approx(length, rel=1e-6, abs=1e-8)
@@ -259,7 +259,7 @@ def rosenbrock(x):
 @pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
 def test_lbfgs_of_a_curved_valley(kind):
     start = kind(np.tile([-1.2, 1.0], 5))
-    found, n_iter = minimise(rosenbrock, start, 1e-8, 200)
+    found, n_iter = ops_of(start).minimise(rosenbrock, start, 1e-8, 200, 20)
     np.testing.assert_allclose(np.asarray(found), 1.0, atol=1e-7)
     assert n_iter < 60
 

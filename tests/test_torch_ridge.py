@@ -11,8 +11,8 @@ import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import IllConditionedWarning, MemoryLimitError
-from randkern.models import _kernel_operator
-from randkern.models.normal_equations import NormalEquations
+from randkern.models import linear_operators, memory
+from randkern.models.memory import normal_equations_bytes
 from randkern.solvers import PCG, SGD, Cholesky, Outcome, cholesky_bytes
 
 SOLVERS = {
@@ -36,7 +36,8 @@ each_device = pytest.mark.parametrize("device", DEVICES)
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Several tiles of exact kernels, the last of another size."""
-    monkeypatch.setattr(_kernel_operator, "_TILE", 64)
+    for module in (linear_operators, memory):
+        monkeypatch.setattr(module, "KERNEL_TILE", 64)
 
 
 def rows(rng, n=200, d=5):
@@ -176,7 +177,7 @@ COPIES = {
     "exact": set(),
     "pcg": {*SURVEY, "leading_eigenpairs", *ITERATIONS},
     "exact-pcg": {*SURVEY, "leading_eigenpairs", *ITERATIONS},
-    "sgd": {*SURVEY, "leading_eigenpairs", "peaks", "step", "_run_epoch"},
+    "sgd": {*SURVEY, "leading_eigenpairs", "_peaks", "step", "_run_epoch"},
 }
 
 
@@ -437,8 +438,8 @@ def test_direct_fits_of_tensors_keep_to_their_budget(rng):
     )
     with dispatch():
         model.fit(X, y)
-        needed = NormalEquations.n_bytes(model.plan_, 800, 1, 8, X)
-        assert needed > NormalEquations.n_bytes(model.plan_, 800, 1, 8) + 8 * 600**2
+        needed = normal_equations_bytes(model.plan_, 800, 1, 8, X)
+        assert needed > normal_equations_bytes(model.plan_, 800, 1, 8) + 8 * 600**2
         model.set_params(memory_limit=needed - 1)
         with pytest.raises(MemoryLimitError, match="normal equations"):
             model.fit(X, y)

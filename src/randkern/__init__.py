@@ -38,7 +38,7 @@ _PUBLIC: dict[str, str] = {
     "NystromFeatures": ".features",
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
-    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),
+    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
         (

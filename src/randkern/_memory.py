@@ -9,16 +9,21 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from randkern.exceptions import MemoryLimitError
 
 __all__ = [
+    "DeviceCopies",
     "available_memory",
     "check_free",
     "check_memory",
     "check_rank_memory",
     "format_bytes",
+    "may_stay_on_devices",
+    "may_stay_with_workers",
     "resolve_memory_limit",
 ]
 
@@ -26,6 +31,10 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DEFAULT_LIMIT = 2 * 10**9
 # Not worth asking the system.
 _ALWAYS_FREE = 64 * 10**6
+# Share of a cluster's memory that checked partitions may take.
+_KEPT_SHARE = 0.25
+# Share of what a fit may take on devices that rows which stay there may take.
+_DEVICE_SHARE = 0.5
 
 
 def resolve_memory_limit(limit: Any) -> int:
@@ -130,3 +139,36 @@ def format_bytes(n_bytes: float) -> str:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.1f} TB"
+
+
+def may_stay_with_workers(n_bytes: int, memory: float) -> bool:
+    """Tell whether checked partitions may stay in the memory of a cluster."""
+    return n_bytes <= _KEPT_SHARE * memory
+
+
+def may_stay_on_devices(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
+    """Tell whether so many bytes of rows may stay on the devices of all workers.
+
+    Without a limit each worker sees how many do: see :class:`DeviceCopies`.
+    """
+    if memory_limit is None:
+        return True
+    limit = resolve_memory_limit(memory_limit) * max(1, n_workers)
+    return n_bytes <= _DEVICE_SHARE * limit
+
+
+class DeviceCopies:
+    """Memory of copies of rows on each device, counted while somebody holds them."""
+
+    def __init__(self) -> None:
+        self._bytes: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def add(self, copy: Any, device: Any, n_bytes: int, limit: int | None) -> bool:
+        """Count a copy, if all on its device take little enough of the limit there."""
+        with self._lock:  # workers have several threads
+            held = sum(taken for at, taken in self._bytes.values() if at == device)
+            if limit is not None and held + n_bytes > _DEVICE_SHARE * limit:
+                return False
+            self._bytes[copy] = device, n_bytes
+            return True

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._row_sample import sampled_dask
 from randkern._tensors import is_tensor
 from randkern._validation import (
     MOST_COMPONENTS,
@@ -23,8 +22,9 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data import DeviceBlocks
+from randkern.data.dask import is_dask, lazily
+from randkern.data.sharded import sampled_dask
 from randkern.kernels import Kernel
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.default import TakesKernel

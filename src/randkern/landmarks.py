@@ -16,7 +16,7 @@ from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.kernels import Kernel
 from randkern.nonlinearities import Signed
 from randkern.plan import Factor, Group, Plan

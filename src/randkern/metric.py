@@ -33,14 +33,15 @@ from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import FLOATS, check_positive, check_weights
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning, NoSignalWarning
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.models._predictions import predict_by_features, predict_by_rows
-from randkern.models.dual import dual_bytes, exact_gram, solve_dual
+from randkern.models.dual import exact_gram, solve_dual
+from randkern.models.memory import dual_bytes
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 

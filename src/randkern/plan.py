@@ -21,7 +21,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 
@@ -278,5 +278,5 @@ def _polar(phase: Any, amplitude: Any) -> tuple[Any, Any]:
     """Return phase and amplitude with the angle of a complex amplitude in the phase."""
     if amplitude is None or "complex" not in str(amplitude.dtype):
         return phase, amplitude
-    angle = ops_of(amplitude).elementwise.angle(amplitude)
+    angle = ops_of(amplitude).xp.angle(amplitude)
     return angle if phase is None else phase + angle, abs(amplitude)

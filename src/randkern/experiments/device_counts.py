@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..blocks import RowBlocks
+from ..data import RowBlocks
 from ..optics import SimulatedOPU, count_blocks, mean_count_per_bit
 
 __all__ = ["DeviceCounts", "acquired_counts"]

@@ -86,7 +86,7 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
     sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
     # The arc cosine loses half the digits near 1: angles below π/3 are from distances.
-    functions, squares = ops.elementwise, ops.scaled_squared_distances(X, Y, 1.0, same)
+    functions, squares = ops.xp, ops.scaled_squared_distances(X, Y, 1.0, same)
     near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
     angle = functions.where(cosine > 0.5, near, functions.arccos(cosine))
     of_sine, of_rest = _FACTORS[n]

@@ -27,7 +27,7 @@ from randkern._validation import (
     densify,
 )
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.kernels.allotment import allot
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.feature_gradients import DrawSlopes

@@ -10,7 +10,7 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.plan import Factor, Group, Plan, evaluate
 
 __all__ = ["DrawSlopes", "column_slopes"]

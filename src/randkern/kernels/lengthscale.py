@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist
 from randkern._random import Stream
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.exceptions import UnresolvedKernelError
 
 __all__ = [

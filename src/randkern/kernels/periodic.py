@@ -101,12 +101,12 @@ class Periodic(Leaf):
             yield (np.pi / self.period) * (x[:, None] - y)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        functions = ops_of(X).elementwise
+        functions = ops_of(X).xp
         squares = sum(functions.sin(angle) ** 2 for angle in self._angles(X, Y))
         return functions.exp(-2 * squares / self.lengthscale**2)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        sin, period, lengthscale = ops_of(X).elementwise.sin, 0.0, 0.0
+        sin, period, lengthscale = ops_of(X).xp.sin, 0.0, 0.0
         weight = M * self._tile(X, Y, False) * (2 / self.lengthscale**2)
         for angle in self._angles(X, Y):
             period += float((weight * angle * sin(2 * angle)).sum())

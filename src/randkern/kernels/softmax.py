@@ -96,10 +96,10 @@ class Softmax(Leaf):
     def _diag_selected(self, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore"):
             exponents = ops_of(X).squared_norms(X) / self.scale**2
-            return ops_of(X).elementwise.exp(exponents)
+            return ops_of(X).xp.exp(exponents)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).elementwise.exp(densify(X @ Y.T) / self.scale**2)
+        return ops_of(X).xp.exp(densify(X @ Y.T) / self.scale**2)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ShiftedExponential(Nonlinearity):
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         ops = ops_of(block)
         shift = ops.asarray(ops.squared_norms(block) / 2, block)
-        return ops.elementwise.exp(projected - shift[:, None]), None
+        return ops.xp.exp(projected - shift[:, None]), None
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
         return 1.0

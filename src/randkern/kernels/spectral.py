@@ -10,7 +10,7 @@ import numpy as np
 
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.stationary import Stationary
 from randkern.projections import Law, Stored

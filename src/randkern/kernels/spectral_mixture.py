@@ -109,10 +109,10 @@ class _Wave(Part):
         return (X @ frequency)[:, None] - Y @ frequency
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).elementwise.cos(self._angle(X, Y))
+        return ops_of(X).xp.cos(self._angle(X, Y))
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        odd = M * ops_of(X).elementwise.sin(self._angle(X, Y))
+        odd = M * ops_of(X).xp.sin(self._angle(X, Y))
         slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
         return {"frequency": slopes * ops_of(X).float64_like(self.frequency, X)}
 

@@ -9,19 +9,19 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._memory import resolve_memory_limit
-from randkern._random import Stream, root_stream
-from randkern._validation import MOST_COMPONENTS, Rows, place_of, validate_rows
+from randkern._random import Stream
+from randkern._tensors import is_tensor
+from randkern._validation import MOST_COMPONENTS, Rows, place_of
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data import DeviceBlocks, DeviceRows
+from randkern.data.reading import mapped_rows, read
+from randkern.data.training_data import TrainingData, placed
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._predictions import predict_by_features, predict_by_rows
-from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._streams import mapped_blocks, read_stream
+from randkern.models.memory import memory_for
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
@@ -58,31 +58,19 @@ class FeatureModel(TakesKernel):
         assert self.plan_ is not None
         return self.plan_
 
-    def _memory_for(self, rows: ArrayRows | StreamedRows) -> int:
-        """Return the bytes that a fit to these rows may take where they lie."""
-        limit = self.memory_limit
-        if limit is None:
-            limit = ops_of(rows.like).memory_limit(rows.like)
-        return resolve_memory_limit(limit)
+    # Whether fits to features take nothing of rows but sums and a sample, so that
+    # shards may be summed over where they lie.
+    _needs_sums_alone: ClassVar[bool] = False
 
-    def _read(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[ArrayRows | StreamedRows, Stream]:
+    def _memory_for(self, rows: TrainingData) -> int:
+        """Return the bytes that a fit to these rows may take where they lie."""
+        return memory_for(self.memory_limit, rows.like)
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> TrainingData:
         """Return checked rows, the kernel resolved on them and its features drawn."""
-        stream = root_stream(self.random_state)
-        if not isinstance(X, (RowBlocks, DeviceBlocks)) and not is_dask(X):
-            X = validate_rows(self, X, reset=True)
-            Y, weight = self._read_targets(X, y, sample_weight)
-            self._draw(X, weight, stream)
-            return ArrayRows(X, Y, weight), stream
-        if self.n_components is None:
-            raise ValueError(
-                "the exact kernel (n_components=None) needs all rows in memory, got "
-                f"{type(X).__name__}; set n_components, or pass an array."
-            )
-        rows, sample = read_stream(self, X, y, sample_weight, stream)
-        self._draw(*sample.rows(), stream)
-        return rows, stream
+        rows, sample = read(self, X, y, sample_weight, stream)
+        self._draw(*sample, stream)
+        return rows
 
     def _read_targets(
         self, X: Rows, y: Any, sample_weight: Any
@@ -107,33 +95,44 @@ class FeatureModel(TakesKernel):
                 projection=self.projection,
             )
 
+    @property
+    def _many_targets(self) -> bool:
+        return self._n_outputs is not None
+
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (n, k) of rows, or (n,) where there is one target."""
-        return weights if self._n_outputs is not None else weights[:, 0]
+        return weights if self._many_targets else weights[:, 0]
 
     def _transposed(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (D, k) of features as (k, D), or (D,) for one target."""
-        return weights.T if self._n_outputs is not None else weights[:, 0]
+        return weights.T if self._many_targets else weights[:, 0]
 
-    def _values(self, X: Any) -> np.ndarray:
-        """Return fitted values, (n,) or (n, k), of rows or of blocks of them."""
+    def _values(self, X: Any) -> Any:
+        """Return fitted values, (n,) or (n, k), of rows, wherever they are."""
         check_is_fitted(self)
-        if is_dask(X):
-            return lazily(self._values, X, self._n_outputs)
-        if isinstance(X, DeviceBlocks):
-            return mapped_blocks(self, X, lambda rows: self._values_of(rows, True))
-        if isinstance(X, RowBlocks):
-            return mapped_blocks(self, X, self._values_of)
-        return self._values_of(validate_rows(self, X, reset=False))
+        moved = isinstance(X, (DeviceBlocks, DeviceRows))
+        made = mapped_rows(
+            self._values, X, lambda rows: self._values_of(rows, moved), self._n_outputs
+        )
+        # Of shards where the model is, not only the first of them.
+        return placed(made, self._model_weights) if isinstance(X, DeviceRows) else made
+
+    @property
+    def _model_weights(self) -> Any:
+        """Weights of features, or of the rows of the fit."""
+        return self.dual_coef_ if self.plan_ is None else self.coef_
 
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         """Return fitted values of checked rows.
 
-        Weights of features follow rows that were moved to a device.
+        Weights of features follow rows on devices; rows of an exact kernel follow those
+        of the fit, if these are on a device too.
         """
-        weights = self.dual_coef_ if self.plan_ is None else self.coef_
+        weights = self._model_weights
         if moved and self.plan_ is not None:
             weights = ops_of(X).float64_like(weights, X)
+        elif moved and is_tensor(weights):
+            X = X.to(weights.device)
         check_same_device(X, weights)
         return self._values_by(X, weights)
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
@@ -29,57 +29,74 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models._rows import ArrayRows
-from randkern.models.normal_equations import NormalEquations, feature_block_rows
+from randkern.models.memory import SUMMED_ROWS, feature_block_rows
+from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, Solution
 
-__all__ = ["Evidence", "FeaturePosterior", "LikelihoodOfRows", "RowPosterior"]
+__all__ = [
+    "Evidence",
+    "FeaturePosterior",
+    "LikelihoodOfRows",
+    "RowPosterior",
+    "WeightPosterior",
+    "posterior_sums",
+]
 
 _ROWS = 1024
 
 
+def posterior_sums(
+    rows: TrainingData, plan: Plan, weight_unit: float
+) -> tuple[NormalEquations, float]:
+    """Return the normal equations of rows, and the weighted squares of all targets.
+
+    For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
+    small noise, would be large.
+    """
+    like = ops_of(rows.like).as_float64(rows.like)
+    D, k = plan.n_components, rows.n_targets
+    total, squares = NormalEquations.empty(D, k, weight_unit, like), 0.0
+    for block in rows.blocks(SUMMED_ROWS):
+        total.add(plan, ops_of(block.X).as_float64(block.X), block.Y, block.weight)
+        row_squares = (block.Y**2).sum(axis=1)
+        if block.weight is not None:
+            row_squares = block.weight * row_squares
+        squares += float(row_squares.sum())
+    return total, squares
+
+
 @dataclass(frozen=True)
-class FeaturePosterior:
-    """The law of the weights of features given targets.
+class WeightPosterior:
+    """A normal law of the weights of features given targets.
 
     Attributes
     ----------
-    mean : ndarray of shape (D, k)
+    mean : ndarray of shape (D, k) or (D,)
     factor : ndarray of shape (D, D)
-        Lower triangular Cholesky factor of I + ZᵀWZ/σ², the precision.
+        Lower triangular Cholesky factor of the precision.
     evidence : float
-        The log marginal likelihood.
+        The log marginal likelihood, or an approximation.
     """
 
     mean: np.ndarray
     factor: np.ndarray
     evidence: float
 
+    def half(self, Z: np.ndarray) -> np.ndarray:
+        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
+        ops = ops_of(Z)
+        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
+
+
+class FeaturePosterior(WeightPosterior):
+    """The law given real targets, of precision I + ZᵀWZ/σ²."""
+
     @classmethod
     def of(
-        cls,
-        plan: Plan,
-        blocks: Iterable[tuple[Any, Any, Any]],
-        noise: float,
-        like: Any,
-        weight_unit: float | None = None,
+        cls, statistics: NormalEquations, target_squares: float, noise: float
     ) -> FeaturePosterior:
-        """Return the law given blocks of rows, targets and weights.
-
-        It lies where `like` does. Weights of several blocks need their unit.
-        """
-        statistics, target_squares = None, 0.0
-        for X, Y, weight in blocks:
-            if statistics is None:
-                statistics = NormalEquations.empty(
-                    plan.n_components, Y.shape[1], weight_unit, like
-                )
-            statistics.add(plan, X, Y, weight)
-            squares = (Y**2).sum(axis=1)
-            squares = squares if weight is None else weight * squares
-            target_squares += float(squares.sum())
-        assert statistics is not None
+        """Return the law given sums over rows (:func:`posterior_sums`), used up."""
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
         scale = float(statistics.gram.diagonal().mean())
@@ -101,11 +118,6 @@ class FeaturePosterior:
         )
         factor /= math.sqrt(shift)
         return cls(mean, factor, evidence)
-
-    def half(self, Z: np.ndarray) -> np.ndarray:
-        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
-        ops = ops_of(Z)
-        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
 
 
 @dataclass(frozen=True)
@@ -193,8 +205,7 @@ class LikelihoodOfRows(ABC):
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
-        ones = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
-        self._weight = ones if rows.weight is None else rows.weight
+        _, self._weight = rows.targets()
 
     @abstractmethod
     def __call__(
@@ -251,10 +262,10 @@ class Evidence(LikelihoodOfRows):
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
-        """Evaluate by a D × D matrix, the features being made block by block."""
+        """Evaluate by a D × D matrix, the features being computed block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
-        blocks = [(rows.X, rows.Y, rows.weight)]
-        posterior = FeaturePosterior.of(plan, blocks, noise, rows.X)
+        sums = posterior_sums(rows, plan, rows.survey().weight_unit)
+        posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
             return posterior.evidence, out
         inverse = ops_of(posterior.factor).algebra.inverse_by_factor(posterior.factor)

@@ -14,13 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
+from randkern.data import rows_within
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
-from randkern.models._rows import ArrayRows, StreamedRows
 from randkern.plan import Plan
 
 __all__ = [
     "Start",
-    "TargetSizes",
     "bounds",
     "coarse_rows",
     "first_starts",
@@ -33,6 +33,8 @@ __all__ = [
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
+# Memory of a sample of rows that are not in memory, in which they would not grow.
+_SAMPLE_BYTES = 64 * 10**6
 # Starts are compared on a sample of this share of the rows, within these bounds.
 _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 2000)
@@ -77,19 +79,25 @@ Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def learning_rows(
-    rows: ArrayRows | StreamedRows, plan: Plan | None, stream: Stream, most: int = 0
+    rows: TrainingData, plan: Plan | None, stream: Stream, most: int = 0
 ) -> ArrayRows:
     """Return rows to learn from, in float64, none of weight 0.
 
     All for the exact kernel; for features a uniform sample of `most` rows, or (0) as
-    many as 10¹¹ operations an evaluation take, and at least 2,000.
+    many as 10¹¹ operations per evaluation take, and at least 2,000; of rows that are
+    not in memory, no more than fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
-    if isinstance(rows, ArrayRows) and rows.weight is not None:
-        usable = ops_of(rows.X).flatnonzero(rows.weight)
+    if rows.in_memory and (weight := rows.whole().weight) is not None:
+        usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
         most = most or most_learning_rows(plan.n_components)
+        if not rows.in_memory:
+            row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
+            most = min(
+                most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_LEAST_ROWS)
+            )
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
@@ -134,31 +142,15 @@ def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
     if rows.n_rows <= most:
         return rows
     drawn = stream.generator().choice(rows.n_rows, most, replace=False)
-    block = rows.take(np.sort(drawn))
-    return ArrayRows(block.X, block.Y, block.weight)
-
-
-@dataclass(frozen=True)
-class TargetSizes:
-    """Weighted means over rows and targets: of y², and of (y − ȳ)²."""
-
-    mean_square: float = 1.0
-    variance: float = 1.0
-
-    @classmethod
-    def of(cls, rows: ArrayRows) -> TargetSizes:
-        """Return those of the rows that are learned from."""
-        ops = ops_of(rows.Y)
-        means = [ops.average(column, rows.weight) for column in rows.Y.T]
-        squares, deviations = (
-            ops.average((Y**2).mean(axis=1), rows.weight)
-            for Y in (rows.Y, rows.Y - ops.float64_like(means, rows.Y))
-        )
-        return cls(squares, deviations)
+    return rows.take(np.sort(drawn))
 
 
 def bounds(
-    names: list[str], theta: np.ndarray, sizes: TargetSizes, scale_range: float
+    names: list[str],
+    theta: np.ndarray,
+    mean_square: float,
+    variance: float,
+    scale_range: float,
 ) -> list[tuple[float, float]]:
     """Return the least and the largest logarithm of every hyperparameter.
 
@@ -168,15 +160,15 @@ def bounds(
         Those of the kernel, then ``"noise"``.
     theta : ndarray
         Where learning starts, always within the bounds.
-    sizes : TargetSizes
+    mean_square, variance : float
+        Of the targets.
     scale_range : float
         By how much a scale may change; where there is noise, from its start and from
         the variance of the targets.
     """
     # Targets that are all equal say nothing of their size.
     level, spread = (
-        math.log(size) if size > 0 else 0.0
-        for size in (sizes.mean_square, sizes.variance)
+        math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
     out = []
     for name, start in zip(names, theta, strict=True):
@@ -206,7 +198,7 @@ class Start:
 def first_starts(
     names: list[str],
     theta: np.ndarray,
-    sizes: TargetSizes,
+    mean_square: float,
     variance: float = 1.0,
     rescaling: np.ndarray | None = None,
 ) -> list[Start]:
@@ -218,13 +210,14 @@ def first_starts(
     ----------
     names : list of str
     theta : ndarray
-    sizes : TargetSizes
+    mean_square : float
+        Of the targets.
     variance : float
         Mean prior variance of the process at θ.
     rescaling : ndarray, optional
         Direction in θ that multiplies the kernel by e.
     """
-    mean_square, moved, lost = sizes.mean_square, theta.copy(), False
+    moved, lost = theta.copy(), False
     if "noise" in names and mean_square > 0:
         place, level = names.index("noise"), math.log(mean_square)
         low, high = (math.log(share) + level for share in _NOISE_SHARES)

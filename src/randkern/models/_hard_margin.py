@@ -27,9 +27,9 @@ from randkern._tensors import is_tensor
 from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
-from randkern.models._feature_rows import FactorFeatures, FeatureRows
 from randkern.models._interior_point import min_norm_point
 from randkern.models._svm_dual import scores_of
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 
 __all__ = ["HardMargin", "separate"]
 
@@ -84,7 +84,7 @@ class HardMargin:
 
 
 def separate(
-    features: FeatureRows,
+    features: FeatureMatrix,
     signs: np.ndarray,
     usable: np.ndarray,
     stream: Stream,
@@ -94,7 +94,7 @@ def separate(
 
     Parameters
     ----------
-    features : FeatureRows
+    features : FeatureMatrix
     signs : ndarray of shape (n,)
     usable : ndarray of bool, shape (n,)
         Which rows take part.
@@ -132,7 +132,7 @@ def separate(
 
 
 def _separate_growing(
-    features: FeatureRows,
+    features: FeatureMatrix,
     signs: np.ndarray,
     usable: np.ndarray,
     stream: Stream,
@@ -144,7 +144,7 @@ def _separate_growing(
         chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
         rows = np.sort(chosen)
     # Predictions of the exact kernel are made of dual variables.
-    dual = isinstance(features, FactorFeatures)
+    dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops_of(signs).precision(features.dtype)
     square, growing = 0.0, True
     for _ in range(_MOST_ROUNDS):
@@ -176,7 +176,7 @@ def _separate_growing(
 
 
 def _separate_all(
-    features: FeatureRows, signs: np.ndarray, usable: np.ndarray, name: str
+    features: FeatureMatrix, signs: np.ndarray, usable: np.ndarray, name: str
 ) -> HardMargin:
     """Return the widest margin, from all rows at once."""
     ops = ops_of(signs)
@@ -196,7 +196,7 @@ def _separate_all(
         alpha[rows] = shares
         raise _error(alpha, residual, name)
     negligible = shares < _NEGLIGIBLE * shares.max()
-    alpha[rows] = ops.elementwise.where(negligible, 0.0, shares / square)
+    alpha[rows] = ops.xp.where(negligible, 0.0, shares / square)
     return _margin(weights, alpha, float(weights @ weights), missing)
 
 

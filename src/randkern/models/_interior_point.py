@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
-from randkern.models._feature_rows import FeatureRows
+from randkern.data import row_blocks
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.memory import INTERIOR_ROWS
 
-__all__ = ["affordable", "min_norm_point", "n_bytes", "solve_box"]
+__all__ = ["affordable", "min_norm_point", "solve_box"]
 
 # Multiplications of a step for all problems together: seconds.
 _OPERATIONS = 1e11
-_ROWS = 8192
 _MOST_STEPS = 100
 # Corrections of a solution, in which the terms of Woodbury's identity cancel.
 _REFINEMENTS = 1
@@ -56,19 +56,14 @@ def affordable(n: int, width: int, n_problems: int) -> bool:
     return n_problems * (n * width * side + side**3) <= _OPERATIONS
 
 
-def n_bytes(n: int, width: int) -> int:
-    """Return the memory that a step takes beside the features."""
-    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, _ROWS) * width + 20 * n)
-
-
 def solve_box(
-    features: FeatureRows, signs: np.ndarray, upper: np.ndarray, tol: float
+    features: FeatureMatrix, signs: np.ndarray, upper: np.ndarray, tol: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the dual variables of one soft margin.
 
     Parameters
     ----------
-    features : FeatureRows
+    features : FeatureMatrix
         Float32 or float64; products are formed in float64.
     signs : ndarray of shape (n,)
     upper : ndarray of shape (n,)
@@ -88,15 +83,15 @@ def solve_box(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.models._feature_rows import KeptFeatures
+    >>> from randkern.models.feature_matrix import FeatureArray
     >>> from randkern.models._interior_point import solve_box
     >>> Z, signs = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
-    >>> value, _, _ = solve_box(KeptFeatures(Z), signs, np.full(2, 10.0), 1e-10)
+    >>> value, _, _ = solve_box(FeatureArray(Z), signs, np.full(2, 10.0), 1e-10)
     >>> value.round(6)
     array([1., 0.])
     """
     rows = _SignedRows(features, signs)
-    where = rows.ops.elementwise.where
+    where = rows.ops.xp.where
     bound = upper * rows.square
 
     def gap(a: np.ndarray, square: float, slope: np.ndarray) -> tuple[float, bool]:
@@ -116,7 +111,7 @@ def solve_box(
 
 
 def min_norm_point(
-    features: FeatureRows, signs: np.ndarray
+    features: FeatureMatrix, signs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the shortest convex combination of rows y_i z_i.
 
@@ -127,7 +122,7 @@ def min_norm_point(
 
     Parameters
     ----------
-    features : FeatureRows
+    features : FeatureMatrix
     signs : ndarray of shape (n,)
 
     Returns
@@ -142,11 +137,11 @@ def min_norm_point(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.models._feature_rows import KeptFeatures
+    >>> from randkern.models.feature_matrix import FeatureArray
     >>> from randkern.models._interior_point import min_norm_point
     >>> Z = np.array([[1.0, 1.0], [1.0, -1.0], [-3.0, 0.0]])
     >>> shares, point, _ = min_norm_point(
-    ...     KeptFeatures(Z), np.array([1.0, 1.0, -1.0])
+    ...     FeatureArray(Z), np.array([1.0, 1.0, -1.0])
     ... )
     >>> shares.round(6), abs(point).round(6)
     (array([0.5, 0.5, 0. ]), array([1., 0.]))
@@ -172,7 +167,7 @@ def min_norm_point(
 
 
 def _on_face(
-    features: FeatureRows, signs: np.ndarray, shares: np.ndarray
+    features: FeatureMatrix, signs: np.ndarray, shares: np.ndarray
 ) -> np.ndarray | None:
     """Return the shortest combination of the rows that matter, by equations.
 
@@ -275,15 +270,15 @@ def _stacked(*parts: np.ndarray) -> np.ndarray:
 
 def _reach(at: np.ndarray, by: np.ndarray) -> float:
     """Return how far positive numbers may move until one of them vanishes."""
-    where = ops_of(at).elementwise.where
-    falling = by < 0
-    return float(where(falling, -at / where(falling, by, 1.0), np.inf).min())
+    where = ops_of(at).xp.where
+    decreasing = by < 0
+    return float(where(decreasing, -at / where(decreasing, by, 1.0), np.inf).min())
 
 
 class _SignedRows:
     """Rows y_i z_i of length at most 1, in blocks of float64."""
 
-    def __init__(self, features: FeatureRows, signs: np.ndarray):
+    def __init__(self, features: FeatureMatrix, signs: np.ndarray):
         self._features, self._signs = features, signs
         self.ops = ops = ops_of(signs)
         self.square = 1.0
@@ -293,8 +288,9 @@ class _SignedRows:
 
     def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         factors = self._signs / self.square**0.5
-        for part, Z in self._features.blocks():
-            for rows in row_blocks(len(Z), _ROWS):
+        for block in self._features.blocks():
+            part, Z = block.rows, block.values
+            for rows in row_blocks(len(Z), INTERIOR_ROWS):
                 here = slice(part.start + rows.start, part.start + rows.stop)
                 yield here, self.ops.as_float64(Z[rows]) * factors[here, None]
 
@@ -348,7 +344,7 @@ class _SignedRows:
         return solve
 
     def _all_products(self) -> np.ndarray:
-        """Return MMᵀ, which is made once."""
+        """Return MMᵀ, computed once."""
         if self._products is None:
             n = self._features.n_rows
             self._products = self.ops.zeros((n, n), self._signs)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.models._lbfgs import Function
 
-__all__ = ["Curvature", "descend"]
+__all__ = ["Curvature", "Function", "descend"]
 
 # Of the gradient a step may leave so much.
 _SHARE = 0.05
@@ -23,6 +22,8 @@ _ROUNDING = 2.0**-46
 # Where they are, the gradient must still fall by this factor.
 _PROGRESS = 0.5
 
+# Returns the value at a vector, and the gradient there.
+Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 # Returns, for a vector, the function that multiplies by the second derivative there.
 Curvature = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
 

@@ -6,16 +6,15 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks
 from randkern.kernels import Kernel
-from randkern.models.normal_equations import feature_block_rows
+from randkern.models.memory import feature_block_rows, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["MOST_EXACT_ROWS", "predict_by_features", "predict_by_rows"]
 
 # The exact kernel is factorised up to here: n³/3 operations against some n²·50·k.
 MOST_EXACT_ROWS = 20_000
-_BLOCK_BYTES = 64 * 10**6
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -41,8 +40,7 @@ def predict_by_rows(
     ops = ops_of(X)
     precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
     out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
-    block = rows_within(_BLOCK_BYTES, 8 * n_fit, at_least=64)
-    for rows in row_blocks(X.shape[0], block):
+    for rows in row_blocks(X.shape[0], float64_block_rows(n_fit, at_least=64)):
         part = ops.as_float64(X[rows]) if precise else X[rows]
         gram = kernel._gram(part, X_fit, precise=precise)
         out[rows] = ops.as_float64(gram) @ weights

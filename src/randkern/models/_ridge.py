@@ -14,33 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, validate_rows
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, DeviceRows, RowBlocks, row_blocks
-from randkern.blocks.dask import is_dask
-from randkern.models._dask import DaskParts, DaskRows, read_dask
-from randkern.models._device_rows import (
-    DeviceParts,
-    PartedRows,
-    read_devices,
-    values_in_parts,
-)
+from randkern.data import row_blocks
+from randkern.data.reading import are_in_memory, read
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._predictions import MOST_EXACT_ROWS
-from randkern.models._rows import ArrayRows, TrainingRows, near_zero
-from randkern.models._streams import read_stream
 from randkern.models.callbacks import (
     CallbackSupportMixin,
     FitReport,
     with_callbacks,
 )
-from randkern.models.dual import (
-    dual_bytes,
-    exact_gram,
-    feature_gram,
-    feature_gram_bytes,
-    solve_dual,
-)
+from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
@@ -49,15 +35,22 @@ from randkern.models.iterative_ridge import (
     sgd_system,
     solve_iteratively,
 )
-from randkern.models.normal_equations import NormalEquations
+from randkern.models.memory import (
+    dual_bytes,
+    feature_gram_bytes,
+    normal_equations_bytes,
+)
+from randkern.models.normal_equations import (
+    ROWS_AT_ONCE,
+    NormalEquations,
+    normal_equations_of,
+)
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Solution
 
 __all__ = ["KernelRidge"]
 
 _FEATURE_BLOCK = 2048
-# Rows of targets that take part in one step of the normal equations.
-_ROWS_AT_ONCE = 2**20
 
 
 class KernelRidge(CallbackSupportMixin, FeatureModel):
@@ -72,6 +65,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         "checkpoint": [str, os.PathLike, None],
     }
 
+    _needs_sums_alone = True
     # Whether the targets that are fitted stand for classes.
     _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
@@ -92,15 +86,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         as :class:`~randkern.DeviceBlocks`.
         """
         self._validate_params()
-        if isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) or is_dask(X):
-            report = FitReport(self, None, None, None)
-            self._fit_stream(X, y, sample_weight, report)
-        else:
-            report = FitReport(self, X, y, sample_weight)
-            X = validate_rows(self, X, reset=True)
-            Y, weight = self._read_targets(X, y, sample_weight)
-            self._fit_targets(X, Y, weight, report)
-        report.end()
+        self._fit(X, y, sample_weight)
         return self
 
     def _prepare(
@@ -133,58 +119,35 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             stream = root_stream(self.random_state)
         return None if limit is None else resolve_memory_limit(limit), stream
 
-    def _fit_targets(
-        self,
-        X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
-        report: FitReport,
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Fit weights to targets of rows, wherever they are."""
+        given = (X, y, sample_weight) if are_in_memory(X) else (None, None, None)
+        report = FitReport(self, *given)
+        limit, stream = self._begin()
+        rows, sample = read(self, X, y, sample_weight, stream)
+        self._prepare(*sample, stream)
+        self._solve(rows, limit or self._memory_for(rows), stream, report)
+        report.end()
+
+    def _solve(
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Fit weights to targets of shape (n, k)."""
-        given, stream = self._begin()
-        self._prepare(X, sample_weight, stream)
-        rows = self._shifted(ArrayRows(X, Y, sample_weight))
-        limit = given or self._memory_for(rows)
+        """Solve for the weights of checked rows."""
+        rows = self._shifted(rows)
         if self.plan_ is None:
-            self._fit_exact(rows, limit, stream, report)
+            self._fit_exact(rows.whole(), limit, stream, report)
         elif self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report)
-        elif self._plan.n_components > X.shape[0]:
-            self._fit_dual(rows, limit)
-        else:
-            self._fit_directly(rows, limit)
-
-    def _fit_stream(
-        self, X: Any, y: Any, sample_weight: Any, report: FitReport
-    ) -> None:
-        """Fit to rows that come in blocks, or in parts on a cluster or on devices."""
-        if self.n_components is None:
-            raise ValueError(
-                "the exact kernel (n_components=None) needs all rows in memory; set "
-                "n_components."
-            )
-        given, stream = self._begin()
-        read: Any = read_stream
-        if isinstance(X, DeviceRows):
-            read = read_devices
-        elif is_dask(X):
-            read = read_dask
-        rows, sample = read(self, X, y, sample_weight, stream)
-        rows = self._shifted(rows)
-        limit = given or self._memory_for(rows)
-        seen, weight = sample.rows()
-        self._prepare(seen, weight, stream)
-        if self._iterates(rows, limit):
-            self._fit_iteratively(rows, limit, stream, report)
+        elif rows.in_memory and self._plan.n_components > rows.n_rows:
+            self._fit_dual(rows.whole(), limit)
         else:
             self._fit_directly(rows, limit)
 
     def _shifted(self, rows: Any) -> Any:
         """Return the rows with targets near 0, if the intercept can make up for it."""
-        moves = self.fit_intercept and not self._labelled
-        rows, self._shift = (
-            near_zero(rows) if moves else (rows, (0.0,) * rows.n_targets)
-        )
+        self._shift = (0.0,) * rows.n_targets
+        if self.fit_intercept and not self._labelled:
+            rows, self._shift = rows.near_zero()
         return rows
 
     def _intercepts(self, fitted: Any) -> Any:
@@ -193,24 +156,15 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
         return fitted if self._many_targets else float(fitted[0])
 
-    def _fit_directly(
-        self, rows: TrainingRows | DaskRows | PartedRows, limit: int
-    ) -> None:
+    def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
-        D, k = self._plan.n_components, rows.n_targets
-        self._check_primal_memory(_rows_here(rows), k, limit, rows.like)
-        if isinstance(rows, (DaskRows, PartedRows)):
-            of_rows: Any = DaskParts if isinstance(rows, DaskRows) else DeviceParts
-            parts = of_rows(self._plan, rows, rows.survey().weight_unit)
-            self._solve_primal(parts.normal_equations(k), overwrite=True)
-            return
-        unit = None if isinstance(rows, ArrayRows) else rows.survey().weight_unit
-        statistics = NormalEquations.empty(D, k, unit, rows.like)
-        for part in rows.blocks(_ROWS_AT_ONCE):
-            statistics.add(self._plan, part.X, part.Y, part.weight)
+        self._check_primal_memory(rows, limit)
+        # Weights of arrays have the unit of their largest.
+        unit = None if rows.in_memory else rows.survey().weight_unit
+        statistics = rows.reduce(normal_equations_of, self._plan, unit)
         self._solve_primal(statistics, overwrite=True)
 
-    def _iterates(self, rows: TrainingRows | DaskRows | PartedRows, limit: int) -> bool:
+    def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
 
         "auto" does so where the direct system does not fit the memory limit, or
@@ -221,33 +175,47 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         if self.solver != "auto":
             return self.solver != "cholesky"
         n, D, k = rows.n_rows, self._plan.n_components, rows.n_targets
-        if D <= n or not isinstance(rows, ArrayRows):
-            here = _rows_here(rows)
-            itemsize = rows.dtype.itemsize
-            needed = NormalEquations.n_bytes(self._plan, here, k, itemsize, rows.like)
+        if D <= n or not rows.in_memory:
+            needed = self._primal_bytes(rows)
         else:
-            needed = self._dual_bytes(n, k, rows.like)
+            needed = self._dual_bytes(rows)
         iterations = 15 if self._labelled else 30
         return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
-    def _checkpoint(self, limit: int) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
-        return Checkpoint(self.checkpoint, kept)
-
     def _fit_iteratively(
-        self,
-        rows: TrainingRows | DaskRows | PartedRows,
-        limit: int,
-        stream: Stream,
-        report: FitReport,
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve the normal equations without forming them."""
-        problem = self._problem(rows, limit, stream, report)
+        """Solve the normal equations without forming them, or the dual system."""
+        checkpoint = None
+        if self.checkpoint is not None:
+            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
+            checkpoint = Checkpoint(self.checkpoint, kept)
+        problem = Problem(
+            rows=rows,
+            alpha=float(self.alpha),
+            center=self.fit_intercept,
+            memory_limit=limit,
+            stream=stream.child("solver"),
+            error_of=self._error_of,
+            labels=self._labelled,
+            report=report,
+            attributes_of=self._fitted,
+            checkpoint=checkpoint,
+        )
+        system_of: Any = pcg_system
         solver = self._iterative_solver()
-        system_of: Any = sgd_system if isinstance(solver, SGD) else pcg_system
-        solution, intercept = solve_iteratively(problem, system_of, self._plan, solver)
+        args: tuple[Any, Any] = (self.plan_, solver)
+        if self.plan_ is None:
+            if isinstance(solver, SGD):
+                raise ValueError(
+                    "solver='sgd' needs random features; with n_components=None use "
+                    "'pcg', 'cholesky' or 'auto'."
+                )
+            self.X_fit_ = rows.whole().X
+            system_of, args = exact_system, (self.kernel_, solver)
+        elif isinstance(solver, SGD):
+            system_of = sgd_system
+        solution, intercept = solve_iteratively(problem, system_of, *args)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -258,33 +226,25 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         solver._validate_params()
         return solver
 
-    def _problem(
-        self, rows: Any, limit: int, stream: Stream, report: FitReport
-    ) -> Problem:
-        """Return what an iterative solver works on."""
-        return Problem(
-            rows=rows,
-            alpha=float(self.alpha),
-            center=self.fit_intercept,
-            memory_limit=limit,
-            stream=stream.child("solver"),
-            error_of=self._error_of,
-            labels=self._labelled,
-            report=report,
-            attributes_of=self._fitted,
-            checkpoint=self._checkpoint(limit),
-        )
-
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the attributes that weights of the system would set."""
+        """Return the attributes that weights of features, or of rows, set."""
         constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._shaped(value).T, "intercept_": constant}
+        return {"coef_": self._transposed(value), "intercept_": constant}
 
-    def _dual_bytes(self, n: int, n_targets: int, like: Rows) -> int:
-        product = feature_gram_bytes(self._plan, n, like.dtype.itemsize)
-        return dual_bytes(n, n_targets, like) + product
+    def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
+        self.solution_ = solution
+        self.__dict__.update(self._fitted(weights, intercept))
+
+    def _dual_bytes(self, rows: TrainingData) -> int:
+        product = feature_gram_bytes(self._plan, rows.n_rows, rows.dtype.itemsize)
+        return dual_bytes(rows.n_rows, rows.n_targets, rows.like) + product
+
+    def _primal_bytes(self, rows: TrainingData) -> int:
+        here = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
+        itemsize, k = rows.dtype.itemsize, rows.n_targets
+        return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
 
     def _forget(self) -> None:
         """Drop what an earlier fit has left."""
@@ -298,12 +258,10 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         ):
             self.__dict__.pop(name, None)
 
-    def _check_primal_memory(
-        self, n_rows: int, n_targets: int, limit: int, like: Rows
-    ) -> None:
-        D, itemsize = self._plan.n_components, like.dtype.itemsize
+    def _check_primal_memory(self, rows: TrainingData, limit: int) -> None:
+        D = self._plan.n_components
         check_memory(
-            NormalEquations.n_bytes(self._plan, n_rows, n_targets, itemsize, like),
+            self._primal_bytes(rows),
             limit,
             f"the {D} x {D} normal equations of n_components={D}",
             "Use fewer components",
@@ -321,40 +279,22 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         """Solve an n × n system where there are more features than rows."""
         n, D, X = rows.n_rows, self._plan.n_components, rows.X
         check_memory(
-            self._dual_bytes(n, rows.n_targets, X),
+            self._dual_bytes(rows),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
         )
-        solution, intercept = solve_dual(
-            feature_gram(self._plan, X),
-            rows.Y,
-            rows.weight,
-            float(self.alpha),
-            self.fit_intercept,
-        )
-        self._store_dual(X, solution, intercept)
+        self._solve_dual(feature_gram(self._plan, X), rows)
 
     def _fit_exact(
         self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Solve the system of the exact kernel."""
-        n, k, X = rows.n_rows, rows.n_targets, rows.X
-        needed = dual_bytes(n, k, X)
+        n = rows.n_rows
+        needed = dual_bytes(n, rows.n_targets, rows.X)
         large = needed > limit or n > MOST_EXACT_ROWS
         if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
-            solver = self._iterative_solver()
-            if isinstance(solver, SGD):
-                raise ValueError(
-                    "solver='sgd' needs random features; with n_components=None use "
-                    "'pcg', 'cholesky' or 'auto'."
-                )
-            self.X_fit_ = X
-            problem = self._problem(rows, limit, stream, report)
-            solution, intercept = solve_iteratively(
-                problem, exact_system, self.kernel_, solver
-            )
-            self._store_dual(X, solution, intercept)
+            self._fit_iteratively(rows, limit, stream, report)
             return
         check_memory(
             needed,
@@ -362,38 +302,26 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
+        self._solve_dual(exact_gram(self.kernel_, rows.X), rows)
+
+    def _solve_dual(self, gram: Any, rows: ArrayRows) -> None:
         solution, intercept = solve_dual(
-            exact_gram(self.kernel_, X),
-            rows.Y,
-            rows.weight,
-            float(self.alpha),
-            self.fit_intercept,
+            gram, rows.Y, rows.weight, float(self.alpha), self.fit_intercept
         )
-        self._store_dual(X, solution, intercept)
+        self._store_dual(rows.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Keep the weights of rows, or those of features that they stand for."""
-        dual = solution.value
-        if self.plan_ is not None:
+        weights = dual = solution.value
+        if self.plan_ is None:
+            self.X_fit_ = X
+        else:
             ops = ops_of(X)
             weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
             for columns in row_blocks(len(weights), _FEATURE_BLOCK):
                 Z = evaluate(self.plan_, X, columns)
                 weights[columns] = ops.as_float64(Z).T @ dual
-            self._store(solution, weights, intercept)
-            return
-        self.X_fit_ = X
-        self.dual_coef_ = self._shaped(dual)
-        self.intercept_ = self._intercepts(intercept)
-        self.solution_ = solution
-
-    def _store(self, solution: Any, weights: np.ndarray, intercept: Any) -> None:
-        self.solution_ = solution
-        self.coef_ = weights.T if self._many_targets else weights[:, 0]
-        self.intercept_ = self._intercepts(intercept)
-
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        return weights if self._many_targets else weights[:, 0]
+        self._store(solution, weights, intercept)
 
     def _partial_fit_targets(
         self,
@@ -413,13 +341,13 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             limit = self._memory_for(rows)
             self._prepare(X, sample_weight)
             within = limit // 2 if solve else limit
-            self._check_primal_memory(X.shape[0], Y.shape[1], within, X)
+            self._check_primal_memory(rows, within)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
             rows = self._shifted(rows)
         elif any(self._shift):
-            rows = rows.rescaled(np.array(self._shift), np.ones(Y.shape[1]))
+            rows = rows.rescaled(self._shift, 1.0)
         try:
             self._statistics.add(self._plan, X, rows.Y, sample_weight)
             if solve:
@@ -500,21 +428,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
-        return (
-            values_in_parts(self, X) if isinstance(X, DeviceRows) else self._values(X)
-        )
-
-    @property
-    def _many_targets(self) -> bool:
-        return self._n_outputs is not None
+        return self._values(X)
 
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")
         return any(hasattr(self, name) for name in fitted)
-
-
-def _rows_here(rows: TrainingRows | DaskRows | PartedRows) -> int:
-    """Return how many rows have their targets in memory at a time."""
-    if isinstance(rows, ArrayRows):
-        return rows.n_rows
-    return min(rows.n_rows, _ROWS_AT_ONCE)

@@ -8,7 +8,7 @@ For each column y of signs
 and D ≤ P with equality at the solution: the difference is what tells when to stop.
 Where the features of all rows do not fit in memory, coordinate descent works on rows
 that break the conditions of optimality, whose features do; a pass over all rows, whose
-features are made again, finds the next ones (a decomposition as that of Osuna, Freund
+features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
 and Girosi 1997, with working sets as large as memory takes).
 """
 
@@ -24,9 +24,10 @@ from randkern._random import Stream
 from randkern._tensors import is_tensor
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
-from randkern.models._feature_rows import FEWEST_ROWS, FeatureRows, PlanFeatures
-from randkern.models._interior_point import affordable, n_bytes, solve_box
+from randkern.data import row_blocks
+from randkern.models._interior_point import affordable, solve_box
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.memory import FEWEST_ROWS, interior_point_bytes
 
 __all__ = ["SVMDual", "scores_of"]
 
@@ -62,7 +63,7 @@ class SVMDual:
 
     Parameters
     ----------
-    features : FeatureRows
+    features : FeatureMatrix
     signs : ndarray of shape (n, k)
     upper : ndarray of shape (n,)
         Bounds U ≥ 0 of the dual variables.
@@ -84,7 +85,7 @@ class SVMDual:
 
     def __init__(
         self,
-        features: FeatureRows,
+        features: FeatureMatrix,
         signs: np.ndarray,
         upper: np.ndarray,
         *,
@@ -171,17 +172,12 @@ class SVMDual:
     def _update(self) -> None:
         """Make the weights, in float64, the scores of all rows, and the gaps."""
         ops = self.ops
-        shape = self.weights.shape
-        self.weights = ops.zeros(shape, self.signs)
+        self.weights = ops.zeros(self.weights.shape, self.signs)
         support = ops.flatnonzero((self.alpha != 0).any(axis=1))
         factors = self.alpha * self.signs
         for rows in row_blocks(len(support), min(self._capacity, _ROWS_AT_ONCE)):
             here = support[rows]
-            Z = self.features.take(here)
-            size = ops.largest(abs(factors[here])) or 1.0
-            part = ops.zeros(shape, self.signs)
-            ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
-            self.weights += size * part
+            add_combinations(self.features.take(here), factors[here], self.weights)
         scores, longest = scores_of(self.features, self.weights)
         self._margins = self.signs * scores
         squares = ops.algebra.column_products(self.weights.T, self.weights.T)
@@ -205,7 +201,7 @@ class SVMDual:
         self._update()
         worse = self.gap > gap
         if worse.any():
-            self.alpha = self.ops.elementwise.where(worse, before, alpha)
+            self.alpha = self.ops.xp.where(worse, before, alpha)
             self._update()
 
     def _is_reached(self, tol: float) -> bool:
@@ -217,7 +213,7 @@ class SVMDual:
     @property
     def _capacity(self) -> int:
         """Rows of features that there is memory for: all that are kept."""
-        if self.features.kept is not None:
+        if self.features.cached is not None:
             return self.features.n_rows
         row = self.features.width * self.features.dtype.itemsize
         return max(FEWEST_ROWS, self.kept_bytes // (row + 24 * self.signs.shape[1]))
@@ -225,14 +221,13 @@ class SVMDual:
     def _go_on_in_float64(self, tol: float) -> bool:
         """Make kept features of float32 again, where they do not tell enough.
 
-        Features that are made again in every pass would take twice as many passes.
+        Features that are recomputed in every pass would take twice as many passes.
         """
-        Z = self.features.kept
+        Z = self.features.cached
         if self._is_precise() or Z is None or 2 * Z.nbytes > self.kept_bytes:
             return False
         if not (self.gap > tol).any():
             return False
-        assert isinstance(self.features, PlanFeatures)
         self.features = self.features.in_float64(self.kept_bytes)
         self._update()
         return True
@@ -242,7 +237,7 @@ class SVMDual:
     def _may_polish(self) -> bool:
         """Tell whether equations may still find the very optimum."""
         free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
-        precise = self.features.kept is not None and self._is_precise()
+        precise = self.features.cached is not None and self._is_precise()
         few = int(free.sum(axis=0).max()) <= _MOST_FREE
         return precise and few and bool((self.gap > _EXACT).any())
 
@@ -274,9 +269,9 @@ class SVMDual:
     def _is_affordable(self, n_problems: int) -> bool:
         n, width = int((self.upper > 0).sum()), self.features.width
         return (
-            self.features.kept is not None
+            self.features.cached is not None
             and affordable(n, width, n_problems)
-            and n_bytes(n, width) <= self.spare_bytes
+            and interior_point_bytes(n, width) <= self.spare_bytes
         )
 
     def _follow_centre(
@@ -308,7 +303,7 @@ class SVMDual:
     def _first_rows(self, generator: np.random.Generator) -> np.ndarray:
         usable = np.flatnonzero(self.upper)
         most = min(self._capacity, _FIRST_ROWS)
-        if self.features.kept is not None or len(usable) <= most:
+        if self.features.cached is not None or len(usable) <= most:
             return usable
         return np.sort(generator.choice(usable, most, replace=False))
 
@@ -322,7 +317,7 @@ class SVMDual:
         wrong[self.upper == 0] = 0.0
         np.abs(wrong, out=wrong)
         self._tolerance = min(self._tolerance, _SHARE * float(wrong.max()))
-        if self.features.kept is not None:
+        if self.features.cached is not None:
             return np.flatnonzero(self.upper)
         free = (self.alpha > 0) & ~full
         return np.flatnonzero((free | (wrong > 0.5 * self._tolerance)).any(axis=1))
@@ -337,7 +332,7 @@ class SVMDual:
         weights = self.weights.astype(self.features.dtype)
         for part in np.array_split(order, n_parts):
             rows = np.sort(working[part])
-            kept = self.features.kept
+            kept = self.features.cached
             places = np.arange(len(rows)) if kept is None else rows
             alpha = np.ascontiguousarray(self.alpha[rows].T)
             descend(
@@ -354,12 +349,12 @@ class SVMDual:
             self.alpha[rows] = alpha.T
 
 
-def scores_of(features: FeatureRows, weights: np.ndarray) -> tuple[np.ndarray, float]:
+def scores_of(features: FeatureMatrix, weights: np.ndarray) -> tuple[np.ndarray, float]:
     """Return w·z of every row for k rows of weights, and the longest row's norm."""
     ops = ops_of(weights)
     scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
-    size = ops.largest(abs(weights)) or 1.0
-    for rows, Z in features.blocks():
-        scores[rows] = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+    for block in features.blocks():
+        Z = block.values
+        scores[block.rows] = products(Z, weights)
         square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5

@@ -26,7 +26,7 @@ from randkern._validation import (
     read_tensor,
 )
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data.dask import is_dask, lazily
 
 __all__ = ["ClassLabels", "RealTargets"]
 
@@ -140,11 +140,11 @@ def _read_labels(y: Any) -> Any:
 
 def _positions(classes: Any, y: Any) -> tuple[Any, Any]:
     """Return the positions of labels among the classes, and whether they are there."""
-    positions = ops_of(y).positions
+    search = ops_of(y).searchsorted
     if is_tensor(y) or {classes.dtype.kind, y.dtype.kind} != {"i", "u"}:
-        return positions(classes, y)
+        return search(classes, y)
     alike = y.astype(classes.dtype)  # NumPy compares int64 and uint64 as floats
-    position, known = positions(classes, alike)
+    position, known = search(classes, alike)
     return position, known & (alike == y)
 
 
@@ -258,7 +258,7 @@ class ClassLabels:
         if len(self.classes_) == 2:
             return (2.0 * ops.as_float64(position) - 1.0)[:, None]
         signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
-        signs[ops.numbers(len(y), y), position] = 1.0
+        signs[ops.arange(len(y), y), position] = 1.0
         return signs
 
     def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
@@ -330,4 +330,4 @@ def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
     """Return the sums of the weights of rows of each class, on the host."""
     ops = ops_of(X)
     position = ops.to_integers(_positions(classes, y)[0], X)
-    return ops.to_host(ops.totals(position, weight, len(classes)))
+    return ops.to_host(ops.bincount(position, weight, len(classes)))

@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks
+from randkern.data.target_statistics import unit_of_weights
 from randkern.features import fit_plan
 from randkern.kernels import Linear
-from randkern.models._survey import unit_of_weights
-from randkern.models.dual import dual_bytes, solve_dual
+from randkern.models.dual import solve_dual
+from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
-from randkern.models.ridge_path import EIGH_WORKSPACE, DualPath, PrimalPath
+from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, mirror_upper
 
@@ -32,7 +33,6 @@ __all__ = [
 ]
 
 # A block of features in float64, beside its rotation.
-_BLOCK_BYTES = 64 * 10**6
 
 Split = tuple[np.ndarray, np.ndarray]
 # Slices of rows, and what is predicted for them at every penalty, (n_alphas, m, k).
@@ -121,7 +121,7 @@ class PrimalSearch:
     alphas : ndarray
     fit_intercept : bool
     spare : int
-        Bytes beyond :meth:`n_bytes` that features may be kept in.
+        Bytes beyond :func:`primal_search_bytes` that features may be kept in.
     """
 
     def __init__(
@@ -146,18 +146,6 @@ class PrimalSearch:
             spare -= kept_bytes
         self.plan, self.X, self.spare = plan, X, spare
         self._total: NormalEquations | None = None
-
-    @staticmethod
-    def n_bytes(plan: Plan, X: Rows, n_targets: int, n_alphas: int) -> int:
-        """Memory that the search takes at least, beside X and Y."""
-        n, D = X.shape[0], plan.n_components
-        statistics = NormalEquations.n_bytes(plan, n, n_targets, X.dtype.itemsize)
-        # The total is in `statistics`; those of a split's training rows, and one more.
-        matrices = 2 + EIGH_WORKSPACE
-        weights = 8 * n_alphas * D * (3 * n_targets + 1)
-        width = D + n_alphas * n_targets
-        block = 8 * width * min(n, _block_rows(width))
-        return statistics + 8 * D**2 * matrices + weights + 3 * block
 
     def leave_one_out(self) -> Predictions:
         """Yield what is predicted by fits without the row predicted."""
@@ -233,12 +221,7 @@ class PrimalSearch:
         """Yield slices of `rows` whose features fit a block in float64."""
         n = self.X.shape[0] if isinstance(rows, slice) else len(rows)
         width = self.plan.n_components + len(self.alphas) * self.Y.shape[1]
-        return row_blocks(n, _block_rows(width))
-
-
-def _block_rows(width: int) -> int:
-    """Return how many rows of so many float64 numbers make a block."""
-    return rows_within(_BLOCK_BYTES, 8 * width, at_least=16)
+        return row_blocks(n, float64_block_rows(width))
 
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:
@@ -304,13 +287,6 @@ class DualSearch:
         self.weight = weight
         self.alphas = alphas
         self.fit_intercept = fit_intercept
-
-    @staticmethod
-    def n_bytes(n: int, n_targets: int, n_alphas: int) -> int:
-        """Memory beside what makes the Gram matrix."""
-        copies = 1 + EIGH_WORKSPACE
-        rows = 8 * n * n_alphas * (6 * n_targets + 2)
-        return dual_bytes(n, n_targets) + 8 * n**2 * copies + rows
 
     def leave_one_out(self) -> Predictions:
         """Yield what is predicted by fits without the row predicted."""

@@ -17,46 +17,26 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.target_statistics import unit_of_weights
 from randkern.kernels import Kernel
-from randkern.models._survey import unit_of_weights
+from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Solution, cholesky_bytes
+from randkern.solvers import Cholesky, Solution
 
 __all__ = [
     "DualSystem",
-    "dual_bytes",
     "exact_gram",
     "feature_gram",
-    "feature_gram_bytes",
     "solve_dual",
 ]
-
-_COLUMNS = 1024
-# Tiles of that size that exact values may take at a time.
-_TILES = 6
-
-
-def dual_bytes(n: int, n_targets: int, like: Rows = None) -> int:
-    """Memory of an n × n system and of the tiles it is made of.
-
-    With `like`, an array, also what solving takes where it lies.
-    """
-    tiles = _TILES * min(n, _COLUMNS) ** 2
-    return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
-
-
-def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
-    """Memory that :func:`feature_gram` takes beside its result."""
-    width = min(plan.n_components, _COLUMNS)
-    return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
     """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""
     ops = ops_of(X)
     gram = ops.zeros((X.shape[0], X.shape[0]), X)
-    for columns in row_blocks(plan.n_components, _COLUMNS):
+    for columns in row_blocks(plan.n_components, GRAM_TILE):
         Z = evaluate(plan, X, columns)
         ops.add_gram(Z.T, gram)
     return gram
@@ -67,10 +47,10 @@ def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
     n = X.shape[0]
     ops = ops_of(X)
     gram = ops.zeros((n, n), X)
-    for rows in row_blocks(n, _COLUMNS):
+    for rows in row_blocks(n, GRAM_TILE):
         X_rows = ops.as_float64(X[rows])
         gram[rows, rows] = kernel._gram(X_rows, None)
-        for columns in row_blocks(n, _COLUMNS):
+        for columns in row_blocks(n, GRAM_TILE):
             if columns.start > rows.start:
                 X_columns = ops.as_float64(X[columns])
                 gram[rows, columns] = kernel._gram(X_rows, X_columns)
@@ -117,10 +97,10 @@ class DualSystem:
             target_mean = share @ Y
             means = _symmetric_product(gram, share)
             grand = float(share @ means)
-            for rows in row_blocks(n, _COLUMNS):
+            for rows in row_blocks(n, GRAM_TILE):
                 gram[rows] -= means[rows, None] + means - grand
         if weight is not None:
-            for rows in row_blocks(n, _COLUMNS):
+            for rows in row_blocks(n, GRAM_TILE):
                 gram[rows] *= root[rows, None] * root
         right = root[:, None] * (Y - target_mean)
         return cls(gram, unit, root, share, right, means, target_mean, fit_intercept)
@@ -158,7 +138,7 @@ def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Return Kv given the upper triangle of K."""
     ops = ops_of(gram)
     out = ops.zeros(len(gram), gram)
-    for rows in row_blocks(len(gram), _COLUMNS):
+    for rows in row_blocks(len(gram), GRAM_TILE):
         tile = ops.triu(gram[rows, rows], 0)
         out[rows] += tile @ vector[rows] + ops.triu(tile, 1).T @ vector[rows]
         right = slice(rows.stop, len(gram))

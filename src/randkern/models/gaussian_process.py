@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,34 +12,32 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import check_memory
-from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
+from randkern._random import root_stream
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
-from randkern.blocks.dask import is_dask
+from randkern.data import row_blocks
+from randkern.data.dask import is_dask
+from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import Evidence, FeaturePosterior, RowPosterior
+from randkern.models._gp_evidence import (
+    Evidence,
+    FeaturePosterior,
+    RowPosterior,
+    posterior_sums,
+)
 from randkern.models._gp_learning import (
-    TargetSizes,
     learning_rows,
     most_learning_rows,
 )
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features
-from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._streams import mapped_blocks
-from randkern.models._survey import Survey
 from randkern.models._targets import RealTargets
-from randkern.models.normal_equations import NormalEquations, feature_block_rows
+from randkern.models.memory import SUMMED_ROWS, check_process_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
-
-_ROWS_AT_ONCE = 2**14
-_PREDICTION_BYTES = 64 * 10**6
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -61,7 +58,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     ----------
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. What is learned: each
-        lengthscale (a vector gives one a column), and the scale of each multiple
+        lengthscale (a vector gives one per column), and the scale of each multiple
         ``s * kernel``; a rule such as ``"scale"`` is where learning starts. Without a
         multiple the variance of f stays as it is.
     noise : float, default=1e-2
@@ -153,6 +150,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "normalize_y": ["boolean"],
     }
 
+    _needs_sums_alone = True
     _posterior: FeaturePosterior | RowPosterior
 
     def __init__(
@@ -191,45 +189,36 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
-        rows, stream = self._read(X, y, sample_weight)
-        self._check_memory(rows)
-        survey = rows.survey()
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
+        learned = 0
+        if self.optimizer is not None:
+            learned = rows.n_rows
+            if self.plan_ is not None:
+                learned = min(learned, most_learning_rows(self.plan_.n_components))
+        limit = self._memory_for(rows)
+        check_process_memory(self.plan_, rows, learned, limit)
         self._set_units(rows)
+        unit = rows.survey().weight_unit
+        rows = rows.rescaled(self._target_mean, self._target_scale)
         self.intercept_ = 0.0
-        self._learn_from_rows(rows, stream)
+        sample = learning_rows(rows, self.plan_, stream.child("sample"))
+        extra = {"noise": math.log(self.noise)}
+        self._learn(sample, extra, stream.child("restarts"))
+        self.noise_ = math.exp(self.theta_[-1])
         if self.plan_ is None:
-            self._fit_rows()
+            K = self.kernel_._gram(sample.X, None)
+            by_rows = RowPosterior.of(K, *sample.targets(), self.noise_)
+            self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.dual)
+            self._posterior = by_rows
         else:
-            self._fit_features(rows, survey)
+            statistics, squares = rows.reduce(posterior_sums, self._plan, unit)
+            posterior = FeaturePosterior.of(statistics, squares, self.noise_)
+            self.coef_ = self._transposed(posterior.mean)
+            self._posterior = posterior
         return self
 
-    def _check_memory(self, rows: ArrayRows | StreamedRows) -> None:
-        """Raise before anything large is made."""
-        n = rows.n_rows
-        learns = self.optimizer is not None
-        # Factors of tensors are not made in place.
-        copies = 2 if is_tensor(rows.like) else 0
-        if self.plan_ is None:
-            needed = 8 * n**2 * ((7 if learns else 3) + copies)
-            what = f"the exact process of {n} rows (n_components=None)"
-            advice = "Use random features (for instance n_components=2_000)"
-        else:
-            D, here = self._plan.n_components, min(n, _ROWS_AT_ONCE)
-            needed = 8 * D**2 * (1 + copies)
-            needed += NormalEquations.n_bytes(self._plan, here, rows.n_targets, 8)
-            needed += 8 * D * min(here, feature_block_rows(self._plan, 8))
-            if learns:
-                # By matrices of the rows where there are fewer of them than features;
-                # beside them features, their gradients, and slopes by phase.
-                learned = min(n, most_learning_rows(D))
-                block = min(learned, feature_block_rows(self._plan, 8))
-                needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
-                needed += 3 * 8 * D * block
-            what = f"the {D} x {D} posterior of n_components={D}"
-            advice = "Use fewer components"
-        check_memory(needed, self._memory_for(rows), what, advice)
-
-    def _set_units(self, rows: ArrayRows | StreamedRows) -> None:
+    def _set_units(self, rows: TrainingData) -> None:
         """Settle what targets are shifted and divided by."""
         survey = rows.survey()
         mean = np.zeros_like(survey.target_mean)
@@ -251,46 +240,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._target_mean = tuple(mean.tolist())
         self._target_scale = tuple(scale.tolist())
 
-    def _scaled(self, Y: np.ndarray) -> np.ndarray:
-        like = ops_of(Y).float64_like
-        return (Y - like(self._target_mean, Y)) / like(self._target_scale, Y)
-
-    def _learn_from_rows(self, rows: ArrayRows | StreamedRows, stream: Stream) -> None:
-        sample = learning_rows(rows, self.plan_, stream.child("sample"))
-        self._learned_from = (sample.X, self._scaled(sample.Y), sample.weight)
-        extra = {"noise": math.log(self.noise)}
-        self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
-        self.noise_ = math.exp(self.theta_[-1])
-
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:
         return Evidence(rows, Hyperparameters(self.kernel_), plan)
-
-    def _fit_rows(self) -> None:
-        """Fit the exact kernel."""
-        rows = self._sample
-        weight = rows.weight
-        if weight is None:
-            weight = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
-        K = self.kernel_._gram(rows.X, None)
-        posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
-        self._posterior = posterior
-        self.X_fit_ = rows.X
-        self.dual_coef_ = self._shaped(posterior.dual)
-
-    def _fit_features(self, rows: ArrayRows | StreamedRows, survey: Survey) -> None:
-        """Fit features to sums over all rows."""
-
-        def blocks() -> Iterator[tuple[Any, Any, Any]]:
-            for part in rows.blocks(_ROWS_AT_ONCE):
-                # Errors of float32 features, relative to a small noise, would be large.
-                X = ops_of(part.X).as_float64(part.X)
-                yield X, self._scaled(part.Y), part.weight
-
-        posterior = FeaturePosterior.of(
-            self._plan, blocks(), self.noise_, self._sample.X, survey.weight_unit
-        )
-        self._posterior = posterior
-        self.coef_ = self._transposed(posterior.mean)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -348,15 +299,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             deviation = (self._variance(rows) + noise) ** 0.5
             return self._values_of(rows), self._with_units(deviation, 1)
 
-        if isinstance(X, (RowBlocks, DeviceBlocks)):
-            if return_cov:
-                raise ValueError(
-                    f"return_cov needs all rows at once, not {type(X).__name__}."
-                )
-            return mapped_blocks(self, X, moments)
-        X = validate_rows(self, X, reset=False)
         if not return_cov:
-            return moments(X)
+            return mapped_rows(self.predict, X, moments, None)
+        if not are_in_memory(X):
+            raise ValueError(
+                f"return_cov needs all rows at once, not {type(X).__name__}."
+            )
+        X = validate_rows(self, X, reset=False)
         covariance = self._covariance(X)
         ops_of(X).algebra.add_to_diagonal(covariance, noise)
         return self._values_of(X), self._with_units(covariance, 2)
@@ -371,7 +320,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
-        for part in row_blocks(X.shape[0], _ROWS_AT_ONCE):
+        for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
         scale, mean = like(self._target_scale, out), like(self._target_mean, out)
@@ -383,7 +332,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Return Var f at every row, for targets in their units of the fit."""
         out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
-        for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
+        for rows in row_blocks(len(out), float64_block_rows(width)):
             part = X[rows]
             half = self._half(part)
             out[rows] = ops_of(X).algebra.column_products(half, half)

@@ -10,33 +10,32 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import check_memory
-from randkern._validation import Rows, validate_rows
+from randkern._random import root_stream
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import DeviceBlocks, RowBlocks, row_blocks, rows_within
-from randkern.blocks.dask import is_dask, lazily
+from randkern.data import row_blocks
+from randkern.data.dask import is_dask
+from randkern.data.reading import mapped_rows
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import check_same_device
-from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._gp_laplace import (
     LaplaceEvidence,
     LaplacePosterior,
     mean_probability,
 )
-from randkern.models._gp_learning import TargetSizes, learning_rows
+from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
-from randkern.models._margin_classifier import all_targets
-from randkern.models._rows import ArrayRows, StreamedRows
-from randkern.models._streams import mapped_blocks
 from randkern.models._targets import ClassLabels
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessClassifier"]
 
-_PREDICTION_BYTES = 64 * 10**6
 # Rows that hyperparameters are learned from, at most and at least; between them as many
-# as a number of operations takes, of order n³ a class.
+# as a number of operations takes, of order n³ per class.
 _MOST_LEARNING_ROWS = 1000
 _LEAST_LEARNING_ROWS = 300
 _OPERATIONS = 1e9
@@ -141,20 +140,22 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
-        rows, stream = self._read(X, y, sample_weight)
-        limit = self._check_memory(rows)
-        most = _learning_rows(rows.n_targets)
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
+        limit, k = self._memory_for(rows), rows.n_targets
+        most = _learning_rows(k)
+        learned = min(rows.n_rows, most)
+        check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learned_from = (sample.X, sample.Y, sample.weight)
-        self._learn({}, TargetSizes(), stream.child("restarts"))
-        features: PlanFeatures | FactorFeatures
+        self._learn(sample, {}, stream.child("restarts"))
+        features: FeatureMatrix
         if self.plan_ is not None:
-            features = PlanFeatures(self.plan_, rows, limit // 4)
-            signs, weight = all_targets(rows)
+            features = FeatureMatrix(self.plan_, rows, limit // 4)
+            signs, weight = rows.targets()
             D = self.plan_.n_components
         else:
-            features = FactorFeatures(self.kernel_._gram(sample.X, None))
-            signs, weight = all_targets(sample)
+            features = GramFactor(self.kernel_._gram(sample.X, None))
+            signs, weight = sample.targets()
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
@@ -162,23 +163,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
             LaplacePosterior.of(features, D, column, weight) for column in signs.T
         ]
         return self
-
-    def _check_memory(self, rows: ArrayRows | StreamedRows) -> int:
-        """Return the memory limit, or raise before anything large is made."""
-        k, n = rows.n_targets, rows.n_rows
-        if self.plan_ is None:
-            needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
-            advice = "Use random features (for instance n_components=1_000)"
-        else:
-            D = self._plan.n_components
-            learned = min(n, _learning_rows(k))
-            needed = 8 * D**2 * (k + 3) + self._plan.stored_bytes(8)
-            needed += 8 * learned * (2 * D + 6 * learned)
-            what = f"the {k} posteriors of n_components={D}"
-            advice = "Use fewer components"
-        limit = self._memory_for(rows)
-        check_memory(needed, limit, what, advice)
-        return limit
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
         return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan)
@@ -199,11 +183,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes)."""
         check_is_fitted(self)
-        if is_dask(X):
-            return lazily(self.predict_proba, X, len(self.classes_))
-        if isinstance(X, (RowBlocks, DeviceBlocks)):
-            return mapped_blocks(self, X, self._probabilities)
-        return self._probabilities(validate_rows(self, X, reset=False))
+        width = len(self.classes_)
+        return mapped_rows(self.predict_proba, X, self._probabilities, width)
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
@@ -211,7 +192,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ops = ops_of(X)
         out = ops.zeros((X.shape[0], len(self._posteriors)), X)
         width = len(self._posteriors[0].mean)
-        for rows in row_blocks(len(out), rows_within(_PREDICTION_BYTES, 8 * width)):
+        for rows in row_blocks(len(out), float64_block_rows(width)):
             Z, left_over = self._features_of(X[rows])
             for t, posterior in enumerate(self._posteriors):
                 mean, variance = posterior.moments(Z)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,27 +13,20 @@ from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
+from randkern.data.target_statistics import Survey
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
-from randkern.models._batches import FeatureBatches
-from randkern.models._dask import DaskParts, DaskRows
-from randkern.models._device_rows import DeviceParts, PartedRows
-from randkern.models._kernel_operator import KernelOperator, kernel_operator_bytes
-from randkern.models._operators import (
-    FeatureOperator,
-    LocalParts,
-    Parts,
-    operator_memory,
-)
 from randkern.models._predictions import predict_by_features
-from randkern.models._rows import ArrayRows, TrainingBlock, TrainingRows, surveyed
-from randkern.models._survey import Survey
 from randkern.models.callbacks import FitReport
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.linear_operators import FeatureOperator, KernelOperator
+from randkern.models.memory import kernel_operator_bytes, operator_memory
+from randkern.models.minibatches import FeatureBatches
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
 __all__ = [
-    "HeldOutRows",
     "Problem",
     "StreamingFit",
     "exact_system",
@@ -64,7 +57,7 @@ class Problem:
 
     Attributes
     ----------
-    rows : TrainingRows, DaskRows or PartedRows
+    rows : TrainingData
     alpha : float
     center : bool
         Whether there is an unpenalised intercept.
@@ -82,7 +75,7 @@ class Problem:
     checkpoint : Checkpoint or None
     """
 
-    rows: TrainingRows | DaskRows | PartedRows
+    rows: TrainingData
     alpha: float
     center: bool
     memory_limit: int
@@ -92,43 +85,6 @@ class Problem:
     report: FitReport
     attributes_of: Callable[[Any, Any], dict[str, Any]]
     checkpoint: Checkpoint | None = None
-
-
-class HeldOutRows:
-    """Training rows of which some have no weight: they are for validation."""
-
-    def __init__(self, rows: TrainingRows, held_out: np.ndarray):
-        self._rows = rows
-        self._used = np.ones(rows.n_rows, dtype=bool)
-        self._used[held_out] = False
-        self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
-        self.dtype, self.like = rows.dtype, rows.like
-
-    def _without(self, block: TrainingBlock, used: np.ndarray) -> TrainingBlock:
-        weight = ops_of(block.Y).float64_like(used, block.Y)
-        return replace(
-            block, weight=weight if block.weight is None else weight * block.weight
-        )
-
-    def batches(
-        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
-    ) -> Iterator[TrainingBlock]:
-        raise NotImplementedError("rows are held out of conjugate gradients only")
-
-    def blocks(self, most_rows: int, start: int = 0) -> Iterator[TrainingBlock]:
-        for block in self._rows.blocks(most_rows, start):
-            yield self._without(block, self._used[block.rows])
-
-    def take(self, rows: np.ndarray) -> TrainingBlock:
-        return self._without(self._rows.take(rows), self._used[rows])
-
-    def survey(self) -> Survey:
-        return surveyed(self.blocks(self.n_rows), self.n_targets)
-
-    def rescaled(self, shift: np.ndarray, scale: np.ndarray) -> HeldOutRows:
-        made = copy.copy(self)
-        made._rows = self._rows.rescaled(shift, scale)
-        return made
 
 
 @dataclass(frozen=True)
@@ -187,28 +143,27 @@ def solve_iteratively(
 def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
     """Return the normal equations of features for conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
-    fixed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
+    fixed, at_once = operator_memory(plan, rows, solver, limit)
     validation = None
     if solver.validation_fraction is not None:
-        if isinstance(rows, (DaskRows, PartedRows)):
+        if not rows.in_one_place:
             raise ValueError(
                 "validation_fraction needs rows in one place, not on a cluster or on "
                 "several devices."
             )
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
-        rows = HeldOutRows(rows, held_out)
+        rows = rows.without(held_out)
     survey = rows.survey()
-    parts: Parts
-    if isinstance(rows, DaskRows):
-        parts = DaskParts(plan, rows, survey.weight_unit)
-    elif isinstance(rows, PartedRows):
-        parts = DeviceParts(plan, rows, survey.weight_unit, limit - fixed, at_once)
-    else:
-        parts = LocalParts(
-            plan, rows, survey.weight_unit, limit - fixed, solver.is_coarse, at_once
-        )
-    operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
+    features = FeatureMatrix(
+        plan,
+        rows,
+        limit - fixed,
+        compress=solver.is_coarse,
+        weight_unit=survey.weight_unit,
+        block_rows=at_once,
+    )
+    operator = FeatureOperator(features, survey, problem.center, problem.stream)
     rhs, unit = operator.right_hand_side(), operator.weight_unit
     stopping: dict[str, Any] = {
         "loss": Loss(
@@ -229,18 +184,20 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
 def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
     """Return features in batches of rows for stochastic gradients."""
     rows, limit = problem.rows, problem.memory_limit
-    if isinstance(rows, (DaskRows, PartedRows)):
+    if not rows.in_one_place:
         raise ValueError(
             "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
             "several devices."
         )
-    needed, at_once = operator_memory(plan, rows, rows.n_targets, solver, limit)
+    needed, at_once = operator_memory(plan, rows, solver, limit)
     survey = rows.survey()
-    parts = LocalParts(plan, rows, survey.weight_unit, block=at_once)
-    operator = FeatureOperator(plan, parts, survey, problem.center, problem.stream)
+    features = FeatureMatrix(
+        plan, rows, weight_unit=survey.weight_unit, block_rows=at_once
+    )
+    operator = FeatureOperator(features, survey, problem.center, problem.stream)
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
-    batches = FeatureBatches(operator, rows, limit - needed, at_once)
+    batches = FeatureBatches(operator, limit - needed)
     shift = problem.alpha / operator.weight_unit
     return System(solver, batches, shift, batches, operator.weights_of)
 
@@ -262,9 +219,8 @@ class StreamingFit:
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, survey: Survey) -> FeatureBatches:
-        parts = LocalParts(self._plan, rows, survey.weight_unit)
-        operator = FeatureOperator(self._plan, parts, survey, False, self._stream)
-        return FeatureBatches(operator, rows)
+        features = FeatureMatrix(self._plan, rows, weight_unit=survey.weight_unit)
+        return FeatureBatches(FeatureOperator(features, survey, False, self._stream))
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps along rows that have not been seen."""
@@ -283,8 +239,7 @@ def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
     The residual r of the dual system bounds what predictions at the training rows
     differ by from those of the solution: K(K + αI)⁻¹r.
     """
-    rows, limit, center = problem.rows, problem.memory_limit, problem.center
-    assert isinstance(rows, ArrayRows)
+    rows, limit, center = problem.rows.whole(), problem.memory_limit, problem.center
     if solver.validation_fraction is not None:
         raise ValueError(
             "validation_fraction needs random features; with the exact kernel "
@@ -368,8 +323,8 @@ def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
 
 
 def _held_out(
-    rows: TrainingRows, fraction: float, stream: Stream
-) -> tuple[np.ndarray, TrainingBlock]:
+    rows: TrainingData, fraction: float, stream: Stream
+) -> tuple[np.ndarray, ArrayRows]:
     """Return the numbers of validation rows, and these rows."""
     n = round(fraction * rows.n_rows)
     if not 0 < n < rows.n_rows:
@@ -391,7 +346,7 @@ def _held_out(
 def _validation(
     plan: Plan,
     error_of: ErrorOf,
-    block: TrainingBlock,
+    block: ArrayRows,
     intercept: Callable[[Any], Any],
 ) -> Callable[[Any], float]:
     """Return a function that gives the validation error of weights."""

@@ -17,25 +17,18 @@ import numpy as np
 from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.backend.products import GRAM_COLUMNS
-from randkern.blocks import row_blocks, rows_within
-from randkern.models._survey import unit_of_weights
+from randkern.data import row_blocks
+from randkern.data.target_statistics import unit_of_weights
+from randkern.data.training_data import TrainingData
+from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Solution, cholesky_bytes, mirror_upper
+from randkern.solvers import Cholesky, Solution, mirror_upper
 
-__all__ = ["NormalEquations", "feature_block_rows"]
+__all__ = ["ROWS_AT_ONCE", "NormalEquations", "normal_equations_of"]
 
-# A block of features: long enough for matrix products at full speed.
-_BLOCK_BYTES = 64 * 10**6
 _COLUMNS = 1024
-_CROSS_ROWS = 512
-# Phases of so many rows are there while features are made of them.
-_MADE_ROWS = 1024
-
-
-def feature_block_rows(plan: Plan, itemsize: int) -> int:
-    """Return how many rows of features make a block."""
-    return rows_within(_BLOCK_BYTES, plan.n_components * itemsize, at_least=256)
+# Rows of targets that take part in one step.
+ROWS_AT_ONCE = 2**20
 
 
 @dataclass
@@ -69,26 +62,11 @@ class NormalEquations:
             weight_unit=weight_unit,
         )
 
-    @staticmethod
-    def n_bytes(
-        plan: Plan, n_rows: int, n_targets: int, itemsize: int, like: Rows = None
-    ) -> int:
-        """Memory of the statistics, the projection and one block of features.
-
-        With `like`, an array, also what solving takes where it lies.
-        """
-        D = plan.n_components
-        rows = min(feature_block_rows(plan, itemsize), n_rows)
-        block = rows * D * itemsize + _block_temporaries(rows, D, itemsize)
-        targets = 8 * n_targets * (n_rows + 2 * D)
-        solving = 8 * D**2 + cholesky_bytes(D, like)
-        return solving + targets + plan.stored_bytes(itemsize) + block
-
     @classmethod
     def of_features(cls, Z: Any, Y: Any) -> NormalEquations:
         """Return those of rows of features, (n, D), and targets, (n, k)."""
         out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
-        for rows in row_blocks(len(Z), rows_within(_BLOCK_BYTES, Z[:1].nbytes)):
+        for rows in row_blocks(len(Z), block_rows(Z[:1].nbytes)):
             out._add_features(Z[rows], Y[rows], None)
         return out
 
@@ -117,7 +95,7 @@ class NormalEquations:
         # is subtracted: their products are taken in float64.
         right = ops.hstack([targets * root, root])
         products = ops.zeros((Z.shape[1], right.shape[1]), Z)
-        for part in row_blocks(len(right), _CROSS_ROWS):
+        for part in row_blocks(len(right), CROSS_ROWS):
             products += ops.as_float64(Z[part]).T @ right[part]
         self.cross += products[:, :-1]
         self.feature_sum += products[:, -1]
@@ -136,16 +114,14 @@ class NormalEquations:
         self.weight_sum += other.weight_sum
         return self
 
+    __iadd__ = absorb
+
     def _mapped(self, function: Callable[[Any], Any]) -> NormalEquations:
         return replace(self, **{name: function(getattr(self, name)) for name in _SUMS})
 
     def copied(self) -> NormalEquations:
         """Return them in memory of their own."""
         return self._mapped(ops_of(self.gram).copy)
-
-    def on_host(self) -> NormalEquations:
-        """Return them as NumPy arrays."""
-        return self._mapped(ops_of(self.gram).to_host)
 
     def saved(self) -> Callable[[], None]:
         """Return a function that undoes what is added from now on.
@@ -212,12 +188,16 @@ class NormalEquations:
         return solution, target_mean - mean @ solution.value
 
 
+def normal_equations_of(
+    rows: TrainingData, plan: Plan, weight_unit: float | None
+) -> NormalEquations:
+    """Return the normal equations of rows, for ``rows.reduce``."""
+    D, k = plan.n_components, rows.n_targets
+    total = NormalEquations.empty(D, k, weight_unit, rows.like)
+    for block in rows.blocks(ROWS_AT_ONCE):
+        total.add(plan, block.X, block.Y, block.weight)
+    return total
+
+
 # The attributes that are sums over rows, but for that of the weights.
 _SUMS = ("gram", "cross", "feature_sum", "target_sum")
-
-
-def _block_temporaries(n_rows: int, n_components: int, itemsize: int) -> int:
-    """Memory beside a block of features while it is made, and while it is summed."""
-    made = min(n_rows, _MADE_ROWS) * n_components * itemsize
-    tiles = 2 * min(n_components, GRAM_COLUMNS) ** 2 * itemsize
-    return max(made, tiles + 8 * min(n_rows, _CROSS_ROWS) * n_components)

@@ -14,10 +14,10 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
+from randkern.data.reading import predicted_rows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
-from randkern.models._streams import predicted_in_blocks
 from randkern.models._targets import ClassLabels, RealTargets
 
 __all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
@@ -46,7 +46,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, features
-        that do not fit `memory_limit` being made again in each iteration;
+        that do not fit `memory_limit` being recomputed in each iteration;
         ``"sgd"`` takes steps along mini-batches, for rows too many to be read
         often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
         their arguments. ``"auto"`` takes conjugate gradients where the
@@ -129,7 +129,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     ) -> KernelRidgeRegressor:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts anew.
+        `fit` keeps no statistics, so that the first call after it starts over.
         The first batch settles all that depends on data: lengthscales that are
         rules, categories, the shares of the terms of a sum. With a kernel that
         leaves nothing to data the result equals `fit` on all rows at once.
@@ -157,7 +157,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -174,7 +174,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     """Kernel ridge classification: ridge regression on labels coded ±1.
 
-    One column of ±1 for two classes, one a class (one against the rest) for
+    One column of ±1 for two classes, one per class (one against the rest) for
     more; the predicted class is that of the largest value.
 
     Parameters
@@ -259,7 +259,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     ) -> KernelRidgeClassifier:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts anew.
+        `fit` keeps no statistics, so that the first call after it starts over.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""
-        y, predictions, weight = predicted_in_blocks(self, X, y, sample_weight)
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:

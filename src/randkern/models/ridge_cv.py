@@ -16,13 +16,15 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from randkern._memory import check_memory, resolve_memory_limit
+from randkern._memory import check_memory
+from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.data.reading import are_in_memory
+from randkern.data.target_statistics import SQUARABLE
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._ridge import KernelRidge
-from randkern.models._rows import ArrayRows
-from randkern.models._survey import SQUARABLE
 from randkern.models.alpha_search import (
     DualSearch,
     Predictions,
@@ -32,7 +34,12 @@ from randkern.models.alpha_search import (
     squared_error,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.dual import exact_gram, feature_gram, feature_gram_bytes
+from randkern.models.dual import exact_gram, feature_gram
+from randkern.models.memory import (
+    dual_search_bytes,
+    feature_gram_bytes,
+    primal_search_bytes,
+)
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
@@ -83,19 +90,15 @@ class _ChoosesAlpha(KernelRidge):
         for name in ("alpha_", "best_score_", "cv_results_"):
             self.__dict__.pop(name, None)
 
-    def _fit_targets(
-        self,
-        X: Rows,
-        Y: Any,
-        sample_weight: Any,
-        report: FitReport,
+    def _solve(
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Choose the penalty, then fit weights to targets of shape (n, k)."""
-        self._forget()
+        """Choose the penalty, then solve for the weights."""
+        given = rows.whole()
+        X, Y, sample_weight = given.X, given.Y, given.weight
         if isinstance(self.cv, np.ndarray):  # whose truth value is none
             raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
-        ops, given = ops_of(X), self.memory_limit
-        limit = resolve_memory_limit(ops.memory_limit(X) if given is None else given)
+        ops = ops_of(X)
         alphas = _checked_alphas(self.alphas)
         if self.cv == "gcv" and self.scoring is not None:
             raise ValueError(
@@ -103,7 +106,6 @@ class _ChoosesAlpha(KernelRidge):
                 "cv=None (leave-one-out) or folds with it."
             )
         self._check_scoring()
-        self._prepare(X, sample_weight)
         splits = self._splits(X, Y, sample_weight)
         kept: Any = slice(None)
         if sample_weight is not None and not (sample_weight != 0).all():
@@ -119,9 +121,9 @@ class _ChoosesAlpha(KernelRidge):
         # One scale for all targets, so that the mean of their errors stays what it is.
         scale = _scale_of(Y)
         Y = Y / scale
-        rows = self._shifted(ArrayRows(X[kept], Y, sample_weight))
-        search = self._search(rows.X, rows.Y, sample_weight, alphas, limit)
-        self._choose(search, rows.Y, Y, scale, sample_weight, alphas, splits)
+        used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
+        search = self._search(used.X, used.Y, sample_weight, alphas, limit)
+        self._choose(search, used.Y, Y, scale, sample_weight, alphas, splits)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = search.solve(self.alpha_)
         solution = replace(solution, value=solution.value * scale)
@@ -133,14 +135,14 @@ class _ChoosesAlpha(KernelRidge):
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
-    def _fit_stream(
-        self, X: Any, y: Any, sample_weight: Any, report: FitReport
-    ) -> NoReturn:
-        name = type(self).__name__
-        raise ValueError(
-            f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
-            f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
-        )
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        if not are_in_memory(X):
+            name = type(self).__name__
+            raise ValueError(
+                f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
+                f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
+            )
+        super()._fit(X, y, sample_weight)
 
     def _check_scoring(self) -> None:
         """Raise for a scorer of scikit-learn that asks what a regressor has not."""
@@ -167,13 +169,13 @@ class _ChoosesAlpha(KernelRidge):
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
         if self.plan_ is not None and self.plan_.n_components <= n:
             D = self.plan_.n_components
-            needed = predictions + PrimalSearch.n_bytes(self.plan_, X, k, n_alphas)
+            needed = predictions + primal_search_bytes(self.plan_, X, k, n_alphas)
             what = f"decomposing the {D} x {D} normal equations of n_components={D}"
             check_memory(needed, limit, what, advice)
             return PrimalSearch(
                 self.plan_, X, Y, weight, alphas, self.fit_intercept, limit - needed
             )
-        needed = predictions + DualSearch.n_bytes(n, k, n_alphas)
+        needed = predictions + dual_search_bytes(n, k, n_alphas)
         what = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
         if self.plan_ is None:
             advice = "Use random features (for instance n_components=1000)"
@@ -380,8 +382,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
         scoring. An int or a splitter: folds, from normal equations that are
-        accumulated once a fold (those of a fit are the sum of all others), with one
-        decomposition a fold.
+        accumulated once per fold (those of a fit are the sum of all others), with one
+        decomposition per fold.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False

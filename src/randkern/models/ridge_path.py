@@ -19,16 +19,13 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.models.dual import DualSystem
 from randkern.models.normal_equations import NormalEquations
 
-__all__ = ["EIGH_WORKSPACE", "DualPath", "PrimalPath", "eigenpairs"]
+__all__ = ["DualPath", "PrimalPath", "eigenpairs"]
 
 _TILE = 1024
-# LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes
-# a workspace of twice its size.
-EIGH_WORKSPACE = 2
 # A residual of a fit that goes through its row says nothing about that row.
 _LEAST_FREEDOM = np.finfo(float).eps
 

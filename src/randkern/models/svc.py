@@ -11,16 +11,16 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
-from randkern._random import Stream
+from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._feature_rows import FactorFeatures, PlanFeatures
 from randkern.models._hard_margin import separate
-from randkern.models._interior_point import n_bytes
-from randkern.models._margin_classifier import MarginClassifier, all_targets
+from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.memory import feature_cache_bytes, interior_point_bytes
 
 __all__ = ["KernelSVC"]
 
@@ -38,7 +38,7 @@ class KernelSVC(MarginClassifier):
     is finite (and an interior-point method where it is so large that descent is slow),
     by the point of minimum norm of a convex hull where it is not. Tensors are solved
     for where they lie, by an interior-point method for both.
-    Features that do not fit `memory_limit` are made again in every pass over the
+    Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are kept.
 
     Parameters
@@ -91,12 +91,12 @@ class KernelSVC(MarginClassifier):
 
     PyTorch tensors are computed on where they lie, under
     ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
-    methods factorises a D × D matrix a class, and `n_iter_` counts steps. `max_iter`
-    is of no account there.
+    methods factorises a D × D matrix per class, and `n_iter_` counts steps. `max_iter`
+    is ignored there.
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Features of float32 rows are made again in float64 for the hard
+    whatever `tol`. Features of float32 rows are recomputed in float64 for the hard
     margin, and where rounding errors leave a gap above `tol` and memory holds them; a
     warning says where a gap is larger in the end.
 
@@ -167,17 +167,18 @@ class KernelSVC(MarginClassifier):
             allocated.
         """
         self._validate_params()
-        rows, stream = self._read(X, y, sample_weight)
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, twice while they change.
-        k = rows.n_targets
-        kept = self._bytes_for_features(rows, 16 + 40 * k, 16 * k)
-        signs, weight = all_targets(rows)
-        spare = self._memory_for(rows) - kept
+        k, limit = rows.n_targets, self._memory_for(rows)
+        kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k)
+        signs, weight = rows.targets()
+        spare = limit - kept
         if is_tensor(signs):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                n_bytes(n, width),
+                interior_point_bytes(n, width),
                 spare,
                 f"an interior-point method of {width} features",
                 "Use fewer components",
@@ -205,7 +206,7 @@ class KernelSVC(MarginClassifier):
 
     def _fit_hard(
         self,
-        features: PlanFeatures | FactorFeatures,
+        features: FeatureMatrix,
         signs: np.ndarray,
         weight: np.ndarray,
         stream: Stream,

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.hadamard import block_size
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import (

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from randkern._files import atomic_write
 from randkern._validation import check_positive
 from randkern.backend.camera import look_up
-from randkern.blocks import RowBlock, RowBlocks, row_blocks, rows_within
+from randkern.data import RowBlock, RowBlocks, row_blocks, rows_within
 from randkern.optics._sharing import exclusive
 
 __all__ = ["acquire", "count_blocks", "count_features", "mean_count_per_bit"]

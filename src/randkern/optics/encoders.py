@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free
 from randkern._validation import Rows, check_choice, check_count, validate_numbers
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 
 __all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.projections.laws import Law
 
 __all__ = ["TILE_DRAWS", "Form", "InputMap", "Projection", "Stored", "phase_product"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.projections._base import InputMap, Stored, phase_product
 
 __all__ = ["Dense", "Streamed"]

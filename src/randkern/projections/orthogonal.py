@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 
 from randkern.backend.blas_threads import one_thread_if_short
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.projections._base import Stored
 
 __all__ = ["Orthogonal"]

@@ -10,7 +10,7 @@ import numpy as np
 from randkern._validation import Rows
 from randkern.backend.hadamard import block_size
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
+from randkern.data import row_blocks
 from randkern.projections._base import Form, InputMap, Projection
 
 __all__ = ["Structured"]

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 
@@ -459,7 +459,7 @@ def _series(law: Any) -> Dual:
         ops = ops_of(rho)
         values = ops.duals.power_series(law.probabilities, rho, law)
         # Infinite times a coefficient of 0.
-        return ops.elementwise.where(values != values, np.inf, values)
+        return ops.xp.where(values != values, np.inf, values)
 
     return dual
 

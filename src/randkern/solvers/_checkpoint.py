@@ -1,4 +1,4 @@
-"""Where an iteration stands, on disk: an interrupted one goes on from there."""
+"""The state of an iteration on disk, from which an interrupted one continues."""
 
 from __future__ import annotations
 

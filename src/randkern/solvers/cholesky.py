@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 from randkern._tensors import is_tensor
 from randkern.backend.blas_threads import short_on_one_thread
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks, rows_within
+from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers._solution import Outcome, Solution
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
 
@@ -16,9 +16,15 @@ from sklearn.utils._param_validation import Interval
 from randkern.backend.namespace import ops_of
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
-from randkern.solvers.conjugate_gradients import ConjugateGradients, Loss
+from randkern.solvers.conjugate_gradients import (
+    Iterate,
+    Loss,
+    normalised,
+    orthonormal,
+    squared_sizes,
+)
 from randkern.solvers.early_stopping import EarlyStopping
-from randkern.solvers.iteration import Callback, iterate
+from randkern.solvers.iteration import Callback, Progress, iterate
 
 __all__ = ["PCG", "Operator", "SpectralPreconditioner"]
 
@@ -26,6 +32,8 @@ _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
+# A residual that is recomputed must have fallen by this factor since it last was.
+_PROGRESS = 0.5
 _FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
 
 
@@ -241,37 +249,203 @@ class PCG(BaseEstimator):
             An iteration that it holds is continued; it is written as the iteration
             goes on and when it is interrupted, and removed at its end.
         """
-        ops = ops_of(rhs)
-        by_loss = self.loss_tol is not None or (
-            self.tol is None and self.validation_fraction is None
-        )
-        tol = self.tol
-        if tol is None:
-            judged = loss is not None and state.shift > 0
-            tol = 0.0 if judged and by_loss else _RESIDUAL_TOL
+        B = ops_of(rhs).as_float64(rhs.reshape(len(rhs), -1))
         best = EarlyStopping(self.patience, validate)
-        run = ConjugateGradients(
-            state,
-            ops.as_float64(rhs.reshape(len(rhs), -1)),
-            tol=tol,
-            loss_tol=_LOSS_TOL if self.loss_tol is None else self.loss_tol,
-            stops_by_loss=by_loss,
-            loss=loss,
-            sizes=sizes,
-            best=best,
-            checkpoint=checkpoint,
-            start=start,
-        )
+        run = _Run(self, state, B, start, sizes, loss, best, checkpoint)
         seconds = iterate(run, self.max_iter, (self.callback, callback))
-        run.close()
-        outcome, residual = run.outcome, run.residual
-        assert outcome is not None
-        if outcome in _FAILURES:
+        return run.solution(rhs.shape, seconds)
+
+
+class _Run:
+    """Conjugate gradients on (A + shift·I)X = B, under way."""
+
+    def __init__(
+        self,
+        solver: PCG,
+        state: PCGState,
+        B: Any,
+        start: Any,
+        sizes: np.ndarray | None,
+        loss: Loss | None,
+        best: EarlyStopping,
+        checkpoint: Checkpoint | None,
+    ):
+        self.solver, self.state, self.B, self.loss = solver, state, B, loss
+        self.best, self.checkpoint = best, checkpoint
+        self.norms = np.sqrt(squared_sizes(B))
+        if sizes is not None:
+            self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
+        self.norms[self.norms == 0] = 1.0
+        resumed = None
+        if checkpoint is not None:
+            shift = np.float64(state.shift)
+            checkpoint.identity |= {"B": ops_of(B).to_host(B), "shift": shift}
+            resumed = self._resumed(checkpoint)
+        self.now = self.least = self._begin(start) if resumed is None else resumed
+        self.outcome = self._judge(self.residual)
+
+    def _begin(self, start: Any) -> Iterate:
+        B, ops = self.B, ops_of(self.B)
+        empty = ops.zeros((len(B), 0), B)
+        gains = np.empty((0, B.shape[1]))
+        if start is None:
+            return Iterate(ops.zeros(B.shape, B), ops.copy(B), empty, empty, gains)
+        X = ops.as_float64(ops.copy(start.reshape(B.shape)))
+        product = self._product(X)
+        gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
+        return Iterate(X, B - product, empty, empty, gains, gained)
+
+    def _resumed(self, checkpoint: Checkpoint) -> Iterate | None:
+        """Return the iterate that a checkpoint holds, if it is one of this system."""
+        arrays = checkpoint.load()
+        if arrays is None:
+            return None
+        whole: tuple[int, ...] = tuple(self.B.shape)
+        n, k = whole
+        shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
+        shapes |= {"P": [(n, -1)], "Q": [(n, -1)], "gains": [(-1, k)]}
+        shapes |= {"gained_before": [(), (k,)], "largest": [(), (k,)]}
+        shapes |= {"before": [()], "residual_then": [()]}
+        if "best_record" in arrays:
+            shapes |= {"best": [whole], "best_record": [(3,)]}
+        checkpoint.check(arrays, shapes)
+        self.best.restore(arrays, self.B)
+        like = ops_of(self.B).float64_like
+        blocks = {name: like(arrays[name], self.B) for name in ("X", "R", "P", "Q")}
+        names = Iterate.__dataclass_fields__
+        return Iterate(**{name: arrays[name] for name in names} | blocks)
+
+    @property
+    def count(self) -> int:
+        return self.now.iteration
+
+    @property
+    def residual(self) -> float:
+        return self.now.residual(self.norms)
+
+    def progress(self, seconds: float) -> Progress:
+        excess = self.now.excess(self.loss, self.state.shift, self.state.rounding)
+        return Progress(self.count, self.residual, excess, seconds, self.now.X)
+
+    def arrays(self) -> dict[str, Any]:
+        return self.now.arrays() | self.best.arrays()
+
+    def advance(self) -> bool:
+        """Take a step; False if no direction is left."""
+        following = self._step()
+        if following is None:
+            self.outcome, self.now = Outcome.ILL_CONDITIONED, self.least
+            return False
+        self.now = following
+        if self.residual < self.least.residual(self.norms):
+            self.least = self.now
+        self.outcome = self._judge(self.residual)
+        if self.outcome is not None:
+            self._verify()
+        if self.best.is_past(self.now.X):
+            self.outcome = Outcome.VALIDATED
+        return True
+
+    def solution(self, shape: tuple[int, ...], seconds: float) -> Solution:
+        """Return what was found; warn unless it is near the minimum."""
+        if self.outcome is None:
+            if self.loss is None:
+                # The residual may have grown: in a dual system it is the error.
+                self.now = replace(self.now, X=self.least.X)
+            R = self.B - self._product(self.now.X)
+            self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
+        if self.outcome in _FAILURES:
             warnings.warn(
-                f"{outcome.value} (residual {residual:.2g} after {run.count} "
-                f"iterations of {self}).",
+                f"{self.outcome.value} (residual {self.residual:.2g} after "
+                f"{self.count} iterations of {self.solver}).",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        value = (run.now.X if best.value is None else best.value).reshape(rhs.shape)
-        return Solution(value, residual, run.count, outcome, seconds=seconds)
+        value = self.now.X if self.best.value is None else self.best.value
+        return Solution(
+            value.reshape(shape),
+            self.residual,
+            self.count,
+            self.outcome,
+            seconds=seconds,
+        )
+
+    def _step(self) -> Iterate | None:
+        """Return the next iterate, None if no direction is left."""
+        now, state = self.now, self.state
+        S = now.R
+        if state.preconditioner is not None:
+            S = state.preconditioner.apply(S)
+        # Conjugate to the last directions, of which PᵀAP = I.
+        P = orthonormal(S - now.P @ (now.Q.T @ S))
+        if P.shape[1] == 0:
+            return None
+        Q = self._product(P)
+        P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
+        if P.shape[1] == 0:
+            return None
+        step = P.T @ now.R
+        return replace(
+            now,
+            X=now.X + P @ step,
+            R=now.R - Q @ step,
+            P=P,
+            Q=Q,
+            gains=np.vstack([now.gains, squared_sizes(step)]),
+            largest=largest,
+        )
+
+    def _product(self, V: Any) -> Any:
+        out = self.state.operator.matmat(V)
+        out += self.state.shift * V
+        return out
+
+    def _judge(
+        self, residual: float, drift: np.ndarray | float = 0.0
+    ) -> Outcome | None:
+        """Return how the iteration ends here, None if it goes on.
+
+        `drift` holds the squares of what the residual of the recurrence lacks of the
+        true one, if they are known.
+        """
+        solver, state = self.solver, self.state
+        judged = self.loss is not None and state.shift > 0
+        stops = judged and (
+            solver.loss_tol is not None
+            or (solver.tol is None and solver.validation_fraction is None)
+        )
+        within = True
+        if judged:
+            excess = self.now.excess(self.loss, state.shift, state.rounding, drift)
+            loss_tol = _LOSS_TOL if solver.loss_tol is None else solver.loss_tol
+            within = excess <= loss_tol
+        tol = solver.tol
+        if tol is None:
+            tol = 0.0 if stops else _RESIDUAL_TOL
+        if residual <= tol and within:
+            return Outcome.CONVERGED
+        return Outcome.LOSS_CONVERGED if stops and within else None
+
+    def _verify(self) -> None:
+        """Judge by the true residual.
+
+        Rounding errors may have led the residual of the recurrence away from the true
+        one. What is left is then sought from there (the outcome is None), unless that
+        has led no further before.
+        """
+        B, now = self.B, self.now
+        R = B - self._product(now.X)
+        true, sizes = replace(now, R=R), squared_sizes(B)
+        if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
+            self.now = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
+            self.outcome = Outcome.ILL_CONDITIONED
+            return
+        # The loss is estimated from what the recurrence knows.
+        residual = true.residual(self.norms)
+        self.outcome = self._judge(residual, squared_sizes(R - now.R))
+        self.now = true
+        if self.outcome is None:
+            if residual > _PROGRESS * float(now.residual_then):
+                self.outcome = Outcome.ROUNDED
+            else:
+                self.now = now.restarted(R, residual)

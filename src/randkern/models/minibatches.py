@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.blocks import row_blocks
-from randkern.models._feature_blocks import feature_block_rows
-from randkern.models._operators import FeatureOperator
-from randkern.models._rows import TrainingBlock, TrainingRows
+from randkern.data import row_blocks
+from randkern.data.training_data import ArrayRows
+from randkern.models.linear_operators import FeatureOperator
 from randkern.plan import evaluate
 
 __all__ = ["FeatureBatches"]
@@ -28,26 +27,19 @@ class FeatureBatches:
     Parameters
     ----------
     operator : FeatureOperator
-    rows : TrainingRows
     spare_bytes : int
         Memory for sampled features, then for rows of a stream that batches are drawn
         from.
-    at_once : int, optional
-        Rows of features that are made at a time.
     """
 
     def __init__(
-        self,
-        operator: FeatureOperator,
-        rows: TrainingRows,
-        spare_bytes: int = 3 * _SAMPLED_BYTES,
-        at_once: int | None = None,
+        self, operator: FeatureOperator, spare_bytes: int = 3 * _SAMPLED_BYTES
     ):
         self._operator = operator
-        self._rows = rows
+        self._plan, self._rows = operator.features.plan, operator.features.rows
         self._spare_bytes = spare_bytes
-        self._at_once = at_once or feature_block_rows(operator.size, rows.like)[0]
-        self.size, self.n_targets = operator.size, rows.n_targets
+        self._at_once = operator.features.block_rows
+        self.size, self.n_targets = operator.size, self._rows.n_targets
         self.weight_unit = operator.weight_unit
         self.weight_sum = operator.survey.weight_sum / operator.weight_unit
         self.center = (
@@ -64,7 +56,7 @@ class FeatureBatches:
         generator = self._operator.stream.child("step").generator()
         numbers = np.sort(generator.choice(self._rows.n_rows, n, replace=False))
         block = self._rows.take(numbers)
-        Z = evaluate(self._operator.plan, block.X)
+        Z = evaluate(self._plan, block.X)
         asarray = ops_of(Z).asarray
         if self.center is not None:
             Z -= asarray(self.center, Z)
@@ -77,23 +69,23 @@ class FeatureBatches:
         generator = self._operator.stream.child("epoch", epoch).generator()
         most = min(self._at_once, n_rows, self._rows.n_rows)
         like = self._rows.like
-        buffer = ops_of(like).thin.room(most, self.size, like)
+        buffer = ops_of(like).skinny_gemm.empty_padded(most, self.size, like)
         for block in self._rows.batches(n_rows, generator, self._spare_bytes):
             yield _Batch(self, buffer, block)
 
-    def features_of(self, block: TrainingBlock, buffer: Any) -> Any:
+    def features_of(self, block: ArrayRows, buffer: Any) -> Any:
         """Return the features of some rows, made in the buffer."""
         values = buffer[: len(block.Y)]
-        evaluate(self._operator.plan, block.X, out=values[:, : self.size])
+        evaluate(self._plan, block.X, out=values[:, : self.size])
         if self.center is not None:
             values[:, : self.size] -= ops_of(values).asarray(self.center, values)
         return values
 
-    def targets_of(self, block: TrainingBlock) -> Any:
+    def targets_of(self, block: ArrayRows) -> Any:
         """Return the targets, centred if there is an intercept."""
         return block.Y - ops_of(block.Y).float64_like(self._operator.means, block.Y)
 
-    def weights_of(self, block: TrainingBlock) -> Any:
+    def weights_of(self, block: ArrayRows) -> Any:
         """Return the weights of some rows in their unit."""
         if block.weight is None:
             return ops_of(block.Y).ones(len(block.Y), block.Y)
@@ -103,7 +95,7 @@ class FeatureBatches:
 class _Batch:
     """Some rows whose features are made a part at a time."""
 
-    def __init__(self, source: FeatureBatches, buffer: Any, rows: TrainingBlock):
+    def __init__(self, source: FeatureBatches, buffer: Any, rows: ArrayRows):
         self._source, self._buffer, self._rows = source, buffer, rows
 
     @property
@@ -113,11 +105,11 @@ class _Batch:
     def gradient(self, W: Any) -> tuple[Any, Any]:
         """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
         ops = ops_of(W)
-        thin, largest = ops.thin, ops.largest
+        thin, largest = ops.skinny_gemm, ops.largest
         D, k = W.shape
         at_once, width = self._buffer.shape
         size = largest(abs(W)) or 1.0
-        right = thin.room(k, D, self._buffer)
+        right = thin.empty_padded(k, D, self._buffer)
         right[:, :D] = (W / size).T
         loss = ops.zeros(k, W)
         gradient = ops.zeros((k, width), W)
@@ -130,6 +122,6 @@ class _Batch:
             residual *= weight[:, None]
             unit = largest(abs(residual)) or 1.0
             out = ops.zeros((k, width), W)
-            thin.add_transposed(Z, thin.factor(residual / unit, Z), out)
+            thin.add_transposed(Z, thin.pack(residual / unit, Z), out)
             gradient += out * unit
         return ops.contiguous(gradient[:, :D].T), loss

@@ -11,9 +11,9 @@ import numpy as np
 
 from randkern._tensors import is_tensor
 from randkern._validation import check_count
-from randkern.blocks.arrays import ArraySource
-from randkern.blocks.parquet import ParquetSource
-from randkern.blocks.zarr import open_zarr
+from randkern.data.arrays import ArraySource
+from randkern.data.parquet import ParquetSource
+from randkern.data.zarr import open_zarr
 
 __all__ = ["RowBlock", "RowBlocks", "as_blocks"]
 

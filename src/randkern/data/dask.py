@@ -13,8 +13,8 @@ from sklearn.utils import check_array
 from randkern._extras import import_extra
 from randkern._tensors import is_tensor
 from randkern._validation import FLOATS, Rows, canonical, is_dask_collection
-from randkern.blocks.devices import DeviceBlocks
-from randkern.blocks.rows import RowBlocks
+from randkern.data.devices import DeviceBlocks
+from randkern.data.row_blocks import RowBlocks
 
 __all__ = [
     "READING_DASK",

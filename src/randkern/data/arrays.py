@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from randkern._validation import check_count
-from randkern.blocks.ranges import row_blocks, rows_within
+from randkern.data.ranges import row_blocks, rows_within
 
 __all__ = ["ArraySource"]
 

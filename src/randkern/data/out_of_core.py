@@ -1,18 +1,17 @@
-"""Fitting to rows that are read block by block: what the first pass learns."""
+"""Training data that is read anew in every pass, and what the first pass learns."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern._row_sample import RowSample, stacked
-from randkern._tensors import is_tensor
 from randkern._validation import (
     Rows,
     check_block_weights,
@@ -21,21 +20,20 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.blocks import DeviceBlocks, RowBlock, RowBlocks, as_blocks
-from randkern.blocks.dask import dask_blocks, is_dask
-from randkern.models._rows import StreamedRows, stored_bytes
+from randkern.data.dask import dask_blocks, is_dask
+from randkern.data.devices import DeviceBlocks, check_dense
+from randkern.data.ranges import row_blocks
+from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
+from randkern.data.sample import RowSample
+from randkern.data.target_statistics import Survey
+from randkern.data.training_data import ArrayRows, TrainingData, merge, stored_bytes
 
-__all__ = [
-    "Seen",
-    "StreamReader",
-    "check_dense",
-    "mapped_blocks",
-    "predicted_in_blocks",
-    "read_stream",
-]
+__all__ = ["Seen", "StreamReader", "StreamedRows", "moved_blocks", "read_stream"]
 
 # Targets of a stream that are kept, so that sums over them need no pass over the rows.
 _TARGET_BYTES = 16 * 10**6
+# Batches that rows in a random order are drawn from at least.
+_POOLED_BATCHES = 16
 
 
 # What an estimator sees in the targets of a block: whatever it wants to learn from.
@@ -57,6 +55,96 @@ class StreamReader(Protocol):
         """Return targets (n, k) and weights of a block of a later pass."""
 
 
+class StreamedRows(TrainingData):
+    """Rows that are read anew in every pass.
+
+    Parameters
+    ----------
+    read : callable
+        Returns an iterator over checked (X, Y, weight), always the same rows: in
+        their own order given None, in a random one given a generator.
+    n_rows, n_targets : int
+    like : array
+        Of the dtype of the rows, float32 or float64, where they are handed out.
+    n_bytes : int
+        Of all X.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[np.random.Generator | None], Iterator[tuple[Rows, Any, Any]]],
+        n_rows: int,
+        n_targets: int,
+        like: Any,
+        n_bytes: int,
+    ):
+        self._read = read
+        self.n_rows, self.n_targets, self.like = n_rows, n_targets, like
+        # Targets and weights are float64.
+        self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
+        # What is done to each block that is read.
+        self._changes: tuple[Callable[[ArrayRows], ArrayRows], ...] = ()
+
+    def _pass(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
+        """Yield the blocks of a pass, numbered where they come in order."""
+        start = 0
+        for X, Y, weight in self._read(generator):
+            block = ArrayRows(X, Y, weight, start)
+            start += block.n_rows
+            for change in self._changes:
+                block = change(block)
+            yield block
+
+    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+        for block in self._pass(None):
+            if block.rows.stop > start:
+                yield from block.blocks(most_rows, max(0, start - block.start))
+
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[ArrayRows]:
+        """Yield batches drawn from a pool of rows that is filled up in a random order.
+
+        Rows that all fit into the pool come in the order of those of an array.
+        """
+        # Rows are there as they were read, merged, and as batches.
+        capacity = int(pool_bytes / (3 * self._row_bytes))
+        capacity = max(_POOLED_BATCHES * n_rows, capacity)
+        whole = self.n_rows <= capacity
+        pool: list[ArrayRows] = []
+        n_pooled = 0
+        for block in self._pass(None if whole else generator):
+            for part in block.blocks(max(1, capacity // 4)):
+                # Copies: the stream may fill the same memory with its next block.
+                pool.append(part.copied())
+                n_pooled += part.n_rows
+                if n_pooled >= capacity and not whole:
+                    rows = merge(pool)
+                    order = generator.permutation(n_pooled)
+                    n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
+                    for drawn in row_blocks(n_drawn, n_rows):
+                        yield rows.take(np.sort(order[drawn]))
+                    rest = rows.take(np.sort(order[n_drawn:]))
+                    pool, n_pooled = [rest], rest.n_rows
+        if n_pooled:
+            yield from merge(pool).batches(n_rows, generator)
+
+    def learn_targets(self, targets: Iterable[tuple[Any, Any]]) -> None:
+        """Survey targets and weights of blocks that have been read before."""
+        self._survey = Survey.of(targets, self.n_targets)
+
+    def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
+        made = copy.copy(self)
+        made._changes, made._survey = (*self._changes, change), None
+        return made
+
+    def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
+        return self._changed(partial(ArrayRows.rescaled, shift=shift, scale=scale))
+
+    def without(self, numbers: np.ndarray) -> StreamedRows:
+        return self._changed(partial(ArrayRows.without, numbers=numbers))
+
+
 class _CheckedBlocks:
     """The rows of a stream as an estimator takes them, checked in every pass.
 
@@ -72,7 +160,7 @@ class _CheckedBlocks:
 
     def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
         """Return the rows of a block and their weights, where they lie."""
-        X = block_rows(self.blocks, block)
+        X = named_rows(self.blocks, block)
         places = (_place_given(X), _place_given(block.y))
         self._places = self._places or places
         for name, here, before in zip("Xy", places, self._places, strict=True):
@@ -95,7 +183,7 @@ class _CheckedBlocks:
 
     def read(
         self, generator: np.random.Generator | None
-    ) -> Iterator[tuple[Rows, np.ndarray, np.ndarray | None]]:
+    ) -> Iterator[tuple[Rows, Any, Any]]:
         """Yield rows, targets and weights, in their order or in a random one."""
         start = 0
         in_order = generator is None
@@ -105,17 +193,9 @@ class _CheckedBlocks:
             with _located(number, start) if in_order else contextlib.nullcontext():
                 X, weight = self.of(block)
                 Y, weight = self.estimator._targets_of(X, block.y, weight)
-            yield self._placed(X, Y, weight)
             start += X.shape[0]
-
-    def _placed(self, X: Rows, Y: Any, weight: Any) -> tuple[Any, Any, Any]:
-        like, ops = self.like, ops_of(self.like)
-        if self.device is not None:
-            X, Y = ops.asarray(X, like), ops.float64_like(Y, like)
-            weight = None if weight is None else ops.float64_like(weight, like)
-        elif X.dtype != like.dtype:
-            X = ops.as_float64(X)
-        return X, Y, weight
+            rows = ArrayRows(X, Y, weight).at(self.like)
+            yield rows.X, rows.Y, rows.weight
 
 
 class _KeptTargets:
@@ -129,7 +209,7 @@ class _KeptTargets:
         if self._n_bytes > _TARGET_BYTES:
             return
         # Copies: the stream may fill the same memory with its next block.
-        y = _copied(y)
+        y = copied(y)
         self._kept.append((y, None if weight is None else ops_of(weight).copy(weight)))
         self._n_bytes += y.nbytes + 8 * len(y)
         if self._n_bytes > _TARGET_BYTES:
@@ -145,51 +225,21 @@ class _KeptTargets:
             )
 
 
-def check_dense(X: Rows) -> None:
-    """Raise unless rows can be moved to a device."""
-    if sp.issparse(X):
-        raise ValueError(
-            "sparse rows are not moved to a device: pass dense ones, such as "
-            "X.toarray(), or leave DeviceBlocks out."
-        )
-
-
-def _empty_on(device: str, X: Rows) -> Any:
-    """Return an empty tensor of the dtype of X on a device."""
-    return empty_on(device, ops_of(X).numpy_dtype(X))
-
-
-def _place_given(array: Any) -> str:
-    """Return where an array is computed on, in words."""
-    return place_of(array if is_device_array(array) else None)
-
-
-def _stream_of(
-    X: RowBlocks | DeviceBlocks, y: Any = None, sample_weight: Any = None
-) -> RowBlocks:
-    """Return the blocks of rows, which hold their targets and weights.
-
-    Of a Dask collection they are its partitions, one at a time.
-    """
-    rows = X.rows if isinstance(X, DeviceBlocks) else X
-    if is_dask(rows):
-        return dask_blocks(rows, y, sample_weight)
-    return as_blocks(rows, y, sample_weight)
-
-
 def read_stream(
     estimator: Any,
     X: RowBlocks | DeviceBlocks,
     y: Any,
     sample_weight: Any,
     stream: Stream,
-) -> tuple[StreamedRows, RowSample]:
+) -> tuple[StreamedRows, tuple[Rows, Any]]:
     """Read all rows once, check them, and return what later passes need.
 
     Sets what validation sets on the estimator. Returns the rows, and a sample of them
-    that a kernel may be resolved on.
+    and of their weights that a kernel may be resolved on.
     """
-    blocks = _stream_of(X, y, sample_weight)
+    given = X.rows if isinstance(X, DeviceBlocks) else X
+    made_of = dask_blocks if is_dask(given) else as_blocks
+    blocks = made_of(given, y, sample_weight)
     checked = _CheckedBlocks(estimator, X, blocks)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
@@ -210,17 +260,29 @@ def read_stream(
         n_rows += rows.shape[0]
         n_bytes += stored_bytes(rows)
         if like is None or like.dtype.itemsize < rows.dtype.itemsize:
-            like = ops_of(rows).empty((0, 0), rows)
+            like = ops_of(rows).empty((0, rows.shape[1]), rows)
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(seen)
     checked.settle(like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
     targets.tell(streamed, estimator, like)
-    return streamed, sample
+    return streamed, sample.rows()
 
 
-def _copied(part: Any) -> Any:
+def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
+    """Yield the checked rows of all blocks, where the model computes on them."""
+    blocks = as_blocks(X.rows if isinstance(X, DeviceBlocks) else X)
+    for block in blocks:
+        rows = validate_rows(model, named_rows(blocks, block), reset=False)
+        if isinstance(X, DeviceBlocks):
+            check_dense(rows)
+            like = _empty_on(X.device, rows)
+            rows = ops_of(like).asarray(rows, like)
+        yield rows
+
+
+def copied(part: Any) -> Any:
     """Return an array in memory of its own, a tensor where it lies."""
     if part is None:
         return None
@@ -228,35 +290,7 @@ def _copied(part: Any) -> Any:
     return ops_of(array).copy(array)
 
 
-def mapped_blocks(
-    model: Any, X: RowBlocks | DeviceBlocks, function: Callable[[Rows], Any]
-) -> Any:
-    """Return what `function` makes of the checked rows of all blocks, joined.
-
-    Of rows that were moved to a device it is a NumPy array. A tuple is joined part by
-    part.
-    """
-    blocks = _stream_of(X)
-    moved = isinstance(X, DeviceBlocks)
-    made: list[Any] = []
-    for block in blocks:
-        rows = validate_rows(model, block_rows(blocks, block), reset=False)
-        if isinstance(X, DeviceBlocks):
-            check_dense(rows)
-            like = _empty_on(X.device, rows)
-            rows = ops_of(like).asarray(rows, like)
-        parts = function(rows)
-        parts = parts if isinstance(parts, tuple) else (parts,)
-        made.append(
-            tuple(ops_of(part).to_host(part) for part in parts) if moved else parts
-        )
-    if not made:
-        raise ValueError("the stream has no rows to predict.")
-    joined = tuple(stacked(part) for part in zip(*made, strict=True))
-    return joined if len(joined) > 1 else joined[0]
-
-
-def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
+def named_rows(blocks: RowBlocks, block: RowBlock) -> Any:
     """Return the X of a block, with the names of its columns where they are known."""
     names = blocks.column_names
     if names is None or not isinstance(block.X, np.ndarray):
@@ -265,30 +299,15 @@ def block_rows(blocks: RowBlocks, block: RowBlock) -> Any:
     return pandas.DataFrame(block.X, columns=list(names), copy=False)
 
 
-def predicted_in_blocks(
-    model: Any, X: Any, y: Any, sample_weight: Any
-) -> tuple[Any, Any, Any]:
-    """Return targets, predictions and weights of rows, wherever they come from."""
-    if is_dask(X):
-        given = [
-            None if each is None else np.asarray(each) for each in (y, sample_weight)
-        ]
-        return given[0], np.asarray(model.predict(X)), given[1]
-    if not isinstance(X, (RowBlocks, DeviceBlocks)):
-        return y, model.predict(X), sample_weight
-    targets, weights = [], []
-    for number, block in enumerate(_stream_of(X, y, sample_weight)):
-        if block.y is None:
-            raise ValueError(f"block {number} has no y to compare predictions with.")
-        # Copies: the stream may fill the same memory with its next block.
-        targets.append(_copied(block.y))
-        weights.append(_copied(block.sample_weight))
-    given = [stacked(targets), None if weights[0] is None else stacked(weights)]
-    predictions = model.predict(X)
-    if isinstance(X, DeviceBlocks) or not is_tensor(predictions):
-        given = [None if each is None else ops_of(each).to_host(each) for each in given]
-        predictions = ops_of(predictions).to_host(predictions)
-    return given[0], predictions, given[1]
+def _empty_on(device: str, X: Rows) -> Any:
+    """Return none of the rows of X, on a device."""
+    like = empty_on(device, ops_of(X).numpy_dtype(X))
+    return ops_of(like).empty((0, X.shape[1]), like)
+
+
+def _place_given(array: Any) -> str:
+    """Return where an array is computed on, in words."""
+    return place_of(array if is_device_array(array) else None)
 
 
 @contextlib.contextmanager

@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._extras import import_extra
-from randkern._random import Stream
-from randkern._validation import Rows, check_block_weights
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.blocks.dask import (
-    READING_DASK,
-    checked_partition,
-    joined_by_tree,
-    partitions,
-    set_columns,
-)
 
-__all__ = ["RowSample", "sampled_dask", "stacked"]
+__all__ = ["RowSample", "sample_size", "stacked"]
 
 _SAMPLE_BYTES = 16 * 10**6
 _LEAST_SAMPLE = 1000
@@ -31,6 +22,11 @@ def stacked(blocks: Sequence[Any]) -> Any:
     if sp.issparse(blocks[0]):
         return sp.csr_array(sp.vstack(blocks))
     return ops_of(blocks[0]).concatenate(blocks)
+
+
+def sample_size(row_bytes: int) -> int:
+    """Return how many rows stand for all of them."""
+    return max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row_bytes, 1))
 
 
 class RowSample:
@@ -51,8 +47,7 @@ class RowSample:
         ops = ops_of(X)
         keys = ops.float64_like(generator.random(X.shape[0]), X)
         if not self._size:
-            row = X.shape[1] * X.dtype.itemsize
-            self._size = max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row, 1))
+            self._size = sample_size(X.shape[1] * X.dtype.itemsize)
         kept = keys >= 0 if weight is None else weight > 0
         if self._keys is not None and len(self._keys) >= self._size:
             kept &= keys < self._keys.max()
@@ -108,36 +103,3 @@ def _smallest(keys: Any, size: int) -> Any:
     if len(keys) <= size:
         return keys >= 0
     return keys <= keys[keys.argsort()[size - 1]]
-
-
-def sampled_dask(
-    estimator: Any, X: Any, sample_weight: Any, stream: Stream
-) -> tuple[Rows, np.ndarray | None]:
-    """Return a sample of the rows of a Dask collection, and their weights.
-
-    Workers draw it from their partitions, and join what they have drawn. Sets what
-    validation sets on the estimator.
-    """
-    dask = import_extra("dask", READING_DASK, "dask")
-    set_columns(estimator, X)
-    call = dask.delayed(_sample_of, pure=False)
-    sampler = stream.child("first pass")
-    samples = [
-        call(block, estimator.n_features_in_, sampler.child(i), i)
-        for i, block in enumerate(partitions(X, None, sample_weight))
-    ]
-    return joined_by_tree(RowSample.joined, samples).compute().rows()
-
-
-def _sample_of(block: Any, width: int, stream: Stream, number: int) -> RowSample:
-    """Return the sample of a partition."""
-    X, _, weight = block
-    sample = RowSample()
-    if X.shape[0]:
-        try:
-            X = checked_partition(X, width)
-            weight = check_block_weights(weight, X)
-        except ValueError as error:
-            raise ValueError(f"partition {number} of X: {error}") from error
-        sample.add(X, weight, stream.generator())
-    return sample

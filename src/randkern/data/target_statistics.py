@@ -146,6 +146,8 @@ class Survey:
             np.maximum(self.largest_target, other.largest_target),
         )
 
+    __add__ = joined
+
     @property
     def weight_sum(self) -> float:
         return self.moments.weight_sum

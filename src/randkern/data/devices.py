@@ -7,12 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+import scipy.sparse as sp
 
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import empty_on
-from randkern.blocks.rows import RowBlocks
+from randkern.data.row_blocks import RowBlocks
 
-__all__ = ["DeviceBlocks", "DeviceRows"]
+__all__ = ["DeviceBlocks", "DeviceRows", "check_dense"]
+
+
+def check_dense(X: Any) -> None:
+    """Raise unless rows can be moved to a device."""
+    if sp.issparse(X):
+        raise ValueError(
+            "sparse rows are not moved to a device: pass dense ones, such as "
+            "X.toarray(), or leave DeviceBlocks out."
+        )
 
 
 class DeviceRows:

@@ -1,0 +1,15 @@
+"""Rows from anywhere, a block at a time or in shards, as training data."""
+
+from randkern.data.devices import DeviceBlocks, DeviceRows
+from randkern.data.ranges import row_blocks, rows_within
+from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
+
+__all__ = [
+    "DeviceBlocks",
+    "DeviceRows",
+    "RowBlock",
+    "RowBlocks",
+    "as_blocks",
+    "row_blocks",
+    "rows_within",
+]

@@ -1,0 +1,145 @@
+"""Rows from wherever they come: as training data, and as rows to predict for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern._tensors import is_tensor
+from randkern._validation import Rows, validate_rows
+from randkern.backend.namespace import ops_of
+from randkern.data.dask import is_dask, lazily
+from randkern.data.devices import DeviceBlocks, DeviceRows
+from randkern.data.out_of_core import copied, moved_blocks, read_stream
+from randkern.data.row_blocks import RowBlocks, as_blocks
+from randkern.data.sample import stacked
+from randkern.data.sharded import (
+    checked_shards,
+    on_all_devices,
+    read_dask,
+    read_devices,
+)
+from randkern.data.training_data import ArrayRows, TrainingData, placed
+
+__all__ = ["are_in_memory", "mapped_rows", "predicted_rows", "read"]
+
+
+def are_in_memory(X: Any) -> bool:
+    """Tell whether rows are given as one array of this process, or as a table."""
+    return not isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) and not is_dask(X)
+
+
+def read(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
+) -> tuple[TrainingData, tuple[Rows, Any]]:
+    """Return checked rows with their targets, and some that stand for all of them.
+
+    Sets what validation sets on the estimator, and what it learns from targets.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Reads targets in memory by `_read_targets`, in blocks as a
+        :class:`~randkern.data.out_of_core.StreamReader`; tells by `_needs_sums_alone`
+        whether shards may be summed over where they lie.
+    X, y, sample_weight : as passed to `fit`
+    stream : Stream
+
+    Returns
+    -------
+    rows : TrainingData
+    sample : tuple of rows and their weights or None
+        To resolve a kernel on.
+    """
+    in_shards = estimator._needs_sums_alone
+    if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
+        X = validate_rows(estimator, X, reset=True)
+        Y, weight = estimator._read_targets(X, y, sample_weight)
+        return ArrayRows(X, Y, weight), (X, weight)
+    if estimator.n_components is None:
+        raise ValueError(
+            "the exact kernel (n_components=None) needs all rows in memory, got "
+            f"{type(X).__name__}; set n_components, or pass an array."
+        )
+    read: Any = read_stream
+    if in_shards and is_dask(X):
+        read = read_dask
+    elif isinstance(X, DeviceRows):
+        read = read_devices
+    return read(estimator, X, y, sample_weight, stream)
+
+
+def mapped_rows(
+    method: Any,
+    X: Any,
+    function: Callable[[Rows], Any],
+    width: int | None,
+    dtype: Any = float,
+) -> Any:
+    """Return what `function` makes of checked rows, wherever they are.
+
+    Parameters
+    ----------
+    method : method of an estimator
+        That which returns this: workers call it for the partitions of Dask collections.
+    X : rows
+        As they were passed to it.
+    function : callable
+        Returns an array, or a tuple of arrays, with an entry per row.
+    width, dtype
+        Of what the method returns of Dask collections; None for a vector.
+
+    Returns
+    -------
+    array, tensor, Dask array, or tuple of arrays
+        Of rows that are moved to a device a NumPy array, of shards a tensor that lies
+        where that of the first does.
+    """
+    model = method.__self__
+    if is_dask(X):
+        return lazily(method, X, width, dtype)
+    if are_in_memory(X):
+        return function(validate_rows(model, X, reset=False))
+    if isinstance(X, DeviceRows):
+        made = on_all_devices(function, checked_shards(model, X, reset=False))
+    elif isinstance(X, DeviceBlocks):
+        host = np.empty(0)
+        made = [placed(function(rows), host) for rows in moved_blocks(model, X)]
+    else:
+        made = [function(rows) for rows in moved_blocks(model, X)]
+    if not made:
+        raise ValueError("the stream has no rows to predict.")
+    if not isinstance(made[0], tuple):
+        return stacked([placed(each, made[0]) for each in made])
+    return tuple(
+        stacked([placed(each, parts[0]) for each in parts])
+        for parts in zip(*made, strict=True)
+    )
+
+
+def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
+    """Return targets, predictions and weights of rows, wherever they come from."""
+    if is_dask(X):
+        given = [
+            None if each is None else np.asarray(each) for each in (y, sample_weight)
+        ]
+        return given[0], np.asarray(model.predict(X)), given[1]
+    if not isinstance(X, (RowBlocks, DeviceBlocks)):
+        return y, model.predict(X), sample_weight
+    targets, weights = [], []
+    blocks = as_blocks(X.rows if isinstance(X, DeviceBlocks) else X, y, sample_weight)
+    for number, block in enumerate(blocks):
+        if block.y is None:
+            raise ValueError(f"block {number} has no y to compare predictions with.")
+        # Copies: the stream may fill the same memory with its next block.
+        targets.append(copied(block.y))
+        weights.append(copied(block.sample_weight))
+    given = [stacked(targets), None if weights[0] is None else stacked(weights)]
+    predictions = model.predict(X)
+    if isinstance(X, DeviceBlocks) or not is_tensor(predictions):
+        given = [None if each is None else ops_of(each).to_host(each) for each in given]
+        predictions = ops_of(predictions).to_host(predictions)
+    return given[0], predictions, given[1]

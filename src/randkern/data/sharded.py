@@ -1,0 +1,431 @@
+"""Training data in shards: partitions on a cluster, or tensors on several devices.
+
+A shard is summed over where it lies: on the worker that has it, or on a thread for its
+device. Nothing but plans (a few kilobytes), weights, targets and sums is moved; a
+projection is made again from its seed. Sums over tensors are joined in the order of the
+shards, so that a fit gives the same weights again; those of workers by a tree, as NumPy
+arrays.
+
+Checked partitions stay with the workers if they take a quarter of the cluster's memory
+at most; otherwise every pass reads them again. A partition that is lost with its worker
+is read again in any case, as Dask does with all lost results.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern._extras import import_extra
+from randkern._memory import (
+    may_stay_on_devices,
+    may_stay_with_workers,
+    resolve_memory_limit,
+)
+from randkern._random import Stream
+from randkern._validation import check_block_weights, is_device_array, validate_rows
+from randkern.backend.namespace import empty_on
+from randkern.backend.threads import on_one_thread
+from randkern.data.dask import (
+    READING_DASK,
+    checked_partition,
+    for_workers,
+    joined_by_tree,
+    partitions,
+    set_columns,
+)
+from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense
+from randkern.data.sample import RowSample, sample_size
+from randkern.data.training_data import (
+    ArrayRows,
+    TrainingData,
+    added,
+    merge,
+    placed,
+    stored_bytes,
+)
+
+__all__ = [
+    "DaskShards",
+    "DeviceShards",
+    "checked_shards",
+    "on_all_devices",
+    "read_dask",
+    "read_devices",
+    "sampled_dask",
+    "sampled_shards",
+]
+
+_Step = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Shards(TrainingData):
+    """Rows in shards, each an :class:`ArrayRows`, or what was made of it.
+
+    Attributes
+    ----------
+    lengths : tuple of int
+        Numbers of rows of the shards.
+    """
+
+    in_one_place = False
+
+    def __init__(self, lengths: Sequence[int], n_targets: int, like: Any):
+        self.lengths = tuple(lengths)
+        self.n_rows, self.n_targets, self.like = sum(lengths), n_targets, like
+
+    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
+        """Return some rows of every shard, by their numbers in it."""
+        raise NotImplementedError
+
+    def take(self, numbers: np.ndarray) -> ArrayRows:
+        """Return the rows of these numbers, which ascend, where sums are joined."""
+        starts = np.cumsum([0, *self.lengths])
+        cuts = np.searchsorted(numbers, starts)
+        taken = self._taken(
+            [
+                numbers[low:high] - start
+                for start, low, high in zip(starts, cuts, cuts[1:], strict=False)
+            ]
+        )
+        return merge([placed(rows, self.like) for rows in taken])
+
+    def rescaled(self, shift: Any, scale: Any) -> Any:
+        return self.each(ArrayRows.rescaled, shift, scale)
+
+
+class DeviceShards(Shards):
+    """Shards that lie on devices, several of which may be one."""
+
+    def __init__(self, shards: Sequence[Any]):
+        self.shards = tuple(shards)
+        first = self.shards[0]
+        lengths = [shard.n_rows for shard in self.shards]
+        super().__init__(lengths, first.n_targets, first.like)
+
+    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
+        return list(map(ArrayRows.take, self.shards, numbers))
+
+    def _made(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+        return on_all_devices(lambda shard: function(shard, *args), self.shards)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> DeviceShards:
+        return DeviceShards(self._made(function, args))
+
+    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
+        made = (placed(each, self.like) for each in self._made(function, args))
+        return functools.reduce(added, made)
+
+    def cache_share(self, n_bytes: int) -> int:
+        devices = [shard.like.device for shard in self.shards]
+        return n_bytes // max(map(devices.count, devices))
+
+
+class DaskShards(Shards):
+    """Partitions of checked rows with their targets, as delayed values.
+
+    Each is an :class:`ArrayRows` once it is computed.
+
+    Parameters
+    ----------
+    partitions, lengths, n_targets, like
+    device : str or None
+        Where workers sum up, by its name on each; None is the host.
+    keep : bool
+        Whether rows may stay there.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[Any],
+        lengths: Sequence[int],
+        n_targets: int,
+        like: np.ndarray,
+        device: str | None = None,
+        keep: bool = False,
+    ):
+        super().__init__(lengths, n_targets, like)
+        self.partitions = tuple(partitions)
+        self._place = device, keep
+        # Functions with arguments, which make of a partition what is asked.
+        self._steps: tuple[_Step, ...] = ()
+
+    def each(self, function: Callable[..., Any], *args: Any) -> DaskShards:
+        made = copy.copy(self)
+        made._steps = (*self._steps, (function, args))
+        made._survey = None
+        return made
+
+    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
+        dask = import_extra("dask", READING_DASK, "dask")
+        call = dask.delayed(_apply, pure=False)
+        # Pickled, so that all tasks of a worker share a plan: see _unpickled.
+        shared = (self._place, pickle.dumps(self._steps), function, args)
+        shared = dask.delayed(shared, traverse=False)
+        tasks = [call(part, shared) for part in self.partitions]
+        return joined_by_tree(_total, tasks).compute()
+
+    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
+        dask = import_extra("dask", READING_DASK, "dask")
+        call = dask.delayed(_take, pure=False)
+        tasks = [
+            call(part, self._steps, here)
+            for part, here in zip(self.partitions, numbers, strict=True)
+            if len(here)
+        ]
+        return dask.compute(*tasks)
+
+    def cache_share(self, n_bytes: int) -> int:
+        """Return 0: it is rows that stay with the workers, not what is made of them."""
+        return 0
+
+
+def on_all_devices(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return what `function` makes of each item, side by side."""
+    with ThreadPoolExecutor(len(items), thread_name_prefix="randkern-device") as pool:
+        return list(pool.map(function, items))
+
+
+# -- what workers do ---------------------------------------------------------------
+
+
+def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
+    """Return what functions make of a partition, as arrays of the host."""
+    (device, keep), steps, function, args = shared
+
+    def made() -> Any:
+        made = rows if device is None else rows.on(device, keep)
+        for change, given in _unpickled(steps):
+            made = change(made, *given)
+        return placed(function(made, *args), np.empty(0))
+
+    return on_one_thread(made)
+
+
+def _take(rows: ArrayRows, steps: tuple[_Step, ...], numbers: np.ndarray) -> ArrayRows:
+    """Return some rows of a partition."""
+    rows = rows.take(numbers)
+    for change, given in steps:
+        rows = change(rows, *given)
+    return rows
+
+
+@functools.lru_cache(maxsize=2)
+def _unpickled(steps: bytes) -> tuple[_Step, ...]:
+    """Return functions and their arguments: one plan for all tasks.
+
+    A plan keeps what it has made of its seed. Those of earlier fits keep that too:
+    there are as few as two fits at a time need.
+    """
+    return pickle.loads(steps)
+
+
+def _total(values: Sequence[Any]) -> Any:
+    """Return the sum of results, which Dask may still need."""
+    first, *others = values
+    return functools.reduce(added, others, copy.deepcopy(first))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the first look at some partitions finds."""
+
+    # Of every partition; all else of those with rows.
+    lengths: tuple[int, ...]
+    n_bytes: int
+    dtypes: frozenset[np.dtype]
+    seen: list[Any]
+    sample: RowSample
+
+    @classmethod
+    def joined(cls, looks: Sequence[_Look]) -> _Look:
+        """Return what was found in the partitions of all, in their order."""
+        return cls(
+            tuple(n for look in looks for n in look.lengths),
+            sum(look.n_bytes for look in looks),
+            frozenset().union(*(look.dtypes for look in looks)),
+            [seen for look in looks for seen in look.seen],
+            RowSample.joined(look.sample for look in looks),
+        )
+
+
+def _first_look(
+    block: Any, estimator: Any, stream: Stream, number: int, device: str | None
+) -> _Look:
+    X, y, weight = block
+    sample, seen = RowSample(), []
+    if X.shape[0] == 0 and (y is None or len(y) == 0):
+        return _Look((0,), 0, frozenset(), [], sample)
+    try:
+        X = checked_partition(X, estimator.n_features_in_)
+        if device is not None:
+            check_dense(X)
+            empty_on(device, X.dtype)  # or say which there are on this worker
+        weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+        if y is not None:
+            y = np.asarray(y)
+            if len(y) != X.shape[0]:
+                raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
+            seen = [estimator._seen_in(X, y, weight)]
+    except ValueError as error:
+        raise ValueError(f"partition {number} of X: {error}") from error
+    sample.add(X, weight, stream.generator())
+    # Targets are float64.
+    n_bytes = stored_bytes(X) + 8 * X.shape[0]
+    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), seen, sample)
+
+
+def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
+    X, y, weight = block
+    X = checked_partition(X, estimator.n_features_in_).astype(dtype, copy=False)
+    weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+    return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
+
+
+# -- reading -----------------------------------------------------------------------
+
+
+def _looked_at(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    stream: Stream,
+    device: str | None = None,
+) -> tuple[list[Any], _Look]:
+    """Return the partitions of a collection, and what workers find in them.
+
+    Sets what validation sets on the estimator.
+    """
+    dask = import_extra("dask", READING_DASK, "dask")
+    blocks = partitions(X, y, sample_weight)
+    set_columns(estimator, X)
+    worker = for_workers(estimator)
+    call = dask.delayed(on_one_thread, pure=False)
+    sampler = stream.child("first pass")
+    tasks = [
+        call(_first_look, block, worker, sampler.child(i), i, device)
+        for i, block in enumerate(blocks)
+    ]
+    return blocks, joined_by_tree(_Look.joined, tasks).compute()
+
+
+def sampled_dask(
+    estimator: Any, X: Any, sample_weight: Any, stream: Stream
+) -> tuple[Any, Any]:
+    """Return a sample of the rows of a Dask collection, and their weights.
+
+    Workers draw it from their partitions, and join what they have drawn. Sets what
+    validation sets on the estimator.
+    """
+    return _looked_at(estimator, X, None, sample_weight, stream)[1].sample.rows()
+
+
+def read_dask(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
+) -> tuple[DaskShards, tuple[Any, Any]]:
+    """Check all partitions, and learn from them what a fit needs to know.
+
+    Sets what validation sets on the estimator. Returns the rows, and a sample of them
+    and of their weights that a kernel may be resolved on.
+    """
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None."
+        )
+    dask = import_extra("dask", READING_DASK, "dask")
+    device = None
+    if isinstance(X, DeviceBlocks):
+        X, device = X.rows, X.device
+    blocks, found = _looked_at(estimator, X, y, sample_weight, stream, device)
+    if not sum(found.lengths):
+        raise ValueError("X has no rows: found 0 samples, 1 is required.")
+    n_targets = estimator._learn_from(found.seen)
+    dtype = np.result_type(*found.dtypes)
+    call, worker = dask.delayed(on_one_thread, pure=False), for_workers(estimator)
+    rows = tuple(
+        call(_checked_rows, block, worker, dtype)
+        for block, n in zip(blocks, found.lengths, strict=True)
+        if n
+    )
+    if may_stay_with_workers(found.n_bytes, _cluster_memory(estimator)):
+        rows = dask.persist(*rows)
+    lengths = tuple(n for n in found.lengths if n)
+    keep = may_stay_on_devices(found.n_bytes, estimator.memory_limit, len(_workers()))
+    like = np.empty((0, estimator.n_features_in_), dtype)
+    shards = DaskShards(rows, lengths, n_targets, like, device, keep)
+    return shards, found.sample.rows()
+
+
+def _workers() -> list[dict[str, Any]]:
+    """Return what is known of all workers; there are none without a cluster."""
+    base = import_extra("dask.base", READING_DASK, "dask")
+    client: Any = getattr(base.get_scheduler(), "__self__", None)
+    if not hasattr(client, "scheduler_info"):
+        return []
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _cluster_memory(estimator: Any) -> float:
+    """Return the memory of all workers, or what this process may use without them."""
+    workers = _workers()
+    if not workers:
+        return resolve_memory_limit(estimator.memory_limit)
+    return sum(worker["memory_limit"] or 0 for worker in workers)
+
+
+def read_devices(
+    estimator: Any, X: DeviceRows, y: Any, sample_weight: Any, stream: Stream
+) -> tuple[DeviceShards, tuple[Any, Any]]:
+    """Check all shards, and share out targets and weights between their devices.
+
+    Sets what validation sets on the estimator. Returns the rows, and a sample of them
+    and of their weights that a kernel may be resolved on.
+    """
+    shards = checked_shards(estimator, X, reset=True)
+    # Stands for all rows where targets and weights are checked beside them.
+    outline = shards[0][:1, :1].expand(len(X), 1)
+    Y, weight = estimator._read_targets(outline, y, sample_weight)
+    made, start = [], 0
+    for shard in shards:
+        here = slice(start, start + len(shard))
+        rows = ArrayRows(shard, Y[here], None if weight is None else weight[here])
+        made.append(rows.at(shard))
+        start = here.stop
+    parted = DeviceShards(made)
+    return parted, sampled_shards(parted, stream)
+
+
+def sampled_shards(rows: DeviceShards, stream: Stream) -> tuple[Any, Any]:
+    """Return rows that stand for all, all of them where they are few; their weights."""
+    size = sample_size(rows.like.shape[1] * rows.dtype.itemsize)
+    numbers = np.arange(rows.n_rows)
+    if rows.n_rows > size:
+        generator = stream.child("first pass").generator()
+        numbers = np.sort(generator.choice(rows.n_rows, size, replace=False))
+    block = rows.take(numbers)
+    weight = block.weight
+    if weight is not None and not (weight > 0).any():
+        weight = None
+    return block.X, weight
+
+
+def checked_shards(estimator: Any, X: DeviceRows, *, reset: bool) -> list[Any]:
+    """Return the parts of rows on devices, checked for the estimator."""
+    if not is_device_array(X.parts[0]):
+        raise TypeError(
+            "DeviceRows are computed on where they lie: set the environment variable "
+            "SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and call "
+            "under sklearn.config_context(array_api_dispatch=True)."
+        )
+    first, *others = X.parts
+    checked = [validate_rows(estimator, first, reset=reset)]
+    return checked + [validate_rows(estimator, part, reset=False) for part in others]

@@ -1,0 +1,283 @@
+"""Training data: rows with their targets and weights, wherever they are.
+
+A fit asks all data the same questions, chief of them ``rows.reduce(function)``: the sum
+of what a function makes of the rows where they lie. Rows of this process are passed to
+it as a whole, and it loops over their blocks; of shards it gets one at a time, on a
+thread for each device or on the workers of a cluster, whose sums are joined.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._memory import DeviceCopies
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import empty_on, ops_of
+from randkern.data.ranges import row_blocks
+from randkern.data.sample import stacked
+from randkern.data.target_statistics import Survey
+
+__all__ = ["ArrayRows", "TrainingData", "added", "merge", "placed", "stored_bytes"]
+
+# Rows looked at together when targets are summed up.
+_SURVEY_ROWS = 65_536
+# Each process counts what it has put on its devices.
+_COPIES = DeviceCopies()
+
+
+class TrainingData:
+    """Rows that can be read again and again.
+
+    Attributes
+    ----------
+    n_rows, n_targets : int
+    like : array
+        In the dtype of the rows, where they are handed out and sums are joined.
+    in_memory : bool
+        Whether all rows are one array of this process: see :meth:`whole`.
+    in_one_place : bool
+        Whether this process reads the rows itself, so that it can shuffle them.
+    """
+
+    n_rows: int
+    n_targets: int
+    like: Any
+    in_memory = False
+    in_one_place = True
+    _survey: Survey | None = None
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the rows."""
+        return self.like.dtype
+
+    def whole(self) -> ArrayRows:
+        """Return the rows as arrays, of data that is in memory."""
+        raise ValueError(f"{type(self).__name__} are not in memory.")
+
+    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+        """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
+        raise NotImplementedError
+
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
+    ) -> Iterator[ArrayRows]:
+        """Yield all rows in batches, shuffled as well as that memory allows."""
+        raise NotImplementedError
+
+    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum of ``function(rows, *args)`` over rows where they lie."""
+        return function(self, *args)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return ``function(rows, *args)``, of shards those of each: to be reduced."""
+        return function(self, *args)
+
+    def cache_share(self, n_bytes: int) -> int:
+        """Return how many of so many bytes what is made of a shard may take."""
+        return n_bytes
+
+    def take(self, numbers: Any) -> ArrayRows:
+        """Return the rows of these numbers, which ascend."""
+        found = []
+        for block in self.blocks(self.n_rows):
+            low, high = np.searchsorted(numbers, (block.rows.start, block.rows.stop))
+            if low < high:
+                found.append(block.take(numbers[low:high] - block.start))
+        return merge(found)
+
+    def targets(self) -> tuple[Any, Any]:
+        """Return the targets of all rows, (n, k), and their weights, (n,)."""
+        found = [block.targets() for block in self.blocks(self.n_rows)]
+        Y, weight = zip(*found, strict=True)
+        return stacked(Y), stacked(weight)
+
+    def survey(self) -> Survey:
+        """Return what one pass over targets and weights tells."""
+        if self._survey is None:
+            self._survey = self.reduce(surveyed)
+        return self._survey
+
+    def rescaled(self, shift: Any, scale: Any) -> TrainingData:
+        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
+        raise NotImplementedError
+
+    def without(self, numbers: np.ndarray) -> TrainingData:
+        """Return the rows with weight 0 for these, whose numbers ascend."""
+        raise NotImplementedError
+
+    def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
+        """Return the rows with targets near 0, and what was subtracted from them.
+
+        Sums over targets that are all far from 0 have few digits for how they differ.
+        """
+        shift = self.survey().target_shift
+        # Numbers, which have no device.
+        numbers = tuple(shift.tolist())
+        return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
+
+
+class ArrayRows(TrainingData):
+    """Rows in memory, or on disk behind an array; also a block or a shard of others.
+
+    Parameters
+    ----------
+    X : Rows
+    Y : array of shape (n, k), float64
+    weight : array of shape (n,), float64, or None
+    start : int
+        The number of the first row.
+    """
+
+    in_memory = True
+
+    def __init__(self, X: Any, Y: Any, weight: Any = None, start: int = 0):
+        self.X, self.Y, self.weight, self.start = X, Y, weight, start
+        self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
+        self._copy: ArrayRows | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What lies on the device of one process is made again in others.
+        return self.__dict__ | {"_copy": None}
+
+    @property
+    def like(self) -> Any:
+        """None of the rows."""
+        return self.X[:0]
+
+    @property
+    def rows(self) -> slice:
+        """The numbers of the rows."""
+        return slice(self.start, self.start + self.n_rows)
+
+    def whole(self) -> ArrayRows:
+        return self
+
+    def _made(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:
+        """Return what `function` makes of X, the targets and the weights."""
+        weight = None if self.weight is None else function(self.weight)
+        return ArrayRows(function(self.X), function(self.Y), weight, start)
+
+    def part(self, start: int, stop: int) -> ArrayRows:
+        """Return rows `start` to `stop` of these."""
+        return self._made(lambda array: array[start:stop], self.start + start)
+
+    def copied(self) -> ArrayRows:
+        """Return the rows in memory of their own."""
+        return self._made(ops_of(self.X).copy, self.start)
+
+    def at(self, like: Any) -> ArrayRows:
+        """Return the rows in the dtype of `like`, where that lies."""
+        ops = ops_of(like)
+        if sp.issparse(self.X):
+            X = self.X.astype(like.dtype, copy=False)
+        else:
+            X = ops.asarray(self.X, like)
+        weight = None if self.weight is None else ops.float64_like(self.weight, like)
+        return ArrayRows(X, ops.float64_like(self.Y, like), weight, self.start)
+
+    def on(self, device: str, keep: bool) -> ArrayRows:
+        """Return the rows on a device, by its name.
+
+        The copy lives as long as the rows if it may be kept, and all copies that this
+        process keeps there take no more than half of what a fit may take beside them
+        (see `memory_limit` of :func:`ops_of`).
+        """
+        like = empty_on(device, self.dtype)
+        if self._copy is not None and self._copy.X.device == like.device:
+            return self._copy
+        copy = self.at(like)
+        limit = ops_of(like).memory_limit(like)
+        if keep and _COPIES.add(copy, like.device, copy.n_bytes, limit):
+            self._copy = copy
+        return copy
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the arrays."""
+        weight = 0 if self.weight is None else self.weight.nbytes
+        return stored_bytes(self.X) + self.Y.nbytes + weight
+
+    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+        for part in row_blocks(self.n_rows - start, most_rows):
+            yield self.part(start + part.start, start + part.stop)
+
+    def batches(
+        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
+    ) -> Iterator[ArrayRows]:
+        order = generator.permutation(self.n_rows)
+        for part in row_blocks(self.n_rows, n_rows):
+            yield self.take(np.sort(order[part]))
+
+    def take(self, numbers: Any) -> ArrayRows:
+        take = ops_of(self.X).take
+        return self._made(lambda array: take(array, numbers))
+
+    def targets(self) -> tuple[Any, Any]:
+        ones = ops_of(self.Y).ones
+        weight = self.weight
+        return self.Y, ones(self.n_rows, self.Y) if weight is None else weight
+
+    def rescaled(self, shift: Any, scale: Any) -> ArrayRows:
+        like = ops_of(self.Y).float64_like
+        Y = (self.Y - like(shift, self.Y)) / like(scale, self.Y)
+        return ArrayRows(self.X, Y, self.weight, self.start)
+
+    def without(self, numbers: np.ndarray) -> ArrayRows:
+        used = np.ones(self.n_rows)
+        low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
+        used[numbers[low:high] - self.start] = 0.0
+        weight = ops_of(self.Y).float64_like(used, self.Y)
+        weight = weight if self.weight is None else weight * self.weight
+        return ArrayRows(self.X, self.Y, weight, self.start)
+
+
+def surveyed(rows: TrainingData) -> Survey:
+    """Return what a pass over targets and weights tells."""
+    blocks = rows.blocks(_SURVEY_ROWS)
+    return Survey.of(((block.Y, block.weight) for block in blocks), rows.n_targets)
+
+
+def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
+    """Return the rows of blocks one after the other."""
+    weights = [block.weight for block in blocks if block.weight is not None]
+    return ArrayRows(
+        stacked([block.X for block in blocks]),
+        stacked([block.Y for block in blocks]),
+        stacked(weights) if weights else None,
+    )
+
+
+def placed(made: Any, like: Any) -> Any:
+    """Return rows, or sums that are tensors or consist of them, where `like` lies."""
+    if isinstance(made, ArrayRows):
+        return made.at(like)
+    if isinstance(made, tuple):
+        return tuple(placed(each, like) for each in made)
+    if dataclasses.is_dataclass(made) and not isinstance(made, type):
+        fields = {field.name for field in dataclasses.fields(made)}
+        parts = {name: placed(getattr(made, name), like) for name in fields}
+        return dataclasses.replace(made, **parts)
+    if not is_tensor(made):  # numbers of the host stay there
+        return made
+    ops = ops_of(made)
+    return ops.float64_like(made, like) if is_tensor(like) else ops.to_host(made)
+
+
+def added(total: Any, value: Any) -> Any:
+    """Return what was made of one shard and of others, in place of the first."""
+    if isinstance(total, tuple):
+        return tuple(map(added, total, value))
+    total += value
+    return total
+
+
+def stored_bytes(X: Any) -> int:
+    """Return the memory of dense or sparse rows."""
+    stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(array.nbytes for array in stored)

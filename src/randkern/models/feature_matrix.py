@@ -1,0 +1,295 @@
+"""Random features of training data: cached, cached in 16 bits, or recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
+from randkern.plan import Plan, evaluate
+
+__all__ = [
+    "FeatureArray",
+    "FeatureBlock",
+    "FeatureMatrix",
+    "GramFactor",
+    "add_combinations",
+    "products",
+]
+
+# Features that are cached take part in one call, which may be interrupted after it.
+_ROWS_AT_ONCE = 2**15
+
+
+@dataclass(frozen=True)
+class FeatureBlock:
+    """Some rows of features: ``scales[:, None] * values``, with targets and weights.
+
+    The values have zeros in the columns that fill up their width; the scales are None
+    where they are all 1, and so are the weights. An array may be used again for the
+    next block.
+    """
+
+    rows: slice
+    values: Any
+    scales: Any = None
+    Y: Any = None
+    weight: Any = None
+
+    def part(self, rows: slice) -> FeatureBlock:
+        """Return some rows of the block, which begins at row 0."""
+        arrays = (self.values, self.scales, self.Y, self.weight)
+        return FeatureBlock(
+            rows, *(None if array is None else array[rows] for array in arrays)
+        )
+
+
+def products(Z: Any, weights: Any) -> Any:
+    """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
+    ops = ops_of(weights)
+    size = ops.largest(abs(weights)) or 1.0
+    return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
+
+
+def add_combinations(Z: Any, factors: Any, out: Any) -> None:
+    """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
+    ops = ops_of(out)
+    size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
+    ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
+    out += size * part
+
+
+class FeatureMatrix:
+    """The features Z of training data.
+
+    Rows are cached, on the first pass, if the memory allows: all of them, or as many as
+    possible in 16 bits (an error of 1.6e-5 of the largest of a row) where that
+    precision is enough. The others are recomputed in every pass. Shards are summed over
+    where they lie (:meth:`reduce`), each as a matrix of its own.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : TrainingData
+    cache_bytes : int, default=0
+        Memory for features.
+    precise : bool, default=False
+        Whether they are float64, whatever the dtype of the rows.
+    compress : bool, default=False
+        Whether features of arrays may be cached in 16 bits.
+    weight_unit : float, default=1
+        Weights of blocks are divided by it.
+    block_rows : int, optional
+        Rows that are computed at a time.
+
+    Attributes
+    ----------
+    n_rows, n_targets, width : int
+        The width is filled up with zeros.
+    like : array
+        In the dtype of the features, where they lie.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rows: TrainingData,
+        cache_bytes: int = 0,
+        precise: bool = False,
+        compress: bool = False,
+        weight_unit: float = 1.0,
+        block_rows: int | None = None,
+    ):
+        self.plan, self.rows, self.cache_bytes = plan, rows, cache_bytes
+        self.precise, self.compress, self.weight_unit = precise, compress, weight_unit
+        self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
+        self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
+        self.width = self._gemm.padded(plan.n_components)
+        if block_rows is None:
+            row_bytes = self.width * self.dtype.itemsize
+            sizes = feature_block_sizes(plan.n_components, self.like)
+            held = [size for size in sizes if size * row_bytes <= cache_bytes]
+            block_rows = (held or sizes[-1:] if cache_bytes else sizes)[0]
+        self.block_rows = block_rows
+
+    def _place(self, like: Any) -> None:
+        self.like, self.dtype = like, like.dtype
+        self._ops, self._gemm = ops_of(like), ops_of(like).skinny_gemm
+
+    @property
+    def cached(self) -> Any:
+        """All features, where they are in memory as they are; else None."""
+        cache = self._cache
+        if cache is None or cache.scales is not None:
+            return None
+        return cache.values
+
+    @cached_property
+    def _cache(self) -> FeatureBlock | None:
+        """The features of the first rows, or of all."""
+        extra = CACHED_ROW_BYTES + 8 * self.n_targets
+        if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
+            return self._filled(self.n_rows, compressed=False)
+        if self.compress and hasattr(self._gemm, "quantize"):
+            n_cached = self.cache_bytes // (2 * self.width + extra)
+            if n_cached:
+                return self._filled(min(n_cached, self.n_rows), compressed=True)
+        return None
+
+    def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
+        ops, like, D = self._ops, self.like, self.plan.n_components
+        stored = np.empty(0, np.int16) if compressed else like
+        values = self._gemm.empty_padded(n_cached, D, stored)
+        scales = ops.empty(n_cached, like)
+        weights = ops.ones(n_cached, like)
+        targets = ops.zeros((n_cached, self.n_targets), like)
+        for block in self._computed(0):
+            stop = min(block.rows.stop, n_cached)
+            here, n = slice(block.rows.start, stop), stop - block.rows.start
+            if compressed:
+                self._gemm.quantize(block.values[:n, :D], values[here], scales[here])
+            else:
+                values[here, :D] = block.values[:n, :D]
+            targets[here] = block.Y[:n]
+            if block.weight is not None:
+                weights[here] = block.weight[:n]
+            if stop == n_cached:
+                break
+        wide = scales.astype(np.float64) if compressed else None
+        return FeatureBlock(slice(0, n_cached), values, wide, targets, weights)
+
+    def blocks(self, cached_rows: int = _ROWS_AT_ONCE) -> Iterator[FeatureBlock]:
+        """Yield all rows in order, of those that are cached so many at a time."""
+        cache = self._cache
+        n_cached = 0
+        if cache is not None:
+            n_cached = cache.rows.stop
+            for part in row_blocks(n_cached, cached_rows):
+                yield cache.part(part)
+        if n_cached < self.n_rows:
+            yield from self._computed(n_cached)
+
+    def _computed(self, start: int) -> Iterator[FeatureBlock]:
+        """Yield rows from `start` on, made in one array."""
+        buffer = self._empty(min(self.block_rows, self.n_rows))
+        for block in self.rows.blocks(self.block_rows, start):
+            values = buffer[: block.n_rows]
+            self._evaluate(block.X, values)
+            weight = None if block.weight is None else block.weight / self.weight_unit
+            yield FeatureBlock(block.rows, values, None, block.Y, weight)
+
+    def _empty(self, n_rows: int) -> Any:
+        """Return rows with zeros where no feature will be."""
+        out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
+        out[:, self.plan.n_components :] = 0
+        return out
+
+    def _evaluate(self, X: Any, out: Any) -> None:
+        X = ops_of(X).as_float64(X) if self.precise else X
+        evaluate(self.plan, X, out=out[:, : self.plan.n_components])
+
+    def take(self, numbers: Any) -> Any:
+        """Return some rows, whose numbers ascend."""
+        if self.cached is not None:
+            return self.cached[numbers]
+        Z = self._empty(len(numbers))
+        if len(numbers):
+            X = self.rows.take(numbers).X
+            for part in row_blocks(len(numbers), self.block_rows):
+                self._evaluate(X[part], Z[part])
+        return Z
+
+    def part(self, numbers: Any) -> FeatureMatrix:
+        """Return some rows by themselves, whose numbers ascend."""
+        if self.cached is not None:
+            return FeatureArray(self.cached[numbers])
+        rows = self.rows.take(numbers)
+        return FeatureMatrix(
+            self.plan, rows, precise=self.precise, block_rows=self.block_rows
+        )
+
+    def in_float64(self, cache_bytes: int) -> FeatureMatrix:
+        """Return them in float64, in place of these: they are not cached any longer."""
+        self._cache = None
+        return FeatureMatrix(self.plan, self.rows, cache_bytes, precise=True)
+
+    def sample(self, numbers: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
+        """Return a function that gives columns of some rows' features; their weights.
+
+        The rows' numbers ascend.
+        """
+        cache = self._cache if self.rows.in_one_place else None
+        if cache is None or cache.rows.stop < self.n_rows:
+            block = self.rows.take(numbers)
+            weight = None if block.weight is None else block.weight / self.weight_unit
+            return lambda columns: evaluate(self.plan, block.X, columns), weight
+        take = self._ops.take
+        scales = None if cache.scales is None else cache.scales[numbers, None]
+
+        def features(columns: slice) -> Any:
+            values = take(cache.values[:, columns], numbers)
+            if scales is None:
+                return values
+            return (values * scales).astype(self.dtype)
+
+        return features, take(cache.weight, numbers)
+
+    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum of ``function(features, *args)`` over rows where they lie."""
+        if self.rows.in_one_place:
+            return function(self, *args)
+        return self._shards.reduce(function, *args)
+
+    @cached_property
+    def _shards(self) -> Any:
+        return self.rows.each(
+            _of_shard,
+            self.plan,
+            self.rows.cache_share(self.cache_bytes),
+            self.weight_unit,
+            # Workers may compute on devices, where other blocks are best.
+            self.block_rows if is_tensor(self.like) else None,
+        )
+
+
+def _of_shard(
+    rows: ArrayRows,
+    plan: Plan,
+    cache_bytes: int,
+    weight_unit: float,
+    block_rows: int | None,
+) -> FeatureMatrix:
+    """Return the features of a shard, made where it lies."""
+    return FeatureMatrix(
+        plan, rows, cache_bytes, weight_unit=weight_unit, block_rows=block_rows
+    )
+
+
+class FeatureArray(FeatureMatrix):
+    """Features that are an array, whose width is filled up already."""
+
+    def __init__(self, values: Any):
+        self._place(values)
+        self.n_rows, self.width = values.shape
+        self._cache = FeatureBlock(slice(0, self.n_rows), values)
+
+
+class GramFactor(FeatureArray):
+    """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
+
+    F is that of a Cholesky factorisation with pivoting, of as many columns as K has
+    rank: equal rows stay equal.
+    """
+
+    def __init__(self, gram: np.ndarray):
+        factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
+        super().__init__(factor)
+        self.triangle = factor[self.pivots][:, : len(self.pivots)]

@@ -1,0 +1,352 @@
+"""The matrices of ridge regression as products, for iterative solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
+from randkern.data.target_statistics import Survey
+from randkern.kernels import Kernel
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.memory import (
+    KERNEL_ROWS_PER_EIGENPAIR,
+    KERNEL_TILE,
+    ROWS_PER_EIGENPAIR,
+    SAMPLED_COLUMNS,
+)
+
+__all__ = ["FeatureOperator", "KernelOperator"]
+
+# Features that are cached take part in one call, which may be interrupted after it.
+_ROWS_AT_ONCE = 2**17
+# Eigenvalues below this share of the first are rounding noise in float32.
+_SMALLEST_SHARE = 1e-6
+
+
+class FeatureOperator:
+    """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
+
+    What has D rows lies where sums over shards are joined.
+
+    Parameters
+    ----------
+    features : FeatureMatrix
+        With weights relative to the survey's unit.
+    survey : Survey
+    center : bool
+        Whether to subtract the weighted means z̄.
+    stream : Stream
+        Seeds the sample of rows behind the preconditioner.
+    """
+
+    def __init__(
+        self,
+        features: FeatureMatrix,
+        survey: Survey,
+        center: bool,
+        stream: Stream,
+    ):
+        self.features = features
+        self.survey = survey
+        self.center = center
+        self.stream = stream
+        like = features.like
+        # vᵀAv is a sum of squares, each rounded relative to the largest.
+        self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
+        self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
+        self.weight_unit = survey.weight_unit
+        self.feature_sum = ops_of(like).zeros(self.size, like)
+
+    @property
+    def size(self) -> int:
+        return self.features.plan.n_components
+
+    @property
+    def _weight_sum(self) -> float:
+        return self.survey.weight_sum / self.weight_unit
+
+    @property
+    def means(self) -> np.ndarray:
+        """The means ȳ that are subtracted from the targets, (k,)."""
+        mean = self.survey.target_mean
+        return mean if self.center else np.zeros_like(mean)
+
+    @property
+    def loss_without_features(self) -> np.ndarray:
+        """Σ w_i (y_i − ȳ)², (k,): the loss of W = 0."""
+        survey = self.survey
+        squares = survey.target_squares if self.center else survey.moments.all_squares
+        return squares / self.weight_unit
+
+    def right_hand_side(self) -> Any:
+        """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
+
+        Sets the sum of features that centring needs: call it first.
+        """
+        sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
+        sizes[sizes == 0] = 1.0
+        cross = self.features.reduce(_cross, self.means, sizes)
+        ops = ops_of(cross)
+        self.feature_sum = ops.copy(cross[-1])
+        sizes = ops.float64_like(sizes, cross)
+        return ops.contiguous((cross[:-1] * sizes[:, None]).T)
+
+    def intercept(self, weights: Any) -> Any:
+        """Return ȳ − z̄·W."""
+        ops = ops_of(weights)
+        if not self.center:
+            return ops.zeros(weights.shape[1], weights)
+        means = ops.float64_like(self.means, weights)
+        return means - self.feature_sum @ weights / self._weight_sum
+
+    def weights_of(self, value: Any) -> tuple[Any, Any]:
+        """Return the weights of features and the intercepts of a solution."""
+        return value, self.intercept(value)
+
+    def matmat(self, V: Any) -> Any:
+        """Return AV in float64; products within a block in the dtype of X."""
+        ops = ops_of(V)
+        size = ops.largest(abs(V)) or 1.0
+        # Products are taken in the dtype of the features: no more need be sent.
+        right = ops.asarray((V / size).T, self.features.like)
+        out = ops.contiguous(self.features.reduce(_product, right).T)
+        out *= size
+        if self.center:
+            mean = self.feature_sum / self._weight_sum
+            out -= mean[:, None] * (self.feature_sum @ V)
+        return out
+
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
+        """Return leading eigenpairs from a sample of rows.
+
+        The eigenvalues of the sample's Gram matrix, scaled up to all rows,
+        stand for those of A; u_i = Zₛᵀq_i/√λ_i for the eigenvectors.
+        """
+        n = self.features.n_rows
+        n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
+        if n_samples < n:
+            generator = self.stream.child("sample").generator()
+            rows = np.sort(generator.choice(n, n_samples, replace=False))
+        else:
+            rows = np.arange(n)
+        features, weight = self.features.sample(rows)
+        like = features(slice(0, 1))
+        ops = ops_of(like)
+        if weight is None:
+            weight = ops.ones(n_samples, like)
+        root = ops.asarray(weight**0.5, like)[:, None]
+        gram = ops.zeros((n_samples, n_samples), like)
+        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+            ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
+        # Sums of products in single precision have no digits for more.
+        values, vectors = _leading(ops.asarray(gram, like), rank)
+        transform = ops.asarray(vectors / values**0.5, like)
+        basis = ops.empty((self.size, len(values)), like)
+        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+            Z = self._scaled(features(columns), columns, root)
+            basis[columns] = Z.T @ transform
+        return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
+
+    def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
+        """Centre some columns of sampled features, and weight their rows."""
+        if self.center:
+            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
+        Z *= root
+        return Z
+
+
+def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any:
+    """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
+
+    The sizes bring the targets into the range of float32.
+    """
+    like, D = features.like, features.plan.n_components
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    out = ops.zeros((len(means) + 1, features.width), like)
+    center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
+    for block in features.blocks(features.block_rows):
+        targets = ops.ones((len(block.Y), len(means) + 1), like)
+        targets[:, :-1] = (block.Y - center) / unit
+        for factor in (block.weight, block.scales):
+            if factor is not None:
+                targets *= factor[:, None]
+        thin.add_transposed(block.values, thin.pack(targets, block.values), out)
+    return out[:, :D]
+
+
+def _product(features: FeatureMatrix, V: Any) -> Any:
+    """Return Σ w_i z_i z_iᵀ V, transposed.
+
+    V is transposed, of shape (k, D), with entries of at most about 1.
+    """
+    like, (k, D) = features.like, V.shape
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    right = thin.empty_padded(k, D, like)
+    right[:, :D] = ops.asarray(V, like)
+    out = ops.zeros((k, features.width), like)
+    for block in features.blocks(_ROWS_AT_ONCE):
+        factors = ops.ones(len(block.values), like)
+        if block.scales is not None:
+            factors *= block.scales**2
+        if block.weight is not None:
+            factors *= block.weight
+        factor = thin.pack(right, block.values)
+        thin.add_gram_product(block.values, factors, factor, out)
+    return out[:, :D]
+
+
+class KernelOperator:
+    """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
+
+    s are the shares of the rows in the sum of weights if there is an intercept, else
+    0. K is symmetric, so that only its upper triangle is made: in tiles, in the dtype
+    of the rows and where they lie, as many of which are kept as the memory allows; the
+    others are recomputed for every product.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    X : Rows
+    weight : array of shape (n,)
+        Where X lies.
+    center : bool
+    stream : Stream
+        Seeds the sample of rows behind the preconditioner.
+    kept_bytes : int
+        Memory for tiles.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Rows,
+        weight: Any,
+        center: bool,
+        stream: Stream,
+        kept_bytes: int,
+    ):
+        self.kernel = kernel
+        self.X = X
+        ops = self._ops = ops_of(X)
+        self.root = weight**0.5
+        self.share = weight / weight.sum() if center else 0.0 * weight
+        self.stream = stream
+        self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
+        self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
+        self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
+        self._buffer = self._room()
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._n_kept = kept_bytes // (self._side**2 * X.dtype.itemsize)
+
+    @property
+    def size(self) -> int:
+        return self.X.shape[0]
+
+    def _room(self) -> Any:
+        return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
+
+    def _tiles(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield tiles of the upper triangle, with zeros beyond the last row."""
+        for i, rows in enumerate(self._ranges):
+            for j in range(i, len(self._ranges)):
+                tile = self._kept.get((i, j))
+                if tile is None:
+                    tile = self._buffer
+                    if len(self._kept) < self._n_kept:
+                        tile = self._kept[i, j] = self._room()
+                    columns = self._ranges[j]
+                    other = None if i == j else self.X[columns]
+                    values = self.kernel._gram(self.X[rows], other, precise=False)
+                    tile[: values.shape[0], : values.shape[1]] = values
+                    tile[:, values.shape[1] :] = 0.0
+                yield i, j, tile
+
+    def product(self, V: Any) -> Any:
+        """Return KV in float64, for V of shape (n, k)."""
+        ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
+        size = ops.largest(abs(V)) or 1.0
+        lengths = [rows.stop - rows.start for rows in self._ranges]
+        right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
+        sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
+        for rows, n, part in zip(self._ranges, lengths, right, strict=True):
+            part[:, :n] = V[rows].T / size
+            part[:, n:] = 0.0
+        for i, j, tile in self._tiles():
+            tile = tile[: lengths[i]]
+            sums[i][:, : lengths[i]] += thin.multiply(tile, right[j]).T
+            if i != j:
+                left = thin.pack(right[i][:, : lengths[i]].T, tile)
+                thin.add_transposed(tile, left, sums[j])
+        out = ops.zeros(V.shape, self.X)
+        for rows, n, part in zip(self._ranges, lengths, sums, strict=True):
+            out[rows] = part[:, :n].T
+        out *= size
+        return out
+
+    def dual(self, V: Any) -> Any:
+        """Return (I − s1ᵀ)SV: the weights of rows that a solution stands for."""
+        U = self.root[:, None] * V
+        U -= self.share[:, None] * U.sum(axis=0)
+        return U
+
+    def matmat(self, V: Any) -> Any:
+        """Return AV in float64; products within a tile in the dtype of X."""
+        out = self.product(self.dual(V))
+        out -= self.share @ out
+        out *= self.root[:, None]
+        return out
+
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
+        """Return the leading eigenpairs of a Nyström approximation.
+
+        A ≈ C K_m⁻¹ Cᵀ with the columns C of A's factor and the matrix K_m of m sampled
+        rows (Williams and Seeger 2001).
+        """
+        ops = self._ops
+        generator = self.stream.child("sample").generator()
+        usable = ops.flatnonzero(self.root)
+        n_samples = min(KERNEL_ROWS_PER_EIGENPAIR * rank, len(usable))
+        sampled = np.sort(generator.choice(len(usable), n_samples, replace=False))
+        X = ops.take(self.X, ops.take(usable, sampled))
+        gram = ops.as_float64(self.kernel._gram(X, None))
+        values, vectors = _leading(gram, n_samples)
+        inverse_root = ops.asarray(vectors / values**0.5, self.X)
+        factor = ops.empty((self.size, len(values)), self.X)
+        means = ops.zeros(len(values), self.X)
+        for rows in self._ranges:
+            columns = self.kernel._gram(self.X[rows], X, precise=False)
+            factor[rows] = columns @ inverse_root
+            means += self.share[rows] @ ops.as_float64(factor[rows])
+        factor -= ops.asarray(means, factor)
+        factor *= ops.asarray(self.root, factor)[:, None]
+        inner = ops.zeros((len(values), len(values)), self.X)
+        ops.add_gram(factor, inner)
+        values, vectors = _leading(inner, rank)
+        basis = factor @ ops.asarray(vectors / values**0.5, factor)
+        return ops.to_host(values), basis
+
+
+def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
+    """Return leading eigenpairs, descending; the upper triangle is read."""
+    values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
+    largest = max(float(values[0]), np.finfo(float).tiny)
+    kept = values > _SMALLEST_SHARE * largest
+    return values[kept], vectors[:, kept]
+
+
+def _orthonormalised(basis: Any) -> Any:
+    """Return nearly orthonormal columns made orthonormal (Cholesky QR)."""
+    ops = ops_of(basis)
+    gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
+    ops.add_gram(basis, gram)
+    inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
+    for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
+        basis[rows] = basis[rows] @ inverse
+    return basis

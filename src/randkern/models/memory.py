@@ -1,0 +1,345 @@
+"""How much memory fits take, and how many rows of what they make at a time.
+
+Every fit is counted here before anything large is made: a budget (:func:`memory_for`),
+what each way to solve takes of it, and the sizes of blocks, which follow from it.
+:mod:`randkern._memory` reads limits and raises where they are exceeded.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any
+
+from randkern._memory import check_memory, check_rank_memory, resolve_memory_limit
+from randkern._tensors import is_tensor
+from randkern.backend.namespace import ops_of
+from randkern.backend.products import GRAM_COLUMNS
+from randkern.data import rows_within
+from randkern.plan import Plan
+from randkern.solvers import cholesky_bytes
+
+__all__ = [
+    "CACHED_ROW_BYTES",
+    "CROSS_ROWS",
+    "FEWEST_ROWS",
+    "GRAM_TILE",
+    "INTERIOR_ROWS",
+    "KERNEL_ROWS_PER_EIGENPAIR",
+    "KERNEL_TILE",
+    "ROWS_PER_EIGENPAIR",
+    "SAMPLED_COLUMNS",
+    "SUMMED_ROWS",
+    "block_rows",
+    "check_laplace_memory",
+    "check_process_memory",
+    "dual_bytes",
+    "dual_search_bytes",
+    "feature_block_rows",
+    "feature_block_sizes",
+    "feature_cache_bytes",
+    "feature_gram_bytes",
+    "float64_block_rows",
+    "interior_point_bytes",
+    "kernel_operator_bytes",
+    "memory_for",
+    "normal_equations_bytes",
+    "operator_memory",
+    "primal_search_bytes",
+]
+
+# A block of features: long enough for matrix products at full speed.
+_BLOCK_BYTES = 64 * 10**6
+# The same of what is predicted, at every penalty or with variances.
+_FLOAT64_BYTES = 64 * 10**6
+# Phases of so many rows are there while features are made of them.
+_MADE_ROWS = 1024
+# Rows whose products with targets are summed at a time.
+CROSS_ROWS = 512
+# Sides of the tiles that matrices of rows are made of.
+GRAM_TILE = 1024
+# Tiles of that size that exact values may take at a time.
+_GRAM_TILES = 6
+
+# Blocks of features for thin products: fewer rows than this cost more for the sums of
+# the second product than they save.
+_LEAST_ROWS = 128
+_MOST_ROWS = 4096
+# What blocks come down to where memory is short.
+FEWEST_ROWS = 16
+# Scales and weights of a cached row, besides its features and targets.
+CACHED_ROW_BYTES = 24
+
+# Columns of sampled features that are made at a time, and sampled rows per eigenpair of
+# a preconditioner.
+SAMPLED_COLUMNS = 2048
+ROWS_PER_EIGENPAIR = 4
+# The same of the exact kernel, which is made in tiles.
+KERNEL_TILE = 2048
+_KERNEL_TILES = 6
+KERNEL_ROWS_PER_EIGENPAIR = 2
+
+# LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
+# workspace of twice its size.
+_EIGH_WORKSPACE = 2
+# Rows that Gaussian processes make float64 copies of at a time.
+SUMMED_ROWS = 2**14
+# Rows of scaled features that an interior point method makes at a time.
+INTERIOR_ROWS = 8192
+
+
+def memory_for(memory_limit: Any, like: Any) -> int:
+    """Return the bytes that a fit may take on the device of `like`."""
+    if memory_limit is None:
+        memory_limit = ops_of(like).memory_limit(like)
+    return resolve_memory_limit(memory_limit)
+
+
+# -- blocks ------------------------------------------------------------------------
+
+
+def block_rows(row_bytes: int) -> int:
+    """Return how many rows of such a size make a block for matrix products."""
+    return rows_within(_BLOCK_BYTES, row_bytes, at_least=256)
+
+
+def feature_block_rows(plan: Plan, itemsize: int) -> int:
+    """Return how many rows of features make a block for matrix products."""
+    return block_rows(plan.n_components * itemsize)
+
+
+def feature_block_sizes(n_components: int, like: Any) -> list[int]:
+    """Return how many rows a block for thin products may have, the best size first.
+
+    Features are of the dtype of `like`, and where that lies.
+    """
+    thin = ops_of(like).skinny_gemm
+    row = thin.padded(n_components) * like.dtype.itemsize
+    n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+    sizes = []
+    while n_rows > FEWEST_ROWS:
+        sizes.append(n_rows)
+        n_rows //= 2
+    return [*sizes, FEWEST_ROWS]
+
+
+def float64_block_rows(width: int, at_least: int = 16) -> int:
+    """Return how many rows of so many float64 numbers make a block."""
+    return rows_within(_FLOAT64_BYTES, 8 * width, at_least=at_least)
+
+
+# -- ridge regression by factorisations ----------------------------------------------
+
+
+def normal_equations_bytes(
+    plan: Plan, n_rows: int, n_targets: int, itemsize: int, like: Any = None
+) -> int:
+    """Memory of normal equations, of the projection and one block of features.
+
+    With `like`, an array, also what solving takes where it lies.
+    """
+    D = plan.n_components
+    rows = min(feature_block_rows(plan, itemsize), n_rows)
+    # Beside a block of features while it is made, and while it is summed.
+    made = min(rows, _MADE_ROWS) * D * itemsize
+    tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
+    beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
+    targets = 8 * n_targets * (n_rows + 2 * D)
+    solving = 8 * D**2 + cholesky_bytes(D, like)
+    block = rows * D * itemsize + beside
+    return solving + targets + plan.stored_bytes(itemsize) + block
+
+
+def dual_bytes(n: int, n_targets: int, like: Any = None) -> int:
+    """Memory of an n × n system and of the tiles it is made of.
+
+    With `like`, an array, also what solving takes where it lies.
+    """
+    tiles = _GRAM_TILES * min(n, GRAM_TILE) ** 2
+    return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
+
+
+def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
+    """Memory that the matrix ΦΦᵀ of n rows takes while it is made, beside itself."""
+    width = min(plan.n_components, GRAM_TILE)
+    return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
+
+
+def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> int:
+    """Memory that normal equations at every penalty take, beside X and Y."""
+    n, D = X.shape[0], plan.n_components
+    statistics = normal_equations_bytes(plan, n, n_targets, X.dtype.itemsize)
+    # The total is in `statistics`; those of a split's training rows, and one more.
+    matrices = 2 + _EIGH_WORKSPACE
+    weights = 8 * n_alphas * D * (3 * n_targets + 1)
+    width = D + n_alphas * n_targets
+    block = 8 * width * min(n, float64_block_rows(width))
+    return statistics + 8 * D**2 * matrices + weights + 3 * block
+
+
+def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
+    """Memory of an n × n system at every penalty, beside what makes its matrix."""
+    copies = 1 + _EIGH_WORKSPACE
+    rows = 8 * n * n_alphas * (6 * n_targets + 2)
+    return dual_bytes(n, n_targets) + 8 * n**2 * copies + rows
+
+
+# -- ridge regression by iterations ---------------------------------------------------
+
+
+def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
+    """Return how many bytes an iterative solver takes on features that are not cached.
+
+    Also how many rows a block of features has: fewer where memory is short.
+
+    Raises
+    ------
+    randkern.exceptions.MemoryLimitError
+        If the smallest blocks take too much.
+    """
+    D, itemsize, k = plan.n_components, rows.dtype.itemsize, rows.n_targets
+    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
+
+    def n_bytes(n_components: int, rank: int, block: int) -> int:
+        n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
+        columns = min(SAMPLED_COLUMNS, n_components)
+        sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
+        vectors = 8 * 12 * n_components * k
+        blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
+        basis = n_components * rank * itemsize
+        projection = -(-stored * n_components // D)
+        return basis + max(sample, vectors) + blocks + projection
+
+    rank, sizes = solver.chosen_rank(D), feature_block_sizes(D, rows.like)
+    for block in sizes:
+        if n_bytes(D, rank, block) <= limit:
+            return n_bytes(D, rank, block), block
+
+    def least_bytes(n_components: int) -> int:
+        return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
+
+    # A projection may come in blocks.
+    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
+    check_rank_memory(
+        lambda rank: n_bytes(D, rank, sizes[-1]),
+        rank,
+        limit,
+        f"solving for n_components={D} with {rank} eigenpairs",
+        type(solver).__name__,
+        f"Use n_components={fewer}" if fewer > 0 else "",
+    )
+    raise AssertionError("unreachable: the last size has been found too large")
+
+
+def kernel_operator_bytes(
+    like: Any, n: int, n_targets: int, rank: int
+) -> tuple[int, int]:
+    """Memory of conjugate gradients on the exact kernel, no tile being cached.
+
+    At most, while the preconditioner is built, and while it iterates; for n rows in the
+    dtype of `like`, and where that lies.
+    """
+    itemsize = like.dtype.itemsize
+    n_samples = min(n, KERNEL_ROWS_PER_EIGENPAIR * rank)
+    side = ops_of(like).skinny_gemm.padded(min(n, KERNEL_TILE))
+    vectors = 8 * 14 * n * n_targets + _KERNEL_TILES * side**2 * itemsize
+    iterating = n * rank * itemsize + vectors
+    return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
+
+
+# -- margins ---------------------------------------------------------------------------
+
+
+def feature_cache_bytes(
+    plan: Plan | None, n: int, limit: int, per_row: int, per_feature: int
+) -> int:
+    """Return the memory for features that are cached: half of the limit at most.
+
+    `per_row` and `per_feature` are the bytes that the solver has of each.
+
+    Raises
+    ------
+    randkern.exceptions.MemoryLimitError
+        If the limit does not even hold a few rows of features at a time, or the exact
+        Gram matrix and its factor.
+    """
+    if plan is None:
+        check_memory(
+            8 * 3 * n**2,
+            limit,
+            f"the exact {n} x {n} Gram matrix (n_components=None) and its factor",
+            "Use random features (for instance n_components=10_000)",
+        )
+        return limit // 2
+    width = plan.n_components
+    state = per_row * n + per_feature * width
+    # A block of features that are made, and the rows that are worked on.
+    few = 8 * width * min(n, FEWEST_ROWS)
+    check_memory(
+        state + 2 * few,
+        limit,
+        f"a fit to {n} rows by {width} features, {FEWEST_ROWS} rows of these at a "
+        "time,",
+        "Use fewer components or rows",
+    )
+    return min(limit // 2, limit - state - few)
+
+
+def interior_point_bytes(n: int, width: int) -> int:
+    """Return the memory that an interior-point step takes beside the features."""
+    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, INTERIOR_ROWS) * width + 20 * n)
+
+
+# -- Gaussian processes ----------------------------------------------------------------
+
+
+def check_process_memory(
+    plan: Plan | None, rows: Any, learned: int, limit: int
+) -> None:
+    """Raise before a process is fitted that takes too much.
+
+    Hyperparameters are learned from `learned` rows, 0 if they are kept.
+    """
+    n = rows.n_rows
+    # Factors of tensors are not made in place.
+    copies = 2 if is_tensor(rows.like) else 0
+    if plan is None:
+        needed = 8 * n**2 * ((7 if learned else 3) + copies)
+        what = f"the exact process of {n} rows (n_components=None)"
+        advice = "Use random features (for instance n_components=2_000)"
+    else:
+        D, here, block = (
+            plan.n_components,
+            min(n, SUMMED_ROWS),
+            feature_block_rows(plan, 8),
+        )
+        needed = 8 * D**2 * (1 + copies)
+        needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
+        needed += 8 * D * min(here, block)
+        if learned:
+            # By matrices of the rows where there are fewer of them than features;
+            # beside them features, their gradients, and slopes by phase.
+            needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
+            needed += 3 * 8 * D * min(learned, block)
+        what = f"the {D} x {D} posterior of n_components={D}"
+        advice = "Use fewer components"
+    check_memory(needed, limit, what, advice)
+
+
+def check_laplace_memory(
+    plan: Plan | None, n: int, n_problems: int, learned: int, limit: int
+) -> None:
+    """Raise before a process is fitted to labels that takes too much.
+
+    Hyperparameters are learned from `learned` rows.
+    """
+    k = n_problems
+    if plan is None:
+        needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
+        advice = "Use random features (for instance n_components=1_000)"
+    else:
+        D = plan.n_components
+        needed = 8 * D**2 * (k + 3) + plan.stored_bytes(8)
+        needed += 8 * learned * (2 * D + 6 * learned)
+        what = f"the {k} posteriors of n_components={D}"
+        advice = "Use fewer components"
+    check_memory(needed, limit, what, advice)
