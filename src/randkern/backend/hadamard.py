@@ -32,8 +32,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from randkern.backend.hadamard_features import COSINES, MODULUS, PAIRS, PROJECT
-from randkern.backend.hadamard_kernels import compute_features
+from randkern.backend.hadamard_kernels import (
+    CHUNK,
+    COSINES,
+    MODULUS,
+    PAIRS,
+    PROJECT,
+    compute_features,
+)
 from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
 from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 from randkern.backend.threads import run_over_ranges
@@ -330,8 +336,8 @@ def _run(
         rows=(row_start, row_stop),
         has_bias=bool(bias),
         scale=scale.astype(dtype),
-        norms=_margined(norms, width, dtype),
-        phases=_margined(phases, width, dtype),
+        norms=_margined(norms, dtype),
+        phases=_margined(phases, dtype),
         kind=kind,
         weight=dtype.type(weight),
         limit=dtype.type(_FAST_LIMITS[dtype.name]),
@@ -408,13 +414,13 @@ class _Draw:
         tail = _aligned_zeros(ROWS * width, dtype)
         if self.has_bias:
             tail[d % width :: width] = 1
-        return tile, masks, tail, _aligned_zeros(4 * ROWS * width, dtype)
+        return tile, masks, tail, _aligned_zeros((2 * ROWS + 2) * CHUNK, dtype)
 
 
-def _margined(values: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
-    """Return the values with `width` zeros before and after them."""
-    margined = np.zeros(len(values) + 2 * width, dtype=dtype)
-    margined[width:-width] = values
+def _margined(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the values with CHUNK zeros before and after them."""
+    margined = np.zeros(len(values) + 2 * CHUNK, dtype=dtype)
+    margined[CHUNK:-CHUNK] = values
     return margined
 
 
