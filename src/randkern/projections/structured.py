@@ -48,27 +48,23 @@ class Structured(Projection):
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "norms"}
 
-    def _rows(self, X: Rows, start: int, stop: int) -> dict[str, Any]:
-        """Return what names rows `start` to `stop` to the transforms of X."""
+    def _rows(self, X: Rows, start: int, stop: int, **inputs: Any) -> Any:
+        """Return rows `start` to `stop`, which transform what is like X."""
         norms = ops_of(X).constant(self, "norms", X, lambda: self.norms)
-        return {
-            "key": self.stream.child("signs").key,
-            "norms": norms[start:stop],
-            "row_start": start,
-            "row_stop": stop,
-        }
+        return ops_of(X).hadamard.StructuredRows(
+            self.stream.child("signs").key, norms[start:stop], start, stop, **inputs
+        )
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         ops = ops_of(X)
         shape = (X.shape[0], stop - start)
         out = ops.empty(shape, X)
         if not self.law.is_complex:
-            ops.hadamard.project(X, out=out, **self._rows(X, start, stop))
+            self._rows(X, start, stop).project(X, out=out)
             return out
         imaginary = ops.empty(shape, X)
-        ops.hadamard.project_complex(
-            X, out_real=out, out_imag=imaginary, **self._rows(X, start, stop)
-        )
+        rows = self._rows(X, start, stop)
+        rows.project_complex(X, out_real=out, out_imag=imaginary)
         return out, imaginary
 
     def pairs(
@@ -81,7 +77,7 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.pairs(block, weight=weight, out=out[rows], **named)
+            named.pairs(block, weight=weight, out=out[rows])
 
     def cosines(
         self,
@@ -94,9 +90,7 @@ class Structured(Projection):
         out: np.ndarray,
     ) -> None:
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            ops_of(X).hadamard.cosines(
-                block, offsets=offsets, weight=weight, out=out[rows], **named
-            )
+            named.cosines(block, offsets=offsets, weight=weight, out=out[rows])
 
     def modulus(
         self,
@@ -108,20 +102,15 @@ class Structured(Projection):
         weight: float,
         out: np.ndarray,
     ) -> None:
-        transforms = ops_of(X).hadamard
         for rows, block, named in self._blocks(X, inputs, start, stop):
-            transforms.modulus(
-                block, power=power, weight=weight, out=out[rows], **named
-            )
+            named.modulus(block, power=power, weight=weight, out=out[rows])
 
     def _blocks(
         self, X: Rows, inputs: InputMap, start: int, stop: int
-    ) -> Iterator[tuple[slice, Rows, dict[str, Any]]]:
+    ) -> Iterator[tuple[slice, Rows, Any]]:
         """Yield rows with the columns they read; all at once if that is free."""
-        named = self._rows(X, start, stop) | {
-            "inverse_scale": inputs.inverse_scale_like(X),
-            "bias": inputs.bias or None,
-        }
+        scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
+        named = self._rows(X, start, stop, inverse_scale=scale, bias=bias)
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
             yield rows, inputs.select(X[rows]), named
