@@ -87,9 +87,9 @@ def hadamard_features():
                 **inputs,
                 **options,
             )
-            options = {"inverse_scale": 1.5, "bias": 0.2, **weight, **options}
-            with patch.object(torch_hadamard, "_fused", lambda *args, **kwargs: False):
-                getattr(torch_hadamard, name)(X, out=expected, **rows, **options)
+            named = torch_hadamard.StructuredRows(**rows, inverse_scale=1.5, bias=0.2)
+            with patch.object(type(named), "_fused", lambda *args: False):
+                getattr(named, name)(X, out=expected, **weight, **options)
             close(out, expected, 3e-6 * max(1.0, float(expected.abs().max())))
 
 

@@ -1,5 +1,6 @@
 """The compiled structured projection against the explicit matrix, and its laws."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -34,28 +35,52 @@ SHAPES = [
 ]
 
 
+NAMED = {field.name for field in dataclasses.fields(hadamard.StructuredRows)}
+
+
+def write(name, X, **options):
+    """Call a method of the rows that some of the options name, with the others."""
+    named = {key: options.pop(key) for key in NAMED & set(options)}
+    getattr(hadamard.StructuredRows(**named), name)(X, **options)
+
+
 def project(X, norms, start, stop, dtype=np.float64, **options):
     out = np.empty((X.shape[0], stop - start), dtype)
     arguments = dict(key=KEY, norms=norms, row_start=start, row_stop=stop, out=out)
-    hadamard.project(X, **arguments, **options)
+    write("project", X, **arguments, **options)
     return out
 
 
 def pairs(X, norms, start, stop, dtype=np.float32, **options):
     out = np.empty((X.shape[0], 2 * (stop - start)), dtype)
-    hadamard.pairs(
-        *(X,), key=KEY, norms=norms, row_start=start, row_stop=stop, weight=0.5,
-        out=out, **options,
-    )  # fmt: skip
+    write(
+        "pairs",
+        *(X,),
+        key=KEY,
+        norms=norms,
+        row_start=start,
+        row_stop=stop,
+        weight=0.5,
+        out=out,
+        **options,
+    )
     return out
 
 
 def modulus(X, norms, start, stop, power=2.0, dtype=np.float32, **options):
     out = np.empty((X.shape[0], stop - start), dtype)
-    hadamard.modulus(
-        *(X,), key=KEY, norms=norms, row_start=start, row_stop=stop, weight=1.0,
-        power=power, out=out, **options,
-    )  # fmt: skip
+    write(
+        "modulus",
+        *(X,),
+        key=KEY,
+        norms=norms,
+        row_start=start,
+        row_stop=stop,
+        weight=1.0,
+        power=power,
+        out=out,
+        **options,
+    )
     return out
 
 
@@ -98,30 +123,34 @@ def test_all_features_equal_the_explicit_matrix(d, start, stop, bias, dtype, rng
     if bias:
         padded[:, d] = bias
     options = dict(
-        key=KEY, norms=norms, row_start=start, row_stop=stop, inverse_scale=scale,
+        key=KEY,
+        norms=norms,
+        row_start=start,
+        row_stop=stop,
+        inverse_scale=scale,
         bias=bias,
-    )  # fmt: skip
+    )
     tolerance = TOLERANCE[dtype]
 
     projected = padded @ projection_matrix(KEY, norms, start, stop, p).T
     out = np.empty((n, m), dtype)
-    hadamard.project(X, out=out, **options)
+    write("project", X, out=out, **options)
     np.testing.assert_allclose(out, projected, atol=tolerance, rtol=0)
     both = np.empty((n, 2 * m), dtype)
-    hadamard.pairs(X, weight=0.5, out=both, **options)
+    write("pairs", X, weight=0.5, out=both, **options)
     np.testing.assert_allclose(both[:, ::2], 0.5 * np.cos(projected), atol=tolerance)
     np.testing.assert_allclose(both[:, 1::2], 0.5 * np.sin(projected), atol=tolerance)
-    hadamard.cosines(X, weight=0.5, offsets=offsets, out=out, **options)
+    write("cosines", X, weight=0.5, offsets=offsets, out=out, **options)
     cosines = 0.5 * np.cos(projected + offsets)
     np.testing.assert_allclose(out, cosines, atol=tolerance)
 
     U = projection_matrix(KEY, norms, start, stop, p, unitary=True)
     projected = padded @ U.T
     real, imag = np.empty((2, n, m), dtype)
-    hadamard.project_complex(X, out_real=real, out_imag=imag, **options)
+    write("project_complex", X, out_real=real, out_imag=imag, **options)
     np.testing.assert_allclose(real + 1j * imag, projected, atol=tolerance)
     for power in (1, 2, 3, 4, 0.7):
-        hadamard.modulus(X, power=power, weight=0.5, out=out, **options)
+        write("modulus", X, power=power, weight=0.5, out=out, **options)
         expected = 0.5 * np.abs(projected) ** power
         np.testing.assert_allclose(out, expected, atol=tolerance * expected.max())
 
@@ -188,8 +217,15 @@ def test_writes_inside_a_wider_array_and_nothing_else(rng):
     X, norms = rng.standard_normal((21, 33)), rng.uniform(1, 8, 100)
     wide = np.full((21, 300), 7.0, dtype=np.float32)
     inside = wide[:, 50:250]
-    hadamard.pairs(
-        X, key=KEY, norms=norms, row_start=10, row_stop=110, weight=0.5, out=inside
+    write(
+        "pairs",
+        X,
+        key=KEY,
+        norms=norms,
+        row_start=10,
+        row_stop=110,
+        weight=0.5,
+        out=inside,
     )
     assert np.array_equal(inside, pairs(X, norms, 10, 110))
     assert np.all(wide[:, :50] == 7) and np.all(wide[:, 250:] == 7)
@@ -233,14 +269,20 @@ def test_errors_say_what_was_expected(rng):
     X, norms = rng.standard_normal((4, 5)), np.ones(10)
     options = dict(key=KEY, norms=norms, row_start=0, row_stop=10)
     with pytest.raises(ValueError, match=r"shape \(4, 10\)"):
-        hadamard.project(X, out=np.empty((4, 11)), **options)
+        write("project", X, out=np.empty((4, 11)), **options)
     with pytest.raises(ValueError, match="float32 or float64"):
-        hadamard.project(X, out=np.empty((4, 10), np.float16), **options)
+        write("project", X, out=np.empty((4, 10), np.float16), **options)
     with pytest.raises(ValueError, match="contiguous columns"):
-        hadamard.project(X, out=np.empty((10, 4)).T, **options)
+        write("project", X, out=np.empty((10, 4)).T, **options)
     with pytest.raises(ValueError, match="norms"):
-        hadamard.project(
-            X, key=KEY, norms=norms, row_start=0, row_stop=9, out=np.empty((4, 9))
+        write(
+            "project",
+            X,
+            key=KEY,
+            norms=norms,
+            row_start=0,
+            row_stop=9,
+            out=np.empty((4, 9)),
         )
 
 
@@ -356,8 +398,15 @@ def test_unitary_rows_give_the_optical_kernel(p, n_blocks, rng):
     inputs = unit_inputs(p)
     X = np.array(list(inputs.values()))
     real, imag = np.empty((2, len(X), m))
-    hadamard.project_complex(
-        X, key=KEY, norms=norms, row_start=0, row_stop=m, out_real=real, out_imag=imag
+    write(
+        "project_complex",
+        X,
+        key=KEY,
+        norms=norms,
+        row_start=0,
+        row_stop=m,
+        out_real=real,
+        out_imag=imag,
     )
     size = dict(zip(inputs, np.hypot(real, imag), strict=True))
     for x, y in zip(real, imag, strict=True):
@@ -391,13 +440,13 @@ def test_blocks_keep_norms_and_are_independent(rng):
 MEMORY = """
 import resource
 import numpy as np
-from randkern.backend import hadamard
+from randkern.backend.hadamard import StructuredRows
 d = m = 2**17
 def run(d, m):
     X, out = np.ones((16, d), np.float32), np.zeros((16, 2 * m), np.float32)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    hadamard.pairs(X, key=1, norms=np.ones(m), row_start=0, row_stop=m, weight=1.0,
-                   out=out)
+    rows = StructuredRows(key=1, norms=np.ones(m), row_start=0, row_stop=m)
+    rows.pairs(X, weight=1.0, out=out)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 run(64, 64)
 print(run(d, m))

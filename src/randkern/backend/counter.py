@@ -26,7 +26,7 @@ from numba.extending import overload
 
 from randkern.backend.rows import output_rows
 from randkern.backend.threads import run_over_ranges
-from randkern.backend.trig import bits_to_float, cos_sin_half_turn_f32, float_to_bits
+from randkern.backend.trig import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
 __all__ = ["LAWS", "random_matrix", "random_matrix_into"]
 
@@ -108,10 +108,10 @@ _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")
 @_inline
 def _log_f32(u):
     """Return log u of a normal float32 0 < u < inf; relative error 2e-7."""
-    bits = float_to_bits(u)
+    bits = bits_of_f32(u)
     # Numba widens integers to 64 bits; cut back, they stay in 32-bit vectors.
     exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
-    f = bits_to_float(np.int32(bits - np.int32(exponent << 23))) - _ONE
+    f = f32_of_bits(bits - np.int32(exponent << 23)) - _ONE
     p = (((_P7 * f + _P6) * f + _P5) * f + _P4) * f + _P3
     p = ((p * f + _P2) * f + _P1) * f + _P0
     f2 = f * f
@@ -161,7 +161,7 @@ def _transform_normal(words, n, values):
         word = np.int32(words[_HALF_TILE + i])
         fraction = np.float32(np.int32(word << 1)) * _TWO_TO_MINUS_32
         cosine, sine = cos_sin_half_turn_f32(fraction)
-        radius = bits_to_float(np.int32(float_to_bits(radius) | (word & _SIGN_BIT)))
+        radius = f32_of_bits(bits_of_f32(radius) | (word & _SIGN_BIT))
         values[i] = radius * cosine
         values[_HALF_TILE + i] = radius * sine
 
@@ -182,8 +182,8 @@ def _transform_laplace(words, n, values):
     for i in range(_HALF_TILE + n):
         word = np.int32(words[i])
         u = (np.float32(np.int32(word & _NOT_SIGN)) + _ONE) * _TWO_TO_MINUS_31
-        log = float_to_bits(_log_f32(u))
-        values[i] = bits_to_float(np.int32(log ^ (word & _SIGN_BIT)))
+        log = bits_of_f32(_log_f32(u))
+        values[i] = f32_of_bits(log ^ (word & _SIGN_BIT))
 
 
 @_inline
@@ -196,7 +196,7 @@ def _transform_uniform(words, n, values):
 def _transform_sign(words, n, values):
     for i in range(_HALF_TILE + n):
         sign = np.int32(words[i]) & _SIGN_BIT
-        values[i] = bits_to_float(np.int32(_ONE_BITS | sign))
+        values[i] = f32_of_bits(_ONE_BITS | sign)
 
 
 def _transform(law, words, n, values):

@@ -32,14 +32,20 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from randkern.backend.hadamard_features import COSINES, MODULUS, PAIRS, PROJECT
-from randkern.backend.hadamard_kernels import compute_features
+from randkern.backend.hadamard_kernels import (
+    CHUNK,
+    COSINES,
+    MODULUS,
+    PAIRS,
+    PROJECT,
+    compute_features,
+)
 from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
 from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import FAST_LIMIT_F32, FAST_LIMIT_F64
 
-__all__ = ["block_size", "cosines", "modulus", "pairs", "project", "project_complex"]
+__all__ = ["StructuredRows", "block_size"]
 
 # Rows of X that are converted or made dense at a time.
 _BLOCK_BYTES = 1 << 23
@@ -70,277 +76,127 @@ def block_size(n_features: int, bias: float | None = None) -> int:
     return 1 << (width - 1).bit_length()
 
 
-def project(
-    X: Any,
-    *,
-    key: int,
-    norms: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    out: np.ndarray,
-    inverse_scale: float | np.ndarray = 1.0,
-    bias: float | None = None,
-) -> None:
-    """Write X Ωᵀ for rows `row_start` to `row_stop` - 1 of the projection Ω.
+@dataclass(frozen=True, eq=False)
+class StructuredRows:
+    """Rows `row_start` to `row_stop` - 1 of a structured projection Ω.
 
     Parameters
     ----------
-    X : array_like or CSR matrix, shape (n, d)
-        Finite values; nan and inf spread over the whole row.
     key : int
         Names the random signs, 0 ≤ key < 2⁶⁴.
     norms : ndarray, shape (row_stop - row_start,)
         Norms of these rows.
     row_start, row_stop : int
         Range of rows; it need not be aligned with the blocks.
-    out : ndarray of float32 or float64, shape (n, row_stop - row_start)
-        Its dtype is that of the computation. Columns must be contiguous; the rows
-        may be further apart.
     inverse_scale : float or ndarray of shape (d,)
         What multiplies the columns of X first.
     bias : float, optional
-        One more entry that every row gets, not scaled.
+        One more entry that every row of X gets, not scaled.
 
-    Raises
-    ------
-    ValueError
-        If a shape, a stride or a dtype is not as above.
+    Notes
+    -----
+    X, an array or a CSR matrix of shape (n, d), has finite values; nan and inf spread
+    over the whole row. The dtype of an output, float32 or float64, is that of the
+    computation; its columns must be contiguous, its rows may be further apart. Whatever
+    is not so raises a ValueError.
 
     Examples
     --------
     The rows of one block are orthogonal, so that norms are kept:
 
     >>> import numpy as np
-    >>> from randkern.backend.hadamard import block_size, project
-    >>> X = np.arange(6.0).reshape(2, 3)
-    >>> out = np.empty((2, block_size(3)))
-    >>> project(X, key=1, norms=np.ones(64), row_start=0, row_stop=64, out=out)
-    >>> bool(np.allclose(out @ out.T, X @ X.T))
-    True
-    """
-    phases = np.zeros(row_stop - row_start)
-    _run(
-        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        PROJECT, 1.0, (out,), unitary=False,
-    )  # fmt: skip
-
-
-def pairs(
-    X: Any,
-    *,
-    key: int,
-    norms: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    weight: float,
-    out: np.ndarray,
-    inverse_scale: float | np.ndarray = 1.0,
-    bias: float | None = None,
-) -> None:
-    """Write weight·[cos ω·x, sin ω·x], interleaved, for a range of rows ω.
-
-    Parameters are those of :func:`project`, and:
-
-    Parameters
-    ----------
-    weight : float
-        What multiplies the features.
-    out : ndarray, shape (n, 2 (row_stop - row_start))
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import pairs
-    >>> out = np.empty((1, 128))
-    >>> pairs(np.zeros((1, 3)), key=1, norms=np.ones(64), row_start=0, row_stop=64,
-    ...       weight=0.5, out=out)
-    >>> out[0, :4]
-    array([0.5, 0. , 0.5, 0. ])
-    """
-    phases = np.zeros(row_stop - row_start)
-    _run(
-        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        PAIRS, weight, (out,), unitary=False,
-    )  # fmt: skip
-
-
-def cosines(
-    X: Any,
-    *,
-    key: int,
-    norms: np.ndarray,
-    offsets: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    weight: float,
-    out: np.ndarray,
-    inverse_scale: float | np.ndarray = 1.0,
-    bias: float | None = None,
-) -> None:
-    """Write weight·cos(ω·x + b) for a range of rows ω.
-
-    Parameters are those of :func:`project`, and:
-
-    Parameters
-    ----------
-    offsets : ndarray, shape (row_stop - row_start,)
-        The phases b of these rows, in radians.
-    weight : float
-        What multiplies the features.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import cosines
-    >>> out = np.empty((1, 2))
-    >>> cosines(np.zeros((1, 3)), key=1, norms=np.ones(2), offsets=np.array([0, np.pi]),
-    ...         row_start=0, row_stop=2, weight=1.0, out=out)
-    >>> out[0]
-    array([ 1., -1.])
-    """
-    _run(
-        X, inverse_scale, bias, key, norms, offsets, row_start, row_stop,
-        COSINES, weight, (out,), unitary=False,
-    )  # fmt: skip
-
-
-def modulus(
-    X: Any,
-    *,
-    key: int,
-    norms: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    power: float,
-    weight: float,
-    out: np.ndarray,
-    inverse_scale: float | np.ndarray = 1.0,
-    bias: float | None = None,
-) -> None:
-    """Write weight·|u·x|^power for a range of rows u of unitary blocks.
-
-    Parameters are those of :func:`project`, and:
-
-    Parameters
-    ----------
-    power : float
-        Any real number; 1, 2, 3 and 4 are fast.
-    weight : float
-        What multiplies the features.
-
-    Examples
-    --------
-    The rows of one block are those of a unitary matrix times the norms:
-
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import modulus
-    >>> X = np.array([[3.0, 4.0]])
-    >>> out = np.empty((1, 64))
-    >>> modulus(X, key=1, norms=np.ones(64), row_start=0, row_stop=64, power=2.0,
-    ...         weight=1.0, out=out)
+    >>> from randkern.backend.hadamard import StructuredRows
+    >>> X, out = np.array([[3.0, 4.0]]), np.empty((1, 64))
+    >>> rows = StructuredRows(key=1, norms=np.ones(64), row_start=0, row_stop=64)
+    >>> rows.project(X, out=out)
+    >>> round(float(np.linalg.norm(out)), 9)
+    5.0
+    >>> rows.modulus(X, power=2.0, weight=1.0, out=out)
     >>> round(float(out.sum()), 9)
     25.0
     """
-    phases = np.zeros(row_stop - row_start)
-    fast = power in (1, 2, 3, 4)
-    kind = MODULUS + (int(power) if fast else 2)
-    _run(
-        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        kind, weight if fast else 1.0, (out, out), unitary=True,
-    )  # fmt: skip
-    if not fast:
-        np.power(out, 0.5 * power, out=out)
-        np.multiply(out, weight, out=out)
 
+    key: int
+    norms: Any
+    row_start: int
+    row_stop: int
+    inverse_scale: Any = 1.0
+    bias: float | None = None
 
-def project_complex(
-    X: Any,
-    *,
-    key: int,
-    norms: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    out_real: np.ndarray,
-    out_imag: np.ndarray,
-    inverse_scale: float | np.ndarray = 1.0,
-    bias: float | None = None,
-) -> None:
-    """Write the real and the imaginary part of X Uᵀ for a range of rows of U.
+    def project(self, X: Any, *, out: Any) -> None:
+        """Write X Ωᵀ, shape (n, row_stop - row_start)."""
+        self._write(X, PROJECT, 1.0, (out,))
 
-    The blocks are unitary; parameters are those of :func:`project`. The two arrays
-    must have the same dtype.
+    def project_complex(self, X: Any, *, out_real: Any, out_imag: Any) -> None:
+        """Write the real and the imaginary part of X Ωᵀ, of unitary blocks."""
+        self._write(X, PROJECT, 1.0, (out_real, out_imag))
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import project_complex
-    >>> real, imag = np.empty((2, 1, 64))
-    >>> project_complex(np.array([[3.0, 4.0]]), key=1, norms=np.ones(64), row_start=0,
-    ...                 row_stop=64, out_real=real, out_imag=imag)
-    >>> round(float((real**2 + imag**2).sum()), 9)
-    25.0
-    """
-    phases = np.zeros(row_stop - row_start)
-    _run(
-        X, inverse_scale, bias, key, norms, phases, row_start, row_stop,
-        PROJECT, 1.0, (out_real, out_imag), unitary=True,
-    )  # fmt: skip
+    def pairs(self, X: Any, *, weight: float, out: Any) -> None:
+        """Write weight·[cos ω·x, sin ω·x], interleaved, (n, 2 (row_stop - row_start)).
 
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randkern.backend.hadamard import StructuredRows
+        >>> out = np.empty((1, 4))
+        >>> rows = StructuredRows(key=1, norms=np.ones(2), row_start=0, row_stop=2)
+        >>> rows.pairs(np.zeros((1, 3)), weight=0.5, out=out)
+        >>> out
+        array([[0.5, 0. , 0.5, 0. ]])
+        """
+        self._write(X, PAIRS, weight, (out,))
 
-def _run(
-    X: Any,
-    inverse_scale: float | np.ndarray,
-    bias: float | None,
-    key: int,
-    norms: np.ndarray,
-    phases: np.ndarray,
-    row_start: int,
-    row_stop: int,
-    kind: int,
-    weight: float,
-    outs: tuple[np.ndarray, ...],
-    unitary: bool,
-) -> None:
-    """Check and normalise the arguments, and run the items of every row block."""
-    X = X if _is_csr(X) else np.asarray(X)
-    n, d = X.shape
-    m = row_stop - row_start
-    dtype = outs[0].dtype
-    for out in outs:
-        _check_out(out, (n, m * (2 if kind == PAIRS else 1)), dtype)
-    norms, phases = np.asarray(norms, np.float64), np.asarray(phases, np.float64)
-    if not norms.shape == phases.shape == (m,) or row_start < 0:
-        raise ValueError(
-            f"norms must hold one number for each of the rows {row_start} to "
-            f"{row_stop}, got shape {norms.shape}."
+    def cosines(self, X: Any, *, offsets: Any, weight: float, out: Any) -> None:
+        """Write weight·cos(ω·x + b) for the offsets b of these rows, in radians."""
+        self._write(X, COSINES, weight, (out,), offsets=offsets)
+
+    def modulus(self, X: Any, *, power: float, weight: float, out: Any) -> None:
+        """Write weight·|u·x|^power, u of unitary blocks; 1, 2, 3 and 4 are fast."""
+        self._write(X, MODULUS, weight, (out,), power=power)
+
+    def _write(
+        self,
+        X: Any,
+        kind: int,
+        weight: float,
+        outs: tuple[Any, ...],
+        offsets: Any = None,
+        power: float = 2.0,
+    ) -> None:
+        """Check and normalise the arguments, and run the items of every row block."""
+        unitary = kind == MODULUS or len(outs) == 2
+        fast = power in (1, 2, 3, 4)
+        if kind == MODULUS:
+            kind = MODULUS + (int(power) if fast else 2)
+        X = X if _is_csr(X) else np.asarray(X)
+        m, dtype = self.row_stop - self.row_start, outs[0].dtype
+        for out in outs:
+            _check_out(out, (X.shape[0], m * (2 if kind == PAIRS else 1)), dtype)
+        norms = np.asarray(self.norms, np.float64)
+        phases = np.asarray(np.zeros(m) if offsets is None else offsets, np.float64)
+        if not norms.shape == phases.shape == (m,) or self.row_start < 0:
+            raise ValueError(
+                f"norms must hold one number for each of the rows {self.row_start} to "
+                f"{self.row_stop}, got shape {norms.shape}."
+            )
+        if X.shape[0] == 0 or m == 0:
+            return
+        draw = _draw(
+            self,
+            X.shape[1],
+            norms,
+            phases,
+            kind,
+            unitary,
+            weight if fast else 1.0,
+            dtype,
         )
-    if n == 0 or m == 0:
-        return
-    p = block_size(d, bias)
-    # H is computed with entries ±1: a third of its scale, a power of two, goes to
-    # the input and keeps intermediate values in range, the rest to the norms.
-    width = ROWS * entries(dtype)
-    scale = np.zeros(-(-(d + bool(bias)) // width) * width)
-    scale[:d] = np.divide(inverse_scale, p)
-    if bias:
-        scale[d] = bias / p  # the entry itself is 1
-    norms = norms / math.sqrt(4 * p if unitary else p)
-    draw = _Draw(
-        key=np.uint64(key),
-        rows=(row_start, row_stop),
-        has_bias=bool(bias),
-        scale=scale.astype(dtype),
-        norms=_margined(norms, width, dtype),
-        phases=_margined(phases, width, dtype),
-        kind=kind,
-        weight=dtype.type(weight),
-        limit=dtype.type(_FAST_LIMITS[dtype.name]),
-        p=p,
-        unitary=unitary,
-    )
-    for start, block in _flat_blocks(X, dtype):
-        stop = start + block.shape[0]
-        draw.run(block, tuple(out[start:stop] for out in outs))
+        for start, block in _flat_blocks(X, dtype):
+            stop = start + block.shape[0]
+            draw.run(block, tuple(out[start:stop] for out in outs))
+        if not fast:
+            np.power(outs[0], 0.5 * power, out=outs[0])
+            np.multiply(outs[0], weight, out=outs[0])
 
 
 @dataclass(frozen=True)
@@ -408,13 +264,49 @@ class _Draw:
         tail = _aligned_zeros(ROWS * width, dtype)
         if self.has_bias:
             tail[d % width :: width] = 1
-        return tile, masks, tail, _aligned_zeros(4 * ROWS * width, dtype)
+        return tile, masks, tail, _aligned_zeros((2 * ROWS + 2) * CHUNK, dtype)
 
 
-def _margined(values: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
-    """Return the values with `width` zeros before and after them."""
-    margined = np.zeros(len(values) + 2 * width, dtype=dtype)
-    margined[width:-width] = values
+def _draw(
+    named: StructuredRows,
+    d: int,
+    norms: np.ndarray,
+    phases: np.ndarray,
+    kind: int,
+    unitary: bool,
+    weight: float,
+    dtype: np.dtype,
+) -> _Draw:
+    """Return what compiled code reads, for rows of d columns."""
+    bias = named.bias
+    p = block_size(d, bias)
+    # H is computed with entries ±1: a third of its scale, a power of two, goes to
+    # the input and keeps intermediate values in range, the rest to the norms.
+    width = ROWS * entries(dtype)
+    scale = np.zeros(-(-(d + bool(bias)) // width) * width)
+    scale[:d] = np.divide(named.inverse_scale, p)
+    if bias:
+        scale[d] = bias / p  # the entry itself is 1
+    norms = norms / math.sqrt(4 * p if unitary else p)
+    return _Draw(
+        key=np.uint64(named.key),
+        rows=(named.row_start, named.row_stop),
+        has_bias=bool(bias),
+        scale=scale.astype(dtype),
+        norms=_margined(norms, dtype),
+        phases=_margined(phases, dtype),
+        kind=kind,
+        weight=dtype.type(weight),
+        limit=dtype.type(_FAST_LIMITS[dtype.name]),
+        p=p,
+        unitary=unitary,
+    )
+
+
+def _margined(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the values with CHUNK zeros before and after them."""
+    margined = np.zeros(len(values) + 2 * CHUNK, dtype=dtype)
+    margined[CHUNK:-CHUNK] = values
     return margined
 
 

@@ -15,9 +15,14 @@ from numba import njit
 
 from randkern.backend import hadamard_transform as transform
 from randkern.backend import hadamard_vectors as vectors
-from randkern.backend.hadamard_features import PAIRS, PROJECT, store_features
+from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
-__all__ = ["compute_features"]
+__all__ = ["CHUNK", "COSINES", "MODULUS", "PAIRS", "PROJECT", "compute_features"]
+
+# What is made of a projection; MODULUS + m is the m-th power of the modulus.
+PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
+# Columns of a projection that become features at a time: those of the least block.
+CHUNK = 64
 
 
 @njit(inline="always")
@@ -51,69 +56,91 @@ def _load(
     )  # fmt: skip
 
 
+@njit(nogil=True)
+def _cos_sin(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> None:
+    """Write weighted cosines and sines, interleaved."""
+    for j in range(CHUNK):
+        cosine, sine = cos_sin(angles[j])
+        out[2 * j] = weight * cosine
+        out[2 * j + 1] = weight * sine
+    if not is_fast(angles):
+        for j in range(CHUNK):
+            if not abs(angles[j]) <= limit:
+                cosine, sine = cos_sin_wide(angles[j])
+                out[2 * j], out[2 * j + 1] = weight * cosine, weight * sine
+
+
+@njit(inline="always")
+def _cosines(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> None:
+    """Write weighted cosines."""
+    for j in range(CHUNK):
+        out[j] = weight * cos_sin(angles[j])[0]
+    if not is_fast(angles):
+        for j in range(CHUNK):
+            if not abs(angles[j]) <= limit:
+                out[j] = weight * cos_sin_wide(angles[j])[0]
+
+
+@njit(inline="always")
+def _moduli(x: np.ndarray, y: np.ndarray, power: int, weight: Any, out: Any) -> None:
+    """Write weighted powers of moduli; `power` is 1, 2, 3 or 4."""
+    for j in range(CHUNK):
+        square = x[j] * x[j] + y[j] * y[j]
+        if power == 1:
+            out[j] = weight * math.sqrt(square)
+        elif power == 2:
+            out[j] = weight * square
+        elif power == 3:
+            out[j] = weight * (square * math.sqrt(square))
+        else:
+            out[j] = weight * (square * square)
+
+
 @njit(inline="always")
 def _store(
     parts: tuple[int, ...],
     kind: int,
-    at: int,
     column: int,
     begin: int,
     end: int,
     first: int,
     n_rows: int,
     results: Any,
-    scratch: Any,
+    projected: np.ndarray,
 ) -> None:
-    """Make features of ROWS vectors of a tile, and store some of them.
+    """Make features of CHUNK projections of each row, and store some of them.
 
-    Of the columns from `column` on, those from `begin` to `end` are wanted.
+    Of the columns from `column` on, those from `begin` to `end` are wanted. All are
+    computed, so that the bits of what is wanted do not depend on the range.
     """
-    norms, phases, weight, limit, outs, pitches = results
-    tile, _, _, corner = scratch
-    width = 64 // tile.itemsize
+    _, phases, weight, limit, outs, pitches = results
     each = 2 if kind == PAIRS else 1
-    place = first * pitches[0] + each * column
-    place_imag = first * pitches[1] + column
-    # Norms and phases start `width` before the first row that is wanted.
-    shift = width + column
-    zero, pitch = np.int64(0), 2 * width
-    half = vectors.ROWS * pitch
-    to_corner = ((corner, corner), (zero, half), (pitch, pitch))
-    direct = n_rows == vectors.ROWS and end - begin == width
-    # What is wanted of a part goes through a corner of the scratch: made by the same
-    # instructions as the whole, it has the same bits.
-    to = (outs, (place, place_imag), pitches) if direct else to_corner
-    what, far = kind, np.int64(0)
-    for attempt in range(2):
-        far = store_features(
-            parts, what, tile, at, norms, phases, shift, weight, limit,
-            to[0], to[1], to[2],
-        )  # fmt: skip
-        if attempt == 0 and not direct:
-            for i in range(n_rows):
-                vectors.copy_elements(
-                    corner, pitch * i + each * begin, outs[0],
-                    place + i * pitches[0] + each * begin, each * (end - begin),
-                )  # fmt: skip
-                if len(parts) == 2 and kind == PROJECT:
-                    vectors.copy_elements(
-                        corner, half + pitch * i + begin, outs[1],
-                        place_imag + i * pitches[1] + begin, end - begin,
-                    )  # fmt: skip
-        if far == 0:
-            break
-        # Once more, for the phases of what the fast cosines do not reach.
-        what, to = PROJECT, to_corner
-    if what != kind:
-        for i in range(n_rows):
-            for j in range(begin, end):
-                phase = corner[pitch * i + j] + phases[shift + j]
-                if not abs(phase) <= limit:
-                    target = place + i * pitches[0] + each * j
-                    outs[0][target] = weight * type(weight)(math.cos(np.float64(phase)))
-                    if kind == PAIRS:
-                        sine = type(weight)(math.sin(np.float64(phase)))
-                        outs[0][target + 1] = weight * sine
+    made = projected[2 * vectors.ROWS * CHUNK :]
+    for r in range(n_rows):
+        x = projected[r * CHUNK : (r + 1) * CHUNK]
+        y = projected[(vectors.ROWS + r) * CHUNK : (vectors.ROWS + r + 1) * CHUNK]
+        to = (first + r) * pitches[0] + each * column
+        out = made
+        if end - begin == CHUNK:
+            out = outs[0][to : to + each * CHUNK]
+        if kind == PROJECT:
+            vectors.copy_elements(x, begin, outs[0], to + begin, end - begin)
+            if len(parts) == 2:
+                to = (first + r) * pitches[1] + column
+                vectors.copy_elements(y, begin, outs[1], to + begin, end - begin)
+        elif kind == PAIRS:
+            _cos_sin(x, weight, limit, out)
+        elif kind == COSINES:
+            shift = phases[CHUNK + column : 2 * CHUNK + column]
+            for j in range(CHUNK):
+                x[j] += shift[j]
+            _cosines(x, weight, limit, out)
+        else:
+            _moduli(x, y, kind - MODULUS, weight, out)
+        if kind != PROJECT and end - begin < CHUNK:
+            wanted = each * (end - begin)
+            start = each * begin
+            vectors.copy_elements(made, start, outs[0], to + start, wanted)
 
 
 @njit(inline="always")
@@ -190,16 +217,16 @@ def compute_features(
     draws : tuple
         The key, first row of the projection and last + 1, and p.
     results : tuple
-        Norms and phases, from as many rows before the first that is wanted as a
-        vector has lanes, to as many after the last; the weight; the limit of the
-        fast cosine; two outputs, flat (the second takes imaginary parts), and their
-        two pitches.
+        Norms and phases, from CHUNK rows before the first that is wanted to as many
+        after the last; the weight; the limit of the fast cosine; two outputs, flat
+        (the second takes imaginary parts), and their two pitches.
     schedule : Schedule
     scratch : tuple of ndarray
         Tile; masks of signs; the last columns of X (zeros, and ones for the bias);
-        place for ROWS vectors four times.
+        CHUNK projections of ROWS rows, their imaginary parts, and features of one.
     """
-    tile, masks, _, _ = scratch
+    tile, masks, _, projected = scratch
+    norms = results[0]
     key, row_start, row_stop, p = draws
     X, n, pitch, d, scale = rows
     n_vectors, pads, _, _ = schedule
@@ -227,10 +254,16 @@ def compute_features(
                 schedule,
                 scratch,
             )
-            for j in range(low - low % width, high, width):
+            for j in range(low - low % CHUNK, high, CHUNK):
+                column = block * p + j - row_start
+                for i in range(0, CHUNK, width):
+                    vector = transform.tile_vector((j + i) // group, pads)
+                    vectors.project_rows(
+                        parts, tile, vector, norms, CHUNK + column + i,
+                        projected, i, CHUNK,
+                    )  # fmt: skip
+                begin = low - j if low > j else 0
+                end = high - j if high - j < CHUNK else CHUNK
                 _store(
-                    parts, kind, transform.tile_vector(j // group, pads),
-                    block * p + j - row_start, low - j if low > j else 0,
-                    high - j if high - j < width else width, first, n_rows,
-                    results, scratch,
-                )  # fmt: skip
+                    parts, kind, column, begin, end, first, n_rows, results, projected
+                )

@@ -44,9 +44,7 @@ __all__ = [
     "load_columns",
     "memories",
     "panel_step",
-    "series",
-    "shuffle",
-    "turn_to_rows",
+    "project_rows",
 ]
 
 # Bytes of a vector.
@@ -422,15 +420,44 @@ def load_columns(
     ), generate
 
 
-def turn_to_rows(builder: Any, tile: Memory, position: Any) -> Vectors:
-    """Transform inside ROWS vectors; return their ROWS·G columns, a vector a row."""
-    positions = series(builder, position, count(1), ROWS)
-    offsets = _vector_offsets(builder, tile, positions)
-    values = [_hadamard_within(builder, tile.load(at)) for at in offsets]
-    n, size = tile.lanes, tile.lanes // ROWS
-    lanes = [i % size * ROWS + i // size for i in range(n)]
-    blocks = [shuffle(builder, value, value, lanes) for value in values]
-    return _transpose_blocks(builder, blocks)
+@intrinsic
+def project_rows(
+    typing_context: Any,
+    parts: Any,
+    tile: Any,
+    position: Any,
+    norms: Any,
+    column: Any,
+    target: Any,
+    offset: Any,
+    pitch: Any,
+) -> Any:
+    """Write ROWS·G columns of a transform in row order, times their norms.
+
+    The entries of ROWS vectors from `position` on are transformed inside the vectors
+    and multiplied by the norms from `column` on; row r goes to target[offset + r·pitch]
+    on, those of the imaginary part, if there is one, ROWS rows later.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        tile, norms, target = memories(context, builder, signature, args)
+        norm = norms.load(args[4])
+        n, size = tile.lanes, tile.lanes // ROWS
+        lanes = [i % size * ROWS + i // size for i in range(n)]
+        to = series(builder, args[6], args[7], ROWS * parts.count)
+        for part in range(parts.count):
+            at = builder.add(args[2], builder.extract_value(args[0], part))
+            offsets = _vector_offsets(
+                builder, tile, series(builder, at, count(1), ROWS)
+            )
+            values = [_hadamard_within(builder, tile.load(each)) for each in offsets]
+            blocks = [shuffle(builder, value, value, lanes) for value in values]
+            for r, value in enumerate(_transpose_blocks(builder, blocks)):
+                target.store(builder.fmul(norm, value), to[ROWS * part + r])
+        return context.get_dummy_value()
+
+    int64 = types.int64
+    return types.void(parts, tile, int64, norms, int64, target, int64, int64), generate
 
 
 @intrinsic

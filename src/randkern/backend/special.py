@@ -43,13 +43,13 @@ def matern_correlation(ops, squared, nu):
     xp = ops.xp
     if nu == math.inf:
         return ops.exp_of(-0.5 * squared)
+    if nu == 0.5:
+        return ops.exp_of(-xp.sqrt(squared))
     # Beyond this the correlation is 0 in float64, and infinity spoils products.
     most = 1e5 + 1e3 * nu
     z = (math.sqrt(2 * nu) * xp.sqrt(squared)).clip(max=most)
-    if nu in (0.5, 1.5, 2.5):
-        decay = xp.exp(-z)
-        if nu == 0.5:
-            return decay
+    if nu in (1.5, 2.5):
+        decay = ops.exp_of(-z)
         return decay * (1 + z) if nu == 1.5 else decay * (1 + z + z * z / 3)
     log = _debye(xp, z, nu) if nu >= _DEBYE_NU else ops.log_matern(z, nu)
     values = xp.astype(xp.exp(log.clip(max=0.0)), z.dtype, copy=False)

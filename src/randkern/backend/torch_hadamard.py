@@ -11,14 +11,14 @@ import math
 
 import torch
 
-from randkern.backend import torch_random
+from randkern.backend import hadamard, torch_random
 from randkern.backend.hadamard import block_size
+from randkern.backend.hadamard_kernels import COSINES, MODULUS, PAIRS, PROJECT
 from randkern.backend.torch_constants import cached
 from randkern.backend.torch_kernels import kernels_for
-from randkern.backend.torch_trig import cos_sin_pairs, modulus_power
-from randkern.backend.torch_trig import cosines as write_cosines
+from randkern.backend.torch_trig import cos_sin_pairs, cosines, modulus_power
 
-__all__ = ["cosines", "modulus", "pairs", "project", "project_complex", "transform"]
+__all__ = ["StructuredRows", "transform"]
 
 _FACTOR_BITS = 6
 # Signs that are in memory at a time.
@@ -82,57 +82,6 @@ def _kept_signs(key, first, count, p, device):
     return torch_random.signs(key, first, count, 6, p, device)
 
 
-def _fused(kind, X, rows, inputs, weight, out, offsets=None, power=2.0):
-    """Write features by the fused kernel; return whether there is one."""
-    key, norms, row_start, row_stop = rows
-    given = [X, out, norms, *(each for each in inputs if torch.is_tensor(each))]
-    kernels = kernels_for(*given)
-    p = block_size(X.shape[1], inputs[1])
-    if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
-        return False
-    scale, bias = inputs
-    if torch.is_tensor(scale):
-        X, scale = X * scale, 1.0
-    X = X if X.stride(1) == 1 else X.contiguous()
-    width = 2 if kind == kernels.PAIRS else 1
-    n_blocks = max(1, _SIGNS // p)
-    for first in range(row_start // p, -(-row_stop // p), n_blocks):
-        low, high = max(first * p, row_start), min((first + n_blocks) * p, row_stop)
-        count = -(-high // p) - first
-        signs = _kept_signs(key, first, count, p, X.device)
-        columns = slice(low - row_start, high - row_start)
-        kernels.hadamard_features(
-            *(X, signs, norms[columns] * p**-1.5, low, high, kind, weight),
-            out[:, width * columns.start : width * columns.stop],
-            scale=scale,
-            bias=bias or 0.0,
-            offsets=None if offsets is None else offsets[columns].contiguous(),
-            power=power,
-        )
-    return True
-
-
-def _tiles(X, key, norms, row_start, row_stop, is_complex, inverse_scale, bias, out):
-    """Yield (rows, columns, parts): projections of some rows by whole blocks."""
-    n, p = X.shape[0], block_size(X.shape[1], bias)
-    entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
-    n_rows = max(1, min(n, entries // p))
-    n_blocks = max(1, entries // (n_rows * p))
-    first, last = row_start // p, -(-row_stop // p)
-    for start in range(0, n, n_rows):
-        rows = slice(start, min(start + n_rows, n))
-        block = _prepared(X[rows], inverse_scale, bias, out.dtype)
-        for b in range(first, last, n_blocks):
-            count = min(n_blocks, last - b)
-            low, high = max(b * p, row_start), min((b + count) * p, row_stop)
-            signs = torch_random.signs(key, b, count, 6, p, X.device).to(out.dtype)
-            parts = (_complex if is_complex else _real)(block, signs)
-            columns = slice(low - row_start, high - row_start)
-            scale = norms[columns].to(out.dtype) * p**-1.5
-            within = slice(low - b * p, high - b * p)
-            yield rows, columns, tuple(part[:, within] * scale for part in parts)
-
-
 def _real(block, signs):
     """Return (H S₃ H S₂ H S₁ x,) of every block, rows by blocks·p."""
     Y = block[:, None, :] * signs[:, 0]
@@ -157,83 +106,74 @@ def _complex(block, signs):
     return transform(real).reshape(rows, -1), transform(imag).reshape(rows, -1)
 
 
-def project(X, *, key, norms, row_start, row_stop, out, inverse_scale=1.0, bias=None):
-    """Write the projections of rows; see :func:`randkern.backend.hadamard.project`."""
-    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
-    if _fused(0, X, named, inputs, 1.0, out):
-        return
-    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
-        out[rows, columns] = phase
+class StructuredRows(hadamard.StructuredRows):
+    """Rows of a structured projection of tensors."""
 
+    def _write(self, X, kind, weight, outs, offsets=None, power=2.0):
+        out, is_complex = outs[0], kind == MODULUS or len(outs) == 2
+        if len(outs) == 1 and self._fused(kind, X, weight, out, offsets, power):
+            return
+        for rows, columns, parts in self._tiles(X, is_complex, out):
+            if kind == PROJECT:
+                for target, part in zip(outs, parts, strict=True):
+                    target[rows, columns] = part
+            elif kind == PAIRS:
+                both = slice(2 * columns.start, 2 * columns.stop)
+                cos_sin_pairs(parts[0], weight, out[rows, both])
+            elif kind == COSINES:
+                cosines(parts[0], offsets[columns], weight, out[rows, columns])
+            else:
+                real, imag = parts
+                modulus_power(real, imag, power, weight, out[rows, columns])
 
-def project_complex(
-    X,
-    *,
-    key,
-    norms,
-    row_start,
-    row_stop,
-    out_real,
-    out_imag,
-    inverse_scale=1.0,
-    bias=None,
-):
-    """Write the real and imaginary parts of projections by unitary blocks."""
-    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
-    for rows, columns, (real, imag) in _tiles(X, *named, True, *inputs, out_real):
-        out_real[rows, columns] = real
-        out_imag[rows, columns] = imag
+    def _fused(self, kind, X, weight, out, offsets, power):
+        """Write features by the fused kernel; return whether there is one."""
+        scale, bias = self.inverse_scale, self.bias
+        row_start, row_stop = self.row_start, self.row_stop
+        tensors = [each for each in (scale, bias) if torch.is_tensor(each)]
+        kernels = kernels_for(X, out, self.norms, *tensors)
+        p = block_size(X.shape[1], bias)
+        if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
+            return False
+        if torch.is_tensor(scale):
+            X, scale = X * scale, 1.0
+        X = X if X.stride(1) == 1 else X.contiguous()
+        width = 2 if kind == kernels.PAIRS else 1
+        n_blocks = max(1, _SIGNS // p)
+        for first in range(row_start // p, -(-row_stop // p), n_blocks):
+            low, high = max(first * p, row_start), min((first + n_blocks) * p, row_stop)
+            count = -(-high // p) - first
+            signs = _kept_signs(self.key, first, count, p, X.device)
+            columns = slice(low - row_start, high - row_start)
+            kernels.hadamard_features(
+                *(X, signs, self.norms[columns] * p**-1.5, low, high, kind, weight),
+                out[:, width * columns.start : width * columns.stop],
+                scale=scale,
+                bias=bias or 0.0,
+                offsets=None if offsets is None else offsets[columns].contiguous(),
+                power=power,
+            )
+        return True
 
-
-def pairs(
-    X, *, key, norms, row_start, row_stop, weight, out, inverse_scale=1.0, bias=None
-):
-    """Write weighted cosines and sines of the projections, interleaved."""
-    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
-    if _fused(1, X, named, inputs, weight, out):
-        return
-    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
-        both = slice(2 * columns.start, 2 * columns.stop)
-        cos_sin_pairs(phase, weight, out[rows, both])
-
-
-def cosines(
-    X,
-    *,
-    key,
-    norms,
-    row_start,
-    row_stop,
-    offsets,
-    weight,
-    out,
-    inverse_scale=1.0,
-    bias=None,
-):
-    """Write weighted cosines of the projections plus offsets."""
-    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
-    if _fused(2, X, named, inputs, weight, out, offsets):
-        return
-    for rows, columns, (phase,) in _tiles(X, *named, False, *inputs, out):
-        write_cosines(phase, offsets[columns], weight, out[rows, columns])
-
-
-def modulus(
-    X,
-    *,
-    key,
-    norms,
-    row_start,
-    row_stop,
-    power,
-    weight,
-    out,
-    inverse_scale=1.0,
-    bias=None,
-):
-    """Write weighted powers of the moduli of projections by unitary blocks."""
-    named, inputs = (key, norms, row_start, row_stop), (inverse_scale, bias)
-    if _fused(3, X, named, inputs, weight, out, power=power):
-        return
-    for rows, columns, (real, imag) in _tiles(X, *named, True, *inputs, out):
-        modulus_power(real, imag, power, weight, out[rows, columns])
+    def _tiles(self, X, is_complex, out):
+        """Yield (rows, columns, parts): projections of some rows by whole blocks."""
+        n, p = X.shape[0], block_size(X.shape[1], self.bias)
+        row_start, row_stop = self.row_start, self.row_stop
+        entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
+        n_rows = max(1, min(n, entries // p))
+        n_blocks = max(1, entries // (n_rows * p))
+        first, last = row_start // p, -(-row_stop // p)
+        for start in range(0, n, n_rows):
+            rows = slice(start, min(start + n_rows, n))
+            block = _prepared(X[rows], self.inverse_scale, self.bias, out.dtype)
+            for b in range(first, last, n_blocks):
+                count = min(n_blocks, last - b)
+                low, high = max(b * p, row_start), min((b + count) * p, row_stop)
+                signs = torch_random.signs(self.key, b, count, 6, p, X.device).to(
+                    out.dtype
+                )
+                parts = (_complex if is_complex else _real)(block, signs.to(out.dtype))
+                columns = slice(low - row_start, high - row_start)
+                scale = self.norms[columns].to(out.dtype) * p**-1.5
+                within = slice(low - b * p, high - b * p)
+                yield rows, columns, tuple(part[:, within] * scale for part in parts)

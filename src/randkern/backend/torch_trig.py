@@ -53,9 +53,9 @@ def cos_sin_pairs(phase, weight, out, amplitude=None):
     Examples
     --------
     >>> import torch
-    >>> from randkern.backend import torch_ops
+    >>> from randkern.backend import torch_trig
     >>> out = torch.empty(1, 2)
-    >>> torch_ops.cos_sin_pairs(torch.zeros(1, 1), 2.0, out)
+    >>> torch_trig.cos_sin_pairs(torch.zeros(1, 1), 2.0, out)
     >>> out
     tensor([[2., 0.]])
     """
@@ -72,9 +72,9 @@ def cosines(phase, offsets, weight, out, amplitude=None):
     Examples
     --------
     >>> import torch
-    >>> from randkern.backend import torch_ops
+    >>> from randkern.backend import torch_trig
     >>> out = torch.empty(1, 2)
-    >>> torch_ops.cosines(torch.zeros(1, 2), torch.zeros(2), 3.0, out)
+    >>> torch_trig.cosines(torch.zeros(1, 2), torch.zeros(2), 3.0, out)
     >>> out
     tensor([[3., 3.]])
     """
@@ -106,10 +106,10 @@ def modulus_power(real, imag, power, weight, out):
     Examples
     --------
     >>> import torch
-    >>> from randkern.backend import torch_ops
+    >>> from randkern.backend import torch_trig
     >>> out = torch.empty(1, 1)
     >>> three, four = torch.full((1, 1), 3.0), torch.full((1, 1), 4.0)
-    >>> torch_ops.modulus_power(three, four, 2.0, 1.0, out)
+    >>> torch_trig.modulus_power(three, four, 2.0, 1.0, out)
     >>> out
     tensor([[25.]])
     """

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 __all__ = [
     "COSINE_F32",
@@ -37,7 +37,7 @@ __all__ = [
     "PI_PARTS_F32",
     "ROUND_F32",
     "SINE_F32",
-    "bits_to_float",
+    "bits_of_f32",
     "cos_sin",
     "cos_sin_f32",
     "cos_sin_f32_wide",
@@ -45,7 +45,7 @@ __all__ = [
     "cos_sin_f64_wide",
     "cos_sin_half_turn_f32",
     "cos_sin_wide",
-    "float_to_bits",
+    "f32_of_bits",
     "is_fast",
 ]
 
@@ -106,35 +106,38 @@ _C5_F64 = np.float64(-1.13596475577881948265e-11)
 _HALF = np.float64(0.5)
 _ONE = np.float64(1.0)
 
-_INTEGER_OF = {types.float32: types.int32, types.float64: types.int64}
-_FLOAT_OF = {integer: real for real, integer in _INTEGER_OF.items()}
-
-
-def _bitcast(result: types.Type, argument: types.Type) -> tuple[Any, Any]:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(signature.return_type))
-
-    return result(argument), generate
-
-
-@intrinsic
-def float_to_bits(typing_context: Any, x: Any) -> Any:
-    """Return the bits of a float32 (float64) as an int32 (int64).
-
-    In compiled code only; ``view`` of Numba does not take an expression.
-    """
-    return _bitcast(_INTEGER_OF[x], x)
-
-
-@intrinsic
-def bits_to_float(typing_context: Any, bits: Any) -> Any:
-    """Return the float32 (float64) whose bits are an int32 (int64)."""
-    return _bitcast(_FLOAT_OF[bits], bits)
-
-
 # "contract" alone: fused multiply-adds where the processor has them, and no
 # reassociation, which would cancel the rounding trick and the reduction.
 _inline = njit(forceinline=True, fastmath={"contract"})
+
+
+# Numba's `view` takes a variable that is made a NumPy scalar, and nothing else.
+@_inline
+def bits_of_f32(x: Any) -> np.int32:
+    """Return the bits of a float32."""
+    value = np.float32(x)
+    return value.view(np.int32)
+
+
+@_inline
+def bits_of_f64(x: Any) -> np.int64:
+    """Return the bits of a float64."""
+    value = np.float64(x)
+    return value.view(np.int64)
+
+
+@_inline
+def f32_of_bits(bits: Any) -> np.float32:
+    """Return the float32 of some bits, of which the lowest 32 are read."""
+    value = np.int32(bits)
+    return value.view(np.float32)
+
+
+@_inline
+def f64_of_bits(bits: Any) -> np.float64:
+    """Return the float64 of some bits."""
+    value = np.int64(bits)
+    return value.view(np.float64)
 
 
 @_inline
@@ -198,9 +201,9 @@ def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
     r = ((x - k * _PI1_F32) - k * _PI2_F32) - k * _PI3_F32
     cosine, sine = _cos_sin_reduced_f32(r)
     # The lowest bit of the shifted quotient is the parity of k, and flips both.
-    flip = float_to_bits(shifted) << 31
-    cosine = bits_to_float(np.int32(float_to_bits(cosine) ^ flip))
-    sine = bits_to_float(np.int32(float_to_bits(sine) ^ flip))
+    flip = bits_of_f32(shifted) << 31
+    cosine = f32_of_bits(bits_of_f32(cosine) ^ flip)
+    sine = f32_of_bits(bits_of_f32(sine) ^ flip)
     return cosine, sine
 
 
@@ -235,13 +238,13 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     c = ((_C5_F64 * z + _C4_F64) * z + _C3_F64) * z + _C2_F64
     c = ((c * z + _C1_F64) * z + _C0_F64) * z
     c = (c * z) + (_ONE - _HALF * z)
-    quadrant = float_to_bits(shifted)
+    quadrant = bits_of_f64(shifted)
     odd = (quadrant & 1) != 0
     cosine = s if odd else c
     sine = c if odd else s
     # cos changes sign in quadrants 1 and 2, sin in 2 and 3.
-    cosine = bits_to_float(float_to_bits(cosine) ^ ((quadrant + 1) >> 1 << 63))
-    sine = bits_to_float(float_to_bits(sine) ^ (quadrant >> 1 << 63))
+    cosine = f64_of_bits(bits_of_f64(cosine) ^ ((quadrant + 1) >> 1 << 63))
+    sine = f64_of_bits(bits_of_f64(sine) ^ (quadrant >> 1 << 63))
     return cosine, sine
 
 
@@ -352,7 +355,7 @@ def _overload_cos_sin_wide(x: Any) -> Callable[[Any], Any]:
 def _is_fast_f32(values: Any) -> bool:
     largest = np.int32(0)
     for i in range(values.shape[0]):
-        bits = np.int32(float_to_bits(values[i]) & _MAGNITUDE_F32)
+        bits = np.int32(bits_of_f32(values[i]) & _MAGNITUDE_F32)
         largest = bits if bits > largest else largest
     return largest <= _LIMIT_BITS_F32
 
@@ -360,7 +363,7 @@ def _is_fast_f32(values: Any) -> bool:
 def _is_fast_f64(values: Any) -> bool:
     largest = np.int64(0)
     for i in range(values.shape[0]):
-        bits = float_to_bits(values[i]) & _MAGNITUDE_F64
+        bits = bits_of_f64(values[i]) & _MAGNITUDE_F64
         largest = bits if bits > largest else largest
     return largest <= _LIMIT_BITS_F64
 

@@ -47,27 +47,23 @@ class Structured(Projection):
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "norms"}
 
-    def _rows(self, X: Rows, start: int, stop: int) -> dict[str, Any]:
-        """Return what names rows `start` to `stop` to the transforms of X."""
+    def _rows(self, X: Rows, start: int, stop: int, **inputs: Any) -> Any:
+        """Return rows `start` to `stop`, which transform what is like X."""
         norms = ops_of(X).constant(self, "norms", X, lambda: self.norms)
-        return {
-            "key": self.stream.child("signs").key,
-            "norms": norms[start:stop],
-            "row_start": start,
-            "row_stop": stop,
-        }
+        return ops_of(X).hadamard.StructuredRows(
+            self.stream.child("signs").key, norms[start:stop], start, stop, **inputs
+        )
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         ops = ops_of(X)
         shape = (X.shape[0], stop - start)
         out = ops.empty(shape, X)
         if not self.law.is_complex:
-            ops.hadamard.project(X, out=out, **self._rows(X, start, stop))
+            self._rows(X, start, stop).project(X, out=out)
             return out
         imaginary = ops.empty(shape, X)
-        ops.hadamard.project_complex(
-            X, out_real=out, out_imag=imaginary, **self._rows(X, start, stop)
-        )
+        rows = self._rows(X, start, stop)
+        rows.project_complex(X, out_real=out, out_imag=imaginary)
         return out, imaginary
 
     def write(
@@ -80,15 +76,15 @@ class Structured(Projection):
         out: np.ndarray,
         value: Any = None,
     ) -> None:
-        named = self._rows(X, draws.start, draws.stop) | {
-            "inverse_scale": inputs.inverse_scale_like(X),
-            "bias": inputs.bias or None,
-            "weight": weight,
-        }
+        scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
+        drawn = self._rows(
+            X, draws.start, draws.stop, inverse_scale=scale, bias=bias
+        )
+        options = {"weight": weight}
         if form != "pairs":
-            named["power" if form == "modulus" else "offsets"] = value
-        transform = getattr(ops_of(X).hadamard, form)
+            options["power" if form == "modulus" else "offsets"] = value
+        write = getattr(drawn, form)
         # Columns are picked a few rows at a time; all rows at once if that is free.
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
-            transform(inputs.select(X[rows]), out=out[rows], **named)
+            write(inputs.select(X[rows]), out=out[rows], **options)
