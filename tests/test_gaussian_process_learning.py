@@ -1,6 +1,5 @@
 """What Gaussian processes learn: which maximum, from which rows, and warnings."""
 
-import importlib
 import tracemalloc
 import warnings
 
@@ -216,9 +215,10 @@ def test_a_noise_below_rounding_is_named(data):
     "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
 )
 def test_memory_is_what_was_counted(cls, n, D, optimizer, rng, monkeypatch):
-    module = importlib.import_module(cls.__module__)
     counted = []
-    monkeypatch.setattr(module, "check_memory", lambda n, *rest: counted.append(n))
+    monkeypatch.setattr(
+        "randkern.models.memory.check_memory", lambda n, *rest: counted.append(n)
+    )
     minimize = scipy.optimize.minimize
 
     def one_step(*args, options, **rest):
