@@ -32,7 +32,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel minimum
-.PHONY: nightly pythons random coverage clean
+.PHONY: nightly pythons random coverage clean environments
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -41,10 +41,10 @@ demo: $(VENV)/demo.stamp ## compare kernels on scikit-learn's digits: a table an
 	$(BIN)/randkern compare $(DEMO_ARGS)
 
 check: $(VENV)/test.stamp ## the fast tests
-	$(PYTEST) $(WORK) -m "not slow" --strict-skips $(PYTEST_ARGS)
+	$(PYTEST) $(WORK) -m "not slow and not nightly" --strict-skips $(PYTEST_ARGS)
 
-test: $(VENV)/test.stamp ## every test and every docstring example
-	$(PYTEST) $(WORK) --strict-skips $(PYTEST_ARGS)
+test: $(VENV)/test.stamp ## every test but the nightly ones, and every docstring example
+	$(PYTEST) $(WORK) -m "not nightly" --strict-skips $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -72,9 +72,9 @@ wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
 MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections kernels \
     features ridge_estimator ridge_cv gaussian_process svc persistence blocks sizing cli))
 minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
-	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow" $(MINIMUM_TESTS) $(PYTEST_ARGS)
+	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow and not nightly" $(MINIMUM_TESTS) $(PYTEST_ARGS)
 
-nightly: pythons random coverage ## what takes too long for every change
+nightly: coverage random pythons ## every test, and what takes too long for every change
 
 pythons: ## every test with each of Python 3.11 to 3.14 that is here (without PyTorch)
 	WORKERS=$(WORKERS) .ci/pythons $(PYTEST_ARGS)
@@ -82,8 +82,11 @@ pythons: ## every test with each of Python 3.11 to 3.14 that is here (without Py
 random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 	$(PYTEST) $(WORK) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS)
 
-coverage: $(VENV)/test.stamp ## every test, and the branches of the library that none runs
-	$(PYTEST) $(WORK) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
+	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+# All environments, one after the other: targets that run side by side find them made.
+environments: $(VENV)/dev.stamp $(VENV)/docs.stamp $(VENV)/test.stamp $(ENVS)/minimum/stamp
 
 clean: ## remove the environments and everything that was built
 	rm -rf $(VENV) $(ENVS) build docs/_build docs/generated docs/auto_examples randkern-compare

@@ -88,11 +88,30 @@ def _repeatable() -> Iterator[None]:
 # -- marks ---------------------------------------------------------------------------
 
 
+TIERS = ROOT / "tests" / "tiers.txt"
+# Of a listed test with so many cases one in as many stays in the tier below.
+CASES_PER_SAMPLE = 8
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the examples of what measures: a benchmark takes its seconds."""
+    """Mark the tests that tiers.txt lists, and the examples of what measures."""
+    lines = TIERS.read_text(encoding="utf-8").splitlines()
+    listed = (line.split() for line in lines if line and not line.startswith("#"))
+    tiers = {test: tier for tier, test in listed}
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
         if item.nodeid.startswith(("src/randkern/bench", "src/randkern/experiments")):
             item.add_marker(pytest.mark.slow)
+    for test, tier in tiers.items():
+        for number, item in enumerate(cases.get(test, [])):
+            sampled = (
+                len(cases[test]) >= CASES_PER_SAMPLE and number % CASES_PER_SAMPLE == 0
+            )
+            if not sampled:
+                item.add_marker(tier)
+            elif tier == "nightly":
+                item.add_marker("slow")
 
 
 # -- skips ---------------------------------------------------------------------------

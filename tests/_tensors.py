@@ -55,12 +55,12 @@ class HostCopyError(AssertionError):
 def no_host_copies(monkeypatch, most: float = np.inf) -> Iterator[list[str]]:
     """Let nothing but Python numbers leave the device.
 
-    `randkern.backend.torch_ops.to_host` is let through, with at most so many numbers
-    at a time, and its callers are listed.
+    `to_host` of :class:`randkern.backend.torch_ops.TorchOps` is let through, with at
+    most so many numbers at a time, and its callers are listed.
     """
     import sys
 
-    from randkern.backend import torch_ops
+    from randkern.backend.torch_ops import TorchOps
 
     copied: list[str] = []
     methods = ("cpu", "numpy", "__array__", "tolist", "__dlpack__")
@@ -72,19 +72,19 @@ def no_host_copies(monkeypatch, most: float = np.inf) -> Iterator[list[str]]:
 
         return method
 
-    to_host = torch_ops.to_host
+    to_host = TorchOps.to_host
 
-    def listed(array):
+    def listed(self, array):
         copied.append(sys._getframe(1).f_code.co_name)
         if array.numel() > most:
             raise HostCopyError(f"{copied[-1]} copied {array.numel()} numbers")
         with monkeypatch.context() as inner:
             for name, method in originals.items():
                 inner.setattr(torch.Tensor, name, method)
-            return to_host(array).copy()
+            return to_host(self, array).copy()
 
     with monkeypatch.context() as patch:
         for name in methods:
             patch.setattr(torch.Tensor, name, forbidden(name))
-        patch.setattr(torch_ops, "to_host", listed)
+        patch.setattr(TorchOps, "to_host", listed)
         yield copied

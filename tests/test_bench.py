@@ -22,6 +22,7 @@ from randkern.bench.fresh_process import measure_afresh
 from randkern.bench.scores import (
     gram_errors,
     gram_matrix,
+    ridge_scores,
 )
 from randkern.bench.summaries import equal_cost, paired_ratio, summarise
 from randkern.bench.timing import interleave
@@ -325,6 +326,17 @@ def test_gram_error_is_the_relative_frobenius_norm(rng):
         np.linalg.norm(G - K) / np.linalg.norm(K),
     )
     assert gram_errors(G, K) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n_components", [5, 40])
+def test_ridge_agrees_with_scikit_learn(rng, n_components):
+    from sklearn.linear_model import Ridge
+
+    Z, Z_test = (rng.normal(size=(n, n_components)) for n in (20, 6))
+    Y = rng.normal(size=(20, 3))
+    peer = Ridge(alpha=0.1, fit_intercept=False).fit(Z, Y)
+    scores = ridge_scores(Z, Y, Z_test, alpha=0.1)
+    np.testing.assert_allclose(scores, peer.predict(Z_test), rtol=1e-8)
 
 
 def test_paired_ratio_and_its_standard_error(rng):

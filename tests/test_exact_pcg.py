@@ -11,8 +11,8 @@ from sklearn.kernel_ridge import KernelRidge
 import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
-from randkern.models import _kernel_operator, memory
-from randkern.models._kernel_operator import KernelOperator
+from randkern.models import linear_operators, memory
+from randkern.models.linear_operators import KernelOperator
 from randkern.models.memory import kernel_operator_bytes
 from randkern.solvers import PCG, Outcome
 
@@ -34,7 +34,7 @@ KERNELS = {
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Several tiles, the last of another size."""
-    for module in (_kernel_operator, memory):
+    for module in (linear_operators, memory):
         monkeypatch.setattr(module, "KERNEL_TILE", 64)
 
 
@@ -135,7 +135,7 @@ def test_against_scikit_learn(table):
 
 @pytest.mark.parametrize("tile", [2048, N, N - 1, 70, 64, 7])
 def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
-    for module in (_kernel_operator, memory):
+    for module in (linear_operators, memory):
         monkeypatch.setattr(module, "KERNEL_TILE", tile)
     X, y = table
     direct = regressor().fit(X, y, sample_weight=weight)

@@ -237,3 +237,22 @@ def test_a_checkpoint_follows_links(table, path):
     assert path.exists() and link.is_symlink()
     regressor(link).fit(*table)
     assert not path.exists() and link.is_symlink()
+
+
+def test_what_is_replaced_keeps_its_permissions(tmp_path):
+    path = tmp_path / "model"
+    write_plainly(path)
+    path.chmod(0o600)
+    write_plainly(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_paths_that_cannot_be(tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(FileNotFoundError, match="path is empty"):
+        write_plainly("")
+    assert list(tmp_path.iterdir()) == [folder]
+    with pytest.raises(CheckpointError, match="null"):
+        Checkpoint("a\0b")

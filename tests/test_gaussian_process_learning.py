@@ -11,10 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
-from randkern.models import _gp_evidence
+from randkern.models import _gp_evidence, memory
 from randkern.models._gp_learning import (
     Start,
-    TargetSizes,
     coarse_rows,
     first_starts,
     learning_rows,
@@ -148,8 +147,7 @@ def test_all_terms_are_moved_to_the_units_of_targets():
     hyper = _gp_evidence.Hyperparameters(kernel)
     names = [*hyper.names, "noise"]
     theta, rescaling = np.append(hyper.theta, 0.0), np.append(hyper.rescaling(), 0.0)
-    sizes = TargetSizes(1e10, 1e10)
-    moved, shorter, given = first_starts(names, theta, sizes, 10.0, rescaling)
+    moved, shorter, given = first_starts(names, theta, 1e10, 10.0, rescaling)
     X = np.ones((1, 2))
     np.testing.assert_allclose(hyper.at(moved.theta).kernel(X), 1e9 * kernel(X))
     assert np.exp(moved.theta[-1]) == pytest.approx(1e9)
@@ -216,9 +214,7 @@ def test_a_noise_below_rounding_is_named(data):
 )
 def test_memory_is_what_was_counted(cls, n, D, optimizer, rng, monkeypatch):
     counted = []
-    monkeypatch.setattr(
-        "randkern.models.memory.check_memory", lambda n, *rest: counted.append(n)
-    )
+    monkeypatch.setattr(memory, "check_memory", lambda n, *rest: counted.append(n))
     minimize = scipy.optimize.minimize
 
     def one_step(*args, options, **rest):

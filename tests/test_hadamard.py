@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import binom, gamma
 
+from oracles.hadamard_matrices import block_matrix, projection_matrix
 from randkern.backend import hadamard
-from randkern.backend.hadamard_reference import block_matrix, projection_matrix
 from randkern.backend.hadamard_schedule import schedule
 from randkern.backend.threads import on_one_thread
 from randkern.backend.trig import FAST_LIMIT_F32

@@ -112,7 +112,10 @@ def test_extreme_penalties(classes, data):
     X, y = X[:60], y[:60] if classes == 3 else y[:60] == "b"
     scores, sizes = [], []
     for C in (1e-300, 1e-12, 1e12, 1e300):
-        model = rk.KernelLogistic(rk.Gaussian(0.3), C, 200, random_state=0).fit(X, y)
+        # Where labels can be separated, 1e300 takes some 1,000 products.
+        model = rk.KernelLogistic(
+            rk.Gaussian(0.3), C, 200, max_iter=4000, random_state=0
+        ).fit(X, y)
         scores.append(model.score(X, y))
         sizes.append(np.abs(model.coef_).max() / C)
     assert scores[0] == scores[1] and scores[2] == scores[3] == 1.0
@@ -194,3 +197,16 @@ def test_errors(data):
         model_of().fit(np.full_like(X, np.nan), y)
     with pytest.raises(MemoryLimitError, match="Gram"):
         model_of(1.0, None, memory_limit="100kB").fit(X, y)
+
+
+@pytest.mark.parametrize("C", [1e170, 1e250, 1e300])
+def test_an_enormous_penalty_is_met_or_warned_of(C, rng):
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + rng.normal(size=60) > 0
+    model = rk.KernelLogistic(n_components=10, C=C, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    # Rounding errors are all that is left.
+    other = rk.KernelLogistic(kernel=model.kernel_, n_components=10, random_state=0)
+    expected = other.set_params(C=1e10).fit(X, y).coef_
+    np.testing.assert_allclose(model.coef_, expected, rtol=1e-4)

@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import randkern as rk
 from randkern import optics, skeletons
@@ -370,6 +371,65 @@ def test_targets_of_any_size_have_the_answer_of_usual_ones(model, scale):
         scaled.predict(X) / scale, usual.predict(X), rtol=0, atol=1e-9
     )
     assert getattr(scaled, "alpha_", 0) == getattr(usual, "alpha_", 0)
+
+
+@pytest.mark.parametrize("scale", [1e-130, 1e130])
+@pytest.mark.parametrize(
+    ("scoring", "power"),
+    [(None, 2), ("neg_mean_absolute_error", 1), ("neg_mean_squared_error", 2)],
+)
+@pytest.mark.parametrize("cv", [None, 3, "gcv"])
+def test_scores_are_those_of_the_targets_as_they_were_given(cv, scoring, power, scale):
+    if cv == "gcv" and scoring is not None:
+        return
+    usual = _search(cv=cv, scoring=scoring).fit(X, Y)
+    scaled = _search(cv=cv, scoring=scoring).fit(X, scale * Y)
+    if cv == 3 and scoring is None:
+        power = 0  # R2
+    expected = usual.best_score_ * scale**power
+    np.testing.assert_allclose(scaled.best_score_, expected, rtol=1e-6)
+    assert max(scaled.cv_results_["mean_test_score"]) == scaled.best_score_
+
+
+HUGE = [5, 2**60, 2**60 + 1]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "UInt64", "int64"])
+def test_integers_of_dataframes_stay_integers(dtype):
+    labels = pd.Series(np.resize(HUGE, 30), dtype=dtype)
+    for y in (labels, labels.to_list()):
+        model = rk.KernelRidgeClassifier(n_components=8, random_state=0).fit(X, y)
+        assert model.classes_.tolist() == HUGE
+        assert set(model.predict(X).tolist()) <= set(HUGE)
+    small = pd.Series(np.resize([3, 7], 30), dtype="Int8")
+    assert rk.KernelRidgeClassifier(n_components=8).fit(X, small).classes_.dtype == "i1"
+
+
+def test_integers_beyond_int64_may_come_in_a_list():
+    y = [1, 2**64 - 1] * 15
+    model = rk.KernelRidgeClassifier(n_components=8, random_state=0).fit(X, y)
+    assert model.classes_.tolist() == [1, 2**64 - 1]
+    with pytest.raises(ValueError, match="do not fit one type of integers"):
+        rk.KernelRidgeClassifier(n_components=8).fit(X, [-1, 2**64 - 1] * 15)
+
+
+def test_labels_of_blocks_with_and_without_a_sign_stay_apart():
+    labels = np.resize(HUGE, 30)
+    parts = [(X[:15], labels[:15].astype(np.uint64)), (X[15:], labels[15:])]
+    model = rk.KernelRidgeClassifier(rk.Gaussian(1.0), n_components=8, random_state=0)
+    assert model.fit(rk.RowBlocks(parts)).classes_.tolist() == HUGE
+    whole = clone(model).fit(X, labels)
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
+    model.partial_fit(*parts[0], classes=HUGE).partial_fit(*parts[1])
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
+    negative = (X[15:], np.resize([-1, 5], 15))
+    beyond = (X[:15], np.resize(np.array([2**64 - 1, 5], dtype=np.uint64), 15))
+    with pytest.raises(ValueError, match="do not fit one type of integers"):
+        model.fit(rk.RowBlocks([beyond, negative]))
+    minus_one = np.full(15, 2**64 - 1, dtype=np.uint64)
+    model = clone(model).partial_fit(*parts[1], classes=[-1, *HUGE])
+    with pytest.raises(ValueError, match="not among the classes"):
+        model.partial_fit(X[:15], minus_one)
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])

@@ -335,3 +335,28 @@ def test_batches_of_weight_zero(data):
     half = np.repeat([0.0, 1.0], N // 2)
     model.fit(X, Y).partial_fit(X, Y, half).partial_fit(X, Y, 1 - half)
     assert_close(model.predict(X_test), expected)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_intercept_may_be_changed_between_batches(data, offset):
+    X, Y, _, X_test = data
+    y, halves = Y[:, 0] + offset, (slice(0, N // 2), slice(N // 2, N))
+    model = rk.KernelRidgeRegressor(n_components=8, random_state=0, fit_intercept=True)
+    model.partial_fit(X[halves[0]], y[halves[0]])
+
+    def expected(fit_intercept, rows):
+        whole = rk.KernelRidgeRegressor(
+            model.kernel_, n_components=8, random_state=0, fit_intercept=fit_intercept
+        )
+        return whole.fit(X[rows], y[rows]).predict(X_test)
+
+    model.set_params(fit_intercept=False)
+    for _ in range(2):
+        got = model.solve().predict(X_test)
+        np.testing.assert_allclose(got, expected(False, halves[0]), rtol=0, atol=1e-7)
+    assert model.intercept_ == 0.0
+    model.partial_fit(X[halves[1]], y[halves[1]])
+    got = model.predict(X_test)
+    np.testing.assert_allclose(got, expected(False, slice(None)), rtol=0, atol=1e-7)
+    got = model.set_params(fit_intercept=True).solve().predict(X_test)
+    np.testing.assert_allclose(got, expected(True, slice(None)), rtol=0, atol=1e-7)

@@ -685,10 +685,10 @@ def test_tiles_join(n_rows):
 def test_blocks_join(monkeypatch):
     """Rows in blocks of one tile, symmetric or not, and inputs of two kinds."""
     import randkern.skeletons.recursion as recursion
-    from randkern.backend import numpy_ops
+    from randkern.backend.numpy_ops import NumpyOps
 
     monkeypatch.setattr(recursion, "_BLOCK_BYTES", 1)
-    monkeypatch.setattr(numpy_ops, "tile_size", lambda like: (2**20, 8))
+    monkeypatch.setattr(NumpyOps, "tile_size", lambda self, like: (2**20, 8))
     rng = np.random.default_rng(6)
     inputs = [*(sk.Input("circle", j) for j in range(3)), sk.Input("gaussian", 3)]
     edges = [(0, 4), (1, 4), (4, 5), (2, 5), (3, 5), (0, 5)]

@@ -10,8 +10,9 @@ from sklearn.datasets import make_classification
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend import blas_threads, numpy_algebra
+from randkern.backend import blas_threads
 from randkern.backend.blas_threads import one_thread_if_short
+from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.threads import on_one_thread, run_over_ranges
 
 KERNEL = rk.Gaussian("scale")
@@ -54,7 +55,7 @@ MODELS = {
     "ridge-sgd": (
         rk.KernelRidgeRegressor(KERNEL, 0.1, solver="sgd", **OPTIONS),
         False,
-        {"cpu", "thin"},
+        {"cpu", "skinny_gemm"},
     ),
     "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"numpy_ops"}),
     "ridge-laplacian": (
@@ -65,16 +66,16 @@ MODELS = {
     "ridge-exact-pcg": (
         rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver="pcg", random_state=0),
         False,
-        {"numpy_ops", "thin"},
+        {"numpy_ops", "skinny_gemm"},
     ),
     "ridge-classes": (rk.KernelRidgeClassifier(KERNEL, 0.1, **OPTIONS), True, {"cpu"}),
-    "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "thin"}),
+    "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "skinny_gemm"}),
     "svc-exact": (
         rk.KernelSVC(KERNEL, n_components=None),
         True,
-        {"descent", "numpy_ops", "thin"},
+        {"descent", "numpy_ops", "skinny_gemm"},
     ),
-    "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "thin"}),
+    "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "skinny_gemm"}),
     "process": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, **OPTIONS),
         False,
@@ -88,7 +89,7 @@ MODELS = {
     "process-classes": (
         rk.GaussianProcessClassifier(KERNEL, **OPTIONS),
         True,
-        {"cpu", "numpy_ops", "thin"},
+        {"cpu", "numpy_ops", "skinny_gemm"},
     ),
 }
 
@@ -130,7 +131,7 @@ def test_threads_change_conjugate_gradients_by_rounding(dtype, tol, data, two_th
     expected = on_one_thread(_answers, model, X, y)
     with two_threads() as work:
         got = _answers(model, X, y)
-    assert work.tasks >= {"cpu", "thin"}
+    assert work.tasks >= {"cpu", "skinny_gemm"}
     # Both stop at ‖b − Ax‖ ≤ tol·‖b‖, b = Zᵀy: ‖ΔW‖ ≤ 2·tol·‖b‖/alpha, and rows of Z
     # are of norm 1.
     bound = 2 * tol * np.sqrt(len(y)) * np.linalg.norm(y)
@@ -166,7 +167,7 @@ def test_short_work_has_one_thread_of_blas():
 @pytest.mark.usefixtures("two_of_blas")
 def test_threads_of_blas_come_back_after_an_error():
     with pytest.raises(np.linalg.LinAlgError):
-        numpy_algebra.lower_factor(-np.eye(100))
+        NumpyAlgebra().lower_factor(-np.eye(100))
     assert blas() == {2}
 
 
@@ -203,18 +204,18 @@ def test_other_threads_leave_the_threads_of_blas_alone():
 
 #: Functions of LAPACK by who calls them, and the size of a matrix below and above.
 DECOMPOSITIONS = {
-    "lower_factor": (scipy.linalg, "cholesky", numpy_algebra.lower_factor),
+    "lower_factor": (scipy.linalg, "cholesky", NumpyAlgebra().lower_factor),
     "symmetric_eigenpairs": (
         scipy.linalg,
         "eigh",
-        numpy_algebra.symmetric_eigenpairs,
+        NumpyAlgebra().symmetric_eigenpairs,
     ),
-    "singular_values": (np.linalg, "svd", numpy_algebra.singular_values),
-    "qr": (scipy.linalg, "qr", numpy_algebra.qr),
+    "singular_values": (np.linalg, "svd", NumpyAlgebra().singular_values),
+    "qr": (scipy.linalg, "qr", NumpyAlgebra().qr),
     "shortest_solution": (
         scipy.linalg,
         "lstsq",
-        lambda matrix: numpy_algebra.shortest_solution(matrix, matrix[0]),
+        lambda matrix: NumpyAlgebra().shortest_solution(matrix, matrix[0]),
     ),
     "orthogonal": (
         scipy.linalg,

@@ -19,7 +19,8 @@ from _tensors import (
     torch,
 )
 from randkern import skeletons as sk
-from randkern.backend import duals, torch_duals, torch_ops, torch_sparse
+from randkern.backend import duals, torch_constants, torch_duals, torch_sparse
+from randkern.backend.torch_ops import TorchOps
 from randkern.plan import evaluate
 from randkern.solvers import PCG
 from randkern.torch import FeatureMap
@@ -83,7 +84,7 @@ def test_power_series(n, rng, monkeypatch):
     owner = sk.PowerSeries([1.0])
     got = torch_duals.power_series(coefficients, tensor(rho), test_power_series)
     assert_close(got, duals.power_series(coefficients, rho, owner), 1e-13)
-    del torch_ops.constant.__globals__["_CONSTANTS"][test_power_series]
+    del torch_constants._CONSTANTS[test_power_series]
 
 
 @each_base
@@ -108,7 +109,7 @@ def test_exact_values(base, activation, rng):
 @each_role
 @each_device
 def test_bases_side_by_side(role, device, monkeypatch):
-    monkeypatch.setattr(torch_ops, "tile_size", lambda like: (2**20, 4))
+    monkeypatch.setattr(TorchOps, "tile_size", lambda self, like: (2**20, 4))
     skeleton, X = mixed(ROLES[role])
     kernel = rk.Compositional(skeleton)
     given = tensor(X, device)

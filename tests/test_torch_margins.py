@@ -9,10 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.backend.namespace import ops_of
 from randkern.exceptions import MemoryLimitError, NotSeparableError
 from randkern.models._hard_margin import _shortest
 from randkern.models._interior_point import min_norm_point, solve_box
-from randkern.models._lbfgs import minimise
 from randkern.models.feature_matrix import FeatureArray
 
 pytestmark = pytest.mark.slow
@@ -259,7 +259,7 @@ def rosenbrock(x):
 @pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
 def test_lbfgs_of_a_curved_valley(kind):
     start = kind(np.tile([-1.2, 1.0], 5))
-    found, n_iter = minimise(rosenbrock, start, 1e-8, 200)
+    found, n_iter = ops_of(start).minimise(rosenbrock, start, 1e-8, 200, 20)
     np.testing.assert_allclose(np.asarray(found), 1.0, atol=1e-7)
     assert n_iter < 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +71,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         error = IsADirectoryError if kind == "a folder" else FileExistsError
         raise error(f"{path} is {kind}; give the path of a file")
     place = Path(os.path.realpath(path))
+    if not os.fspath(path):
+        raise FileNotFoundError("the path is empty; give the path of a file")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"the folder {place.parent} does not exist")
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
@@ -78,6 +81,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if place.exists():
+            shutil.copymode(place, temporary)
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)

@@ -202,7 +202,7 @@ class ShiftedExponential(Nonlinearity):
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         ops = ops_of(block)
         shift = ops.asarray(ops.squared_norms(block) / 2, block)
-        return ops.elementwise.exp(projected - shift[:, None]), None
+        return ops.xp.exp(projected - shift[:, None]), None
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
         return 1.0

@@ -277,5 +277,5 @@ def _polar(phase: Any, amplitude: Any) -> tuple[Any, Any]:
     """Return phase and amplitude with the angle of a complex amplitude in the phase."""
     if amplitude is None or "complex" not in str(amplitude.dtype):
         return phase, amplitude
-    angle = ops_of(amplitude).elementwise.angle(amplitude)
+    angle = ops_of(amplitude).xp.angle(amplitude)
     return angle if phase is None else phase + angle, abs(amplitude)

@@ -1,8 +1,7 @@
 """Array primitives: the only room that knows how arrays are computed on.
 
 :mod:`~randkern.backend.cpu` holds the compiled versions (Numba, NumPy's BLAS),
-:mod:`~randkern.backend.reference` the same functions in plain NumPy, which are
-the oracle of the tests, :mod:`~randkern.backend.counter` the counter-based random
+:mod:`~randkern.backend.counter` the counter-based random
 matrices, :mod:`~randkern.backend.hadamard` structured projections by fast transforms,
 and :mod:`~randkern.backend.trig` cosine and sine for compiled loops.
 
@@ -10,4 +9,4 @@ Nothing is imported here: Numba takes some 0.4 s to load, so that a module impor
 the backend it needs where it needs it (``from randkern.backend import cpu``).
 """
 
-__all__ = ["counter", "cpu", "hadamard", "reference", "trig"]
+__all__ = ["counter", "cpu", "hadamard", "trig"]

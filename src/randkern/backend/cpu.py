@@ -1,7 +1,7 @@
 """The array primitives, compiled by Numba; products by NumPy's BLAS.
 
 Every function has its oracle, with the same signature, in
-:mod:`randkern.backend.reference`. All write into `out`, whose rows must be
+``tests/oracles/primitives.py``. All write into `out`, whose rows must be
 contiguous and may lie any distance apart (a range of columns of a wider array);
 inputs may be read-only. The results do not depend on the number of threads, but
 for the products by BLAS, which agree to rounding.
@@ -17,13 +17,12 @@ from randkern.backend.pairwise import (
     manhattan_distances,
     squared_distances,
 )
-from randkern.backend.products import add_cross, add_gram
+from randkern.backend.products import add_gram
 from randkern.backend.rows import check_out, input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
 __all__ = [
-    "add_cross",
     "add_gram",
     "cauchy_kernel",
     "cos_sin_pairs",

@@ -8,11 +8,10 @@ import math
 
 import numpy as np
 from numba import njit
-from scipy.special import binom, hyp2f1
 
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["binomial_squares", "power_series", "relu"]
+__all__ = ["power_series", "relu"]
 
 _INVERSE_PI, _HALF_PI = 1.0 / math.pi, 0.5 * math.pi
 
@@ -108,26 +107,3 @@ def power_series(
     """
     coefficients = np.asarray(coefficients, dtype=np.float64)
     return _apply(_power_series, 2.0 * len(coefficients), rho, coefficients)
-
-
-def binomial_squares(cosine: np.ndarray, m: float) -> np.ndarray:
-    """Return Σ_j C(m/2, j)² c^{2j} = ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
-
-    Parameters
-    ----------
-    cosine : ndarray of float32 or float64
-    m : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import duals
-    >>> duals.binomial_squares(np.array([0.0, 1.0]), 4.0)
-    array([1., 6.])
-    """
-    squared = cosine * cosine
-    if m % 2 == 0 and m <= 60:
-        s = int(m) // 2
-        coefficients = (binom(s, np.arange(s + 1)) ** 2).astype(squared.dtype)
-        return np.polynomial.polynomial.polyval(squared, coefficients)
-    return hyp2f1(-m / 2, -m / 2, 1.0, squared).astype(squared.dtype, copy=False)

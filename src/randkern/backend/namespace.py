@@ -11,25 +11,26 @@ __all__ = ["empty_on", "ops_of"]
 
 
 def ops_of(array: Any) -> Any:
-    """Return the module whose primitives work on arrays like this one.
+    """Return the primitives that work on arrays like this one.
 
-    :mod:`randkern.backend.torch_ops` for a tensor, :mod:`randkern.backend.numpy_ops`
-    for everything else. Both hold the same functions.
+    They are :class:`randkern.backend.array_ops.ArrayOps`: those of
+    :mod:`randkern.backend.torch_ops` for a tensor, of
+    :mod:`randkern.backend.numpy_ops` for everything else.
 
     Examples
     --------
     >>> import numpy as np
     >>> from randkern.backend.namespace import ops_of
-    >>> ops_of(np.zeros(2)).__name__
-    'randkern.backend.numpy_ops'
+    >>> type(ops_of(np.zeros(2))).__name__
+    'NumpyOps'
     """
     if is_tensor(array):
-        from randkern.backend import torch_ops
+        from randkern.backend.torch_ops import TorchOps
 
-        return torch_ops
-    from randkern.backend import numpy_ops
+        return TorchOps()
+    from randkern.backend.numpy_ops import NumpyOps
 
-    return numpy_ops
+    return NumpyOps()
 
 
 def empty_on(device: str, dtype: Any) -> Any:
@@ -45,6 +46,6 @@ def empty_on(device: str, dtype: Any) -> Any:
         Without PyTorch; the extra ``gpu`` brings it.
     """
     import_extra("torch", "computing on a device", "gpu")
-    from randkern.backend import torch_ops
+    from randkern.backend import torch_devices
 
-    return torch_ops.empty_on(device, dtype)
+    return torch_devices.empty_on(device, dtype)

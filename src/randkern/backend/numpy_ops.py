@@ -1,445 +1,231 @@
 """The primitives on NumPy arrays and SciPy's CSR matrices.
 
-:mod:`randkern.backend.torch_ops` holds the same functions for tensors;
-:func:`randkern.backend.namespace.ops_of` says which of the two an array needs. `like`
-is always an array whose namespace, dtype and device the result takes.
+:class:`NumpyOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
 """
 
 import math
 from contextlib import nullcontext
 
 import numpy as np
+import scipy.optimize
 import scipy.sparse as sp
-from scipy.special import ellipe, gamma
+from scipy import special
+from sklearn.externals.array_api_compat import numpy as array_namespace
 
-from randkern.backend import (
-    counter,
-    duals,
-    hadamard,
-    numpy_algebra,
-    numpy_elementwise,
-    sparse_phases,
-    thin,
-)
-from randkern.backend.cpu import (
-    add_gram,
-    cauchy_kernel,
-    cos_sin_pairs,
-    cosines,
-    manhattan_distances,
-    modulus_power,
-)
+from randkern.backend import counter, cpu, duals, hadamard, skinny_gemm, sparse_phases
+from randkern.backend.array_ops import LEAST_CHANGE, ArrayOps
 from randkern.backend.distances import scaled_squared_distances
-from randkern.backend.matern import matern_correlation
+from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.patches import patch_products
 from randkern.backend.threads import run_over_ranges
 
-__all__ = [
-    "add_gram",
-    "as_float64",
-    "asarray",
-    "average",
-    "bounded_amplitudes",
-    "cauchy_kernel",
-    "codes",
-    "constant",
-    "cos_sin_pairs",
-    "cosines",
-    "duals",
-    "empty",
-    "exp_of",
-    "fill_diagonal",
-    "flatnonzero",
-    "float64_like",
-    "full_precision",
-    "hadamard",
-    "is_finite",
-    "key",
-    "largest",
-    "largest_value",
-    "lasting",
-    "log1p_of",
-    "manhattan_distances",
-    "map_rows",
-    "matern_correlation",
-    "modulus_in_place",
-    "modulus_power",
-    "multiply",
-    "ones",
-    "optical_angles",
-    "patch_products",
-    "random_matrix",
-    "row_sums",
-    "run_over_ranges",
-    "scaled_squared_distances",
-    "sparse",
-    "squared_norms",
-    "take",
-    "thin",
-    "tile_rows",
-    "tile_size",
-    "to_host",
-    "unique",
-    "unit_rows",
-    "with_bias",
-    "zeros",
-]
-
-algebra = numpy_algebra
-elementwise = numpy_elementwise
-sparse = sparse_phases
+__all__ = ["NumpyOps"]
 
 # Rows of a tile of which the temporary arrays of a function stay in the cache.
 _MAPPED_ROWS = 32
 
 
-def key(like):
-    """Return what tells arrays apart that cannot stand for each other."""
-    return like.dtype.char, "host"
+class NumpyOps(ArrayOps):
+    """NumPy's primitives, and loops that Numba compiles."""
 
+    xp, special = array_namespace, special
+    algebra = NumpyAlgebra()
+    duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
+    sparse = sparse_phases
 
-def asarray(values, like):
-    """Return `values` in the dtype of `like`."""
-    return np.asarray(values, dtype=like.dtype)
+    add_gram = staticmethod(cpu.add_gram)
+    cauchy_kernel = staticmethod(cpu.cauchy_kernel)
+    cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
+    cosines = staticmethod(cpu.cosines)
+    manhattan_distances = staticmethod(cpu.manhattan_distances)
+    modulus_power = staticmethod(cpu.modulus_power)
+    patch_products = staticmethod(patch_products)
+    run_over_ranges = staticmethod(run_over_ranges)
+    scaled_squared_distances = staticmethod(scaled_squared_distances)
 
+    bessel_k0 = staticmethod(special.k0)
 
-def constant(owner, name, like, make):
-    """Return what `make` returns as an array like `like`.
+    def key(self, like):
+        """Return what tells arrays apart that cannot stand for each other."""
+        return like.dtype.char, "host"
 
-    On a device it is kept as long as `owner` lives, under `name`.
-    """
-    return np.asarray(make())
+    def placed(self, values, dtype, like):
+        """Return values in a dtype."""
+        return np.asarray(values, dtype=dtype)
 
+    def constant(self, owner, name, like, make):
+        """Return what `make` returns as an array like `like`.
 
-def full_precision(like):
-    """Return a context in which products keep the precision of `like`."""
-    return nullcontext()
+        On a device it is kept as long as `owner` lives, under `name`.
+        """
+        return np.asarray(make())
 
+    def full_precision(self, like):
+        """Return a context in which products keep the precision of `like`."""
+        return nullcontext()
 
-def lasting(make):
-    """Return what `make` returns, and whether later calls may use it too."""
-    return make(), True
+    def lasting(self, make):
+        """Return what `make` returns, and whether later calls may use it too."""
+        return make(), True
 
+    def to_host(self, array):
+        """Return a NumPy array: the only way from a device to the host."""
+        return np.asarray(array)
 
-def to_host(array):
-    """Return a NumPy array: the only way from a device to the host."""
-    return np.asarray(array)
+    def copy(self, array):
+        """Return a copy."""
+        return array.copy()
 
+    def contiguous(self, array):
+        """Return an array whose rows lie one after the other."""
+        return np.ascontiguousarray(array)
 
-def as_float64(X):
-    """Return X in float64, itself if it is."""
-    return X.astype(np.float64, copy=False)
+    def densified(self, X):
+        """Return rows as a dense array."""
+        return X.toarray() if sp.issparse(X) else X
 
+    def take(self, X, rows):
+        """Return rows by their numbers, which are a NumPy array."""
+        return X[rows]
 
-def float64_like(values, like):
-    """Return `values` in float64 where `like` lies."""
-    return np.asarray(values, dtype=np.float64)
+    def multiply(self, values, factor, out):
+        """Write values·factor to `out`."""
+        np.multiply(values, factor, out=out)
 
+    def exp_of(self, values):
+        """Overwrite values by their exponentials."""
+        return np.exp(values, out=values)
 
-def empty(shape, like):
-    """Return an array of unset values in the dtype of `like`."""
-    return np.empty(shape, dtype=like.dtype)
+    def log1p_of(self, values):
+        """Overwrite values v by log(1 + v)."""
+        return np.log1p(values, out=values)
 
+    def map_rows(self, function, values):
+        """Overwrite values by `function` of them, some rows at a time per thread."""
 
-def zeros(shape, like):
-    """Return zeros in float64."""
-    return np.zeros(shape)
+        def task(start, stop):
+            for first in range(start, stop, _MAPPED_ROWS):
+                part = values[first : min(first + _MAPPED_ROWS, stop)]
+                part[:] = function(part)
 
+        run_over_ranges(task, len(values), values.size)
+        return values
 
-def ones(shape, like):
-    """Return ones in float64."""
-    return np.ones(shape)
+    def row_sums(self, X):
+        """Return the sums of rows in float64."""
+        return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
 
+    def row_squares(self, X):
+        """Return the squared norms of rows in the dtype of X."""
+        if sp.issparse(X):
+            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", X, X)
 
-def take(X, rows):
-    """Return rows by their numbers, which are a NumPy array."""
-    return X[rows]
+    def squared_norms(self, X):
+        """Return the squared norms of rows in float64."""
+        if sp.issparse(X):
+            return self.row_squares(X.astype(np.float64))
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
+    def largest_sizes(self, values):
+        """Return the largest absolute value of every column."""
+        if sp.issparse(values):
+            return abs(values).max(axis=0).toarray().ravel()
+        return np.abs(values).max(axis=0, initial=0.0)
 
-def flatnonzero(values):
-    """Return where a vector is not 0."""
-    return np.flatnonzero(values)
+    def largest_of_rows(self, X):
+        """Return the largest absolute value of every row."""
+        return self.largest_sizes(X.T)
 
+    def scale_rows(self, X, factors):
+        """Return rows times a factor each."""
+        if sp.issparse(X):
+            return sp.csr_array(sp.diags_array(factors) @ X)
+        return X * factors[:, None]
 
-def multiply(values, factor, out):
-    """Write values·factor to `out`."""
-    np.multiply(values, factor, out=out)
+    def divide_rows(self, X, sizes):
+        """Return rows over a number each."""
+        if sp.issparse(X):
+            X = sp.csr_array(X, copy=True)
+            X.data /= np.repeat(sizes, np.diff(X.indptr))
+            return X
+        return X / sizes[:, None]
 
+    def with_bias(self, X, scale, bias):
+        """Return X·scale, with a last column `bias` if that is not 0."""
+        dtype = X.dtype
+        scale = np.asarray(scale, dtype=dtype)
+        if sp.issparse(X):
+            X = X.multiply(scale).tocsr() if np.any(scale != 1) else X
+            if bias:
+                entries = np.full((X.shape[0], 1), bias, dtype=dtype)
+                X = sp.hstack([X, sp.csr_array(entries)], format="csr")
+            return X
+        if not bias:
+            return X * scale if np.any(scale != 1) else X
+        out = np.empty((X.shape[0], X.shape[1] + 1), dtype=dtype)
+        np.multiply(X, scale, out=out[:, :-1])
+        out[:, -1] = bias
+        return out
 
-def largest(values):
-    """Return the largest value as a float, 0 if there is none above."""
-    return float(values.max(initial=0.0))
+    def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
+        """Return entries of :func:`randkern.backend.counter.random_matrix`."""
+        return counter.random_matrix(key, law, row_start, row_stop, col_start, col_stop)
 
+    def modulus_in_place(self, real, imag, power):
+        """Return (real² + imag²)^(power/2), which may overwrite `real`."""
+        cpu.modulus_power(real, imag, power, 1.0, real)
+        return real
 
-def largest_value(dtype):
-    """Return the largest finite number of a dtype."""
-    return float(np.finfo(dtype).max)
+    def searchsorted(self, sorted_values, values):
+        """Return where values are among sorted ones, and whether they are there."""
+        position = np.searchsorted(sorted_values, values)
+        position = np.minimum(position, len(sorted_values) - 1)
+        return position, sorted_values[position] == values
 
+    def minimise(self, function, start, tolerance, max_iter, n_pairs):
+        """Return where a smooth function is least, by L-BFGS, and the iterations.
 
-def is_finite(values):
-    """Tell whether all values are finite."""
-    return bool(np.all(np.isfinite(values)))
-
-
-def average(values, weights):
-    """Return the weighted mean of a vector as a float."""
-    return float(np.average(values, weights=weights))
-
-
-def fill_diagonal(values, number):
-    """Set the diagonal of a matrix."""
-    np.fill_diagonal(values, number)
-
-
-def exp_of(values):
-    """Overwrite values by their exponentials."""
-    return np.exp(values, out=values)
-
-
-def log1p_of(values):
-    """Overwrite values v by log(1 + v)."""
-    return np.log1p(values, out=values)
-
-
-def unique(values):
-    """Return the sorted different values of a vector, as a NumPy array."""
-    return np.unique(values)
-
-
-def map_rows(function, values):
-    """Overwrite values by `function` of them, some rows at a time on each thread."""
-
-    def task(start, stop):
-        for first in range(start, stop, _MAPPED_ROWS):
-            part = values[first : min(first + _MAPPED_ROWS, stop)]
-            part[:] = function(part)
-
-    run_over_ranges(task, len(values), values.size)
-    return values
-
-
-def row_sums(X):
-    """Return the sums of rows in float64."""
-    return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
-
-
-def squared_norms(X):
-    """Return the squared norms of rows in float64."""
-    if sp.issparse(X):
-        data = X.astype(np.float64)
-        return np.asarray(data.multiply(data).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-
-
-def with_bias(X, scale, bias):
-    """Return X·scale, with a last column `bias` if that is not 0."""
-    dtype = X.dtype
-    scale = np.asarray(scale, dtype=dtype)
-    if sp.issparse(X):
-        X = X.multiply(scale).tocsr() if np.any(scale != 1) else X
-        if bias:
-            entries = np.full((X.shape[0], 1), bias, dtype=dtype)
-            X = sp.hstack([X, sp.csr_array(entries)], format="csr")
-        return X
-    if not bias:
-        return X * scale if np.any(scale != 1) else X
-    out = np.empty((X.shape[0], X.shape[1] + 1), dtype=dtype)
-    np.multiply(X, scale, out=out[:, :-1])
-    out[:, -1] = bias
-    return out
-
-
-def codes(X, categories):
-    """Return the positions of values in sorted categories, one array a column.
-
-    A value that is not there becomes the number of categories.
-    """
-    X = X.toarray() if sp.issparse(X) else X
-    positions = np.empty(X.shape, dtype=np.int64)
-    for j, values in enumerate(categories):
-        # Compared in the narrower dtype: 0.1 in float32 is another number.
-        single = np.float32 in (values.dtype, X.dtype)
-        dtype = np.float32 if single else np.float64
-        column, values = X[:, j].astype(dtype), values.astype(dtype)
-        position = np.minimum(np.searchsorted(values, column), len(values) - 1)
-        positions[:, j] = np.where(values[position] == column, position, len(values))
-    return positions
-
-
-def random_matrix(seed, law, row_start, row_stop, col_start, col_stop, like):
-    """Return entries of :func:`randkern.backend.counter.random_matrix` in float32."""
-    return counter.random_matrix(seed, law, row_start, row_stop, col_start, col_stop)
-
-
-def modulus_in_place(real, imag, power):
-    """Return (real² + imag²)^(power/2), which may overwrite `real`."""
-    modulus_power(real, imag, power, 1.0, real)
-    return real
-
-
-def bounded_amplitudes(X, apply, power):
-    """Return rows whose squares stay in range, and what undoes it.
-
-    Rows of extreme size are divided by powers of two, which loses no bit; |u·x|^power
-    is to be multiplied by the second value. None where there is no such row;
-    otherwise ``apply(X)`` takes the place of X.
-    """
-    with np.errstate(over="ignore"):
-        squares = (
-            np.asarray(X.multiply(X).sum(axis=1)).ravel()
-            if sp.issparse(X)
-            else np.einsum("ij,ij->i", X, X)
+        It returns the value at a vector, a float, and the gradient there, of which no
+        entry is above `tolerance` at the end.
+        """
+        options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
+        options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
+        result = scipy.optimize.minimize(
+            function, start, jac=True, method="L-BFGS-B", options=options
         )
-    bound = 2.0 ** (np.finfo(X.dtype).maxexp // 2)
-    extreme = (squares > bound) | (squares < 1 / bound)
-    if not extreme.any():
-        return None
-    block = apply(X)
-    sizes = abs(block[extreme]).max(axis=1)
-    sizes = sizes.toarray().ravel() if sp.issparse(sizes) else sizes
-    exponents = np.zeros(len(squares), dtype=int)
-    exponents[extreme] = np.frexp(sizes)[1]
-    # In two steps: the power of two of a subnormal row is out of range.
-    for part in (-exponents // 2, -exponents - (-exponents // 2)):
-        factors = np.ldexp(np.ones(len(part)), part).astype(X.dtype)
-        if sp.issparse(block):
-            block = sp.diags_array(factors) @ block
-        else:
-            block = block * factors[:, None]
-    with np.errstate(over="ignore"):
-        undo = np.exp2(exponents * power)
-    return block, undo
+        return result.x, int(result.nit)
+
+    def log_matern(self, z, nu):
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            bessel = special.kve(nu, z)
+            log = nu * np.log(z) + np.log(bessel) - z
+        log += (1 - nu) * math.log(2) - special.gammaln(nu)
+        # K_ν overflows near 0; there only a few terms of its series matter.
+        small = np.isposinf(bessel) & (z > 0)
+        if small.any():
+            log[small] = np.log(_small_argument_series(z[small], nu))
+        return log
+
+    def hypergeometric(self, cosine, m):
+        """Return ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
+        if m == 1:
+            # The complete elliptic integral E of parameter k² = 4c/(1 + c)².
+            parameter = np.minimum(4 * cosine / (1 + cosine) ** 2, 1)
+            return (1 + cosine) * (2 / math.pi) * special.ellipe(parameter)
+        values = special.hyp2f1(-m / 2, -m / 2, 1.0, cosine * cosine)
+        return values.astype(cosine.dtype, copy=False)
 
 
-def unit_rows(X, bias):
-    """Return rows over their norms, and the norms, both with an entry √bias more.
+def _small_argument_series(z, nu):
+    """Return Σ_{k<ν} (−z²/4)^k/(k! (ν−1)···(ν−k)) (Abramowitz & Stegun 9.6.9-11).
 
-    Rows are first divided by their largest entry, so that no square leaves
-    the range of float64; a zero row stays zero.
+    What it omits is of order z^{2ν}, which vanishes where K_ν overflows.
     """
-    if sp.issparse(X):
-        X = sp.csr_array(X, dtype=np.float64, copy=True)
-        sizes = abs(X).max(axis=1).toarray().ravel()
-        sizes[sizes == 0] = 1.0
-        X.data /= np.repeat(sizes, np.diff(X.indptr))
-        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    else:
-        sizes = np.abs(X).max(axis=1, initial=0.0).astype(np.float64)
-        sizes[sizes == 0] = 1.0
-        X = X / sizes[:, None]
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-    full = np.hypot(sizes * norms, math.sqrt(bias))
-    share = sizes / np.where(full > 0, full, 1.0)
-    share = np.where(full > 0, share, 0.0)
-    if sp.issparse(X):
-        X.data *= np.repeat(share, np.diff(X.indptr))
-        return X, full
-    X *= share[:, None]
-    return X, full
-
-
-def optical_angles(cosine, m):
-    """Return Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
-    if m == 1.0:
-        # The complete elliptic integral E of parameter k² = 4c/(1 + c)².
-        return (1 + cosine) / 2 * ellipe(np.minimum(4 * cosine / (1 + cosine) ** 2, 1))
-    return gamma(1 + m / 2) ** 2 * duals.binomial_squares(cosine, m)
-
-
-def hstack(parts):
-    """Return matrices side by side."""
-    return np.hstack(parts)
-
-
-def copy(array):
-    """Return a copy."""
-    return array.copy()
-
-
-def triu(matrix, diagonal):
-    """Return the upper triangle from a diagonal on, zeros below."""
-    return np.triu(matrix, diagonal)
-
-
-def numbers(n, like):
-    """Return 0, ..., n − 1."""
-    return np.arange(n)
-
-
-def as_integers(values):
-    """Return integers, for instance of booleans."""
-    return values.astype(np.int64)
-
-
-def positions(sorted_values, values):
-    """Return the positions of values among sorted ones, and whether they are there."""
-    position = np.searchsorted(sorted_values, values)
-    known = position < len(sorted_values)
-    known[known] = sorted_values[position[known]] == values[known]
-    return position, known
-
-
-def to_integers(values, like):
-    """Return integers where `like` lies."""
-    return np.asarray(values, dtype=np.int64)
-
-
-def totals(position, weights, n):
-    """Return the sums of weights (None: 1) at n positions, in float64."""
-    return np.bincount(position, weights=weights, minlength=n).astype(np.float64)
-
-
-def memory_limit(like):
-    """Return what a fit may take on the device of `like`; None: what the host has."""
-    return None
-
-
-def largest_sizes(values):
-    """Return the largest absolute value of every column."""
-    if sp.issparse(values):
-        return abs(values).max(axis=0).toarray().ravel()
-    return np.abs(values).max(axis=0, initial=0.0)
-
-
-def numpy_dtype(array):
-    """Return the dtype of an array as one of NumPy."""
-    return array.dtype
-
-
-def generated_products(X, keys, start, stop, scale):
-    """Return products with matrices that are made on the way, None: there are none."""
-    return None
-
-
-def stacked_numbers(numbers):
-    """Return a vector of numbers that lie where their arrays did."""
-    return np.array(numbers)
-
-
-def precision(dtype):
-    """Return the distance from 1 to the next number of a dtype."""
-    return float(np.finfo(dtype).eps)
-
-
-def contiguous(array):
-    """Return an array whose rows lie one after the other."""
-    return np.ascontiguousarray(array)
-
-
-def concatenate(parts, axis=0):
-    """Return arrays one after the other along an axis."""
-    return np.concatenate(parts, axis=axis)
-
-
-def tile_rows(like):
-    """Return the most rows of a tile of phases.
-
-    1024 rows by 4096 frequencies are 16 MB in float32, large enough for the matrix
-    product to run at its full speed.
-    """
-    return 1024
-
-
-def tile_size(like):
-    """Return the memory and the most rows of a tile of exact values."""
-    return 32 * 2**20, 128
+    term = np.ones_like(z)
+    total = np.ones_like(z)
+    for k in range(1, min(40, math.ceil(nu))):
+        term = term * (-(z**2) / 4) / (k * (nu - k))
+        total += term
+    return total

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-__all__ = ["GRAM_COLUMNS", "add_cross", "add_gram"]
+__all__ = ["GRAM_COLUMNS", "add_gram"]
 
 GRAM_COLUMNS = 1024  # of a tile: 8 MB in float64
 _ROWS_F32 = 2048  # longer float32 sums lose digits
@@ -63,41 +63,6 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
                 if right == left:
                     product = np.triu(product)
                 gram[left, right] += product
-
-
-def add_cross(Z: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Add :math:`Z^\top Y` of a block of rows to `out`.
-
-    Parameters
-    ----------
-    Z : ndarray of float32 or float64, shape (n, D)
-    Y : ndarray of shape (n, k)
-        Read in the dtype of `Z`.
-    out : ndarray of float64, shape (D, k)
-        Accumulated in float64, of float32 products of at most 2048 rows.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree, or an `out` that is not float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.zeros((2, 1))
-    >>> cpu.add_cross(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 1)), out)
-    >>> out
-    array([[4.],
-           [6.]])
-    """
-    if Y.ndim != 2 or Y.shape[0] != Z.shape[0]:
-        raise ValueError(f"Y must have shape ({Z.shape[0]}, k), got {Y.shape}.")
-    _check_accumulator("out", out, (Z.shape[1], Y.shape[1]))
-    for rows in _row_ranges(Z):
-        targets = np.asarray(Y[rows], dtype=Z.dtype)
-        for columns in _column_ranges(Z.shape[1]):
-            out[columns] += Z[rows, columns].T @ targets
 
 
 def _check_accumulator(name: str, array: np.ndarray, shape: tuple[int, int]) -> None:

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from randkern.backend.torch_constants import constant
-from randkern.backend.torch_special import binomial_squares
 
-__all__ = ["binomial_squares", "power_series", "relu"]
+__all__ = ["power_series", "relu"]
 
 # Entries of a temporary array of powers.
 _POWERS = 2**22

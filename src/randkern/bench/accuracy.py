@@ -16,7 +16,7 @@ import randkern
 from ..experiments.preparation import PreparedData, prepare
 from ..experiments.records import describe_machine, installed_versions
 from .contenders import known_projections
-from .scores import gram_errors, gram_matrix
+from .scores import gram_errors, gram_matrix, ridge_scores
 from .summaries import equal_cost, summarise
 from .timing import Progress, thread_counts
 
@@ -277,17 +277,6 @@ def _methods(names: Sequence[str], task: _Task, optical: bool) -> Iterator[_Meth
             yield features("optical", name, centered)
 
 
-def _ridge(Z: NDArray[Any], alpha: float) -> Any:
-    """Return ridge regression on features, which solves the smaller system."""
-    return randkern.KernelRidgeRegressor(
-        randkern.Linear(),
-        alpha,
-        Z.shape[1],
-        solver="cholesky",
-        memory_limit=_UNLIMITED,
-    )
-
-
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
     """Return the penalty with the least squared leave-one-out error of ridge on Z."""
     if len(alphas) == 1:
@@ -306,7 +295,7 @@ def _warm_up(method: _Method, task: _Task, sizes: Sequence[int]) -> None:
         Z = method.build(size, 0).fit(few).transform(few)
     except ValueError:
         return  # it will say so again when it is measured
-    _ridge(Z, task.alphas[-1]).fit(Z, task.targets()[: len(few)]).predict(Z)
+    ridge_scores(Z, task.targets()[: len(few)], Z, task.alphas[-1])
 
 
 def _draws(
@@ -365,7 +354,7 @@ def _measure(
         Z_test = feature_map.transform(data.X_test)
         record["alpha"] = _best_alpha(Z, task.targets(), alphas)
         start = time.perf_counter()
-        scores = _ridge(Z, record["alpha"]).fit(Z, task.targets()).predict(Z_test)
+        scores = ridge_scores(Z, task.targets(), Z_test, record["alpha"])
         record["solve_seconds"] = time.perf_counter() - start
         record["test_error"] = task.error(scores)
     return record

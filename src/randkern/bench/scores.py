@@ -1,13 +1,14 @@
-"""The error of the Gram matrix of features."""
+"""What features are worth: the error of their Gram matrix, and ridge on them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
-__all__ = ["gram_errors", "gram_matrix"]
+__all__ = ["gram_errors", "gram_matrix", "ridge_scores"]
 
 # float32 products of so many columns are summed in float64.
 _COLUMNS = 1024
@@ -70,3 +71,41 @@ def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
     np.fill_diagonal(reference, 0.0)
     off_diagonal = squares.sum() / reference.sum()
     return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
+
+
+def ridge_scores(
+    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
+) -> NDArray[np.float64]:
+    """Return test scores of ridge regression on features, from the smaller system.
+
+    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
+    solve in float64.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, D)
+    Y : ndarray of shape (n, n_targets)
+    Z_test : ndarray of shape (n_test, D)
+    alpha : float
+
+    Returns
+    -------
+    scores : ndarray of shape (n_test, n_targets)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.bench.scores import ridge_scores
+    >>> Z = np.array([[1.0], [2.0]])
+    >>> ridge_scores(Z, np.array([[2.0], [4.0]]), np.array([[3.0]]), 1e-12)
+    array([[6.]])
+    """
+    primal = Z.shape[1] <= len(Z)
+    system = gram_matrix(Z.T if primal else Z)
+    system[np.diag_indices_from(system)] += alpha
+    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
+    if primal:
+        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
+    else:
+        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
+    return np.asarray(Z_test @ weights)

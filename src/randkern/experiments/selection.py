@@ -80,7 +80,7 @@ def relative_alphas() -> NDArray[np.float64]:
     Returns
     -------
     multiples : ndarray of shape (17,), float64
-        10⁻⁶ to 10², two a decade.
+        10⁻⁶ to 10², two per decade.
 
     Examples
     --------
@@ -233,7 +233,10 @@ class _Judge:
     ) -> None:
         most = EXACT_ROWS if n_features is None else FEATURE_ROWS
         self.X = X
-        self.targets = _one_hot(y) if task == "classification" else _columns(y)
+        if task == "classification":
+            self.targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
+        else:
+            self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         self.alpha = alpha
         self.n_features = n_features
         self.splits = _validation_splits(X, y, task, random_state, most)
@@ -344,14 +347,3 @@ def _validation_splits(
         n_folds, shuffle=True, random_state=random_state
     )
     return list(folds.split(X, y))
-
-
-def _one_hot(y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return labels as ±1 columns, one a class."""
-    classes, indices = np.unique(y, return_inverse=True)
-    return 2.0 * np.eye(len(classes))[indices] - 1.0
-
-
-def _columns(y: NDArray[Any]) -> NDArray[np.float64]:
-    values = np.asarray(y, dtype=np.float64)
-    return values[:, None] if values.ndim == 1 else values

@@ -80,7 +80,7 @@ def _angle(X: Rows, Y: Rows, cosine: Any, same: bool) -> Any:
     Below π/3 from their distances, as the arc cosine loses half the digits near 1.
     """
     ops = ops_of(X)
-    functions = ops.elementwise
+    functions = ops.xp
     squares = ops.scaled_squared_distances(X, Y, 1.0, same)
     near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
     return functions.where(cosine > 0.5, near, functions.arccos(cosine))

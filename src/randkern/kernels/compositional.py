@@ -183,7 +183,7 @@ class Compositional(Leaf):
         if self._skeleton().is_real:
             return 1.0
         squares, sizes = self._moments(X, Y)
-        where = ops_of(X).elementwise.where
+        where = ops_of(X).xp.where
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = where(sizes > 0, squares / sizes, 1.0)
         return where(sizes == np.inf, 0.0, ratio)

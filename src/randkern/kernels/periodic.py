@@ -95,17 +95,17 @@ class Periodic(Leaf):
         return ops_of(X).ones(X.shape[0], X)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        elementwise = ops_of(X).elementwise
-        return elementwise.exp(-2 * self._squares(X, Y)[0] / self.lengthscale**2)
+        xp = ops_of(X).xp
+        return xp.exp(-2 * self._squares(X, Y)[0] / self.lengthscale**2)
 
     def _squares(self, X: Rows, Y: Rows) -> tuple[Any, Any]:
         """Return Σ_j sin²(πτ_j/P) and its derivative in log P."""
-        elementwise, (X, Y) = ops_of(X).elementwise, (densify(X), densify(Y))
+        xp, (X, Y) = ops_of(X).xp, (densify(X), densify(Y))
         total = slope = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
         for x, y in zip(X.T, Y.T, strict=True):
             angle = (np.pi / self.period) * (x[:, None] - y)
-            total = total + elementwise.sin(angle) ** 2
-            slope = slope - angle * elementwise.sin(2 * angle)
+            total = total + xp.sin(angle) ** 2
+            slope = slope - angle * xp.sin(2 * angle)
         return total, slope
 
     def _learnable(self, path: str) -> Iterator[Learnable]:

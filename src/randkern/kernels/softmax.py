@@ -103,7 +103,7 @@ class Softmax(Leaf):
     def _diag_selected(self, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore"):
             exponents = ops_of(X).squared_norms(X) / self.scale**2
-            return ops_of(X).elementwise.exp(exponents)
+            return ops_of(X).xp.exp(exponents)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).elementwise.exp(densify(X @ Y.T) / self.scale**2)
+        return ops_of(X).xp.exp(densify(X @ Y.T) / self.scale**2)

@@ -105,8 +105,8 @@ class SpectralMixture(Leaf):
         for q, term in enumerate(self.terms()):
             part: Any = term.leaves[0]
             decay, angle = part.decay(X, Y, False), part.angle(X, Y)
-            even = term.weight * M * ops.elementwise.cos(angle)
-            odd = term.weight * M * decay * ops.elementwise.sin(angle)
+            even = term.weight * M * ops.xp.cos(angle)
+            odd = term.weight * M * decay * ops.xp.sin(angle)
             weights[q] += float((even * decay).sum())
             slopes = odd.sum(axis=1) @ X - odd.sum(axis=0) @ Y
             means[q] -= _TURN * part.mean * ops.to_host(slopes)
@@ -149,7 +149,7 @@ class _Component(Gaussian):
         return (X @ mean)[:, None] - Y @ mean
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        waves = ops_of(X).elementwise.cos(self.angle(X, Y))
+        waves = ops_of(X).xp.cos(self.angle(X, Y))
         return self.decay(X, Y, same) * waves
 
     def _add_feature_gradient(

@@ -355,7 +355,7 @@ class Matern(Stationary):
         return ops_of(distances).matern_correlation(distances, float(self.nu))
 
     def _slope(self, squared: np.ndarray) -> np.ndarray:
-        return ops_of(squared).elementwise.matern_slope(squared, float(self.nu))
+        return ops_of(squared).matern_slope(squared, float(self.nu))
 
 
 class RationalQuadratic(Stationary):

@@ -95,13 +95,17 @@ class FeatureModel(TakesKernel):
                 projection=self.projection,
             )
 
+    @property
+    def _many_targets(self) -> bool:
+        return self._n_outputs is not None
+
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (n, k) of rows, or (n,) where there is one target."""
-        return weights if self._n_outputs is not None else weights[:, 0]
+        return weights if self._many_targets else weights[:, 0]
 
     def _transposed(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (D, k) of features as (k, D), or (D,) for one target."""
-        return weights.T if self._n_outputs is not None else weights[:, 0]
+        return weights.T if self._many_targets else weights[:, 0]
 
     def _values(self, X: Any) -> Any:
         """Return fitted values, (n,) or (n, k), of rows, wherever they are."""

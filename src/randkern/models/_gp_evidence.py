@@ -39,6 +39,7 @@ __all__ = [
     "FeaturePosterior",
     "LikelihoodOfRows",
     "RowPosterior",
+    "WeightPosterior",
     "posterior_sums",
 ]
 
@@ -66,21 +67,30 @@ def posterior_sums(
 
 
 @dataclass(frozen=True)
-class FeaturePosterior:
-    """The law of the weights of features given targets.
+class WeightPosterior:
+    """A normal law of the weights of features given targets.
 
     Attributes
     ----------
-    mean : ndarray of shape (D, k)
+    mean : ndarray of shape (D, k) or (D,)
     factor : ndarray of shape (D, D)
-        Lower triangular Cholesky factor of I + ZᵀWZ/σ², the precision.
+        Lower triangular Cholesky factor of the precision.
     evidence : float
-        The log marginal likelihood.
+        The log marginal likelihood, or an approximation.
     """
 
     mean: np.ndarray
     factor: np.ndarray
     evidence: float
+
+    def half(self, Z: np.ndarray) -> np.ndarray:
+        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
+        ops = ops_of(Z)
+        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
+
+
+class FeaturePosterior(WeightPosterior):
+    """The law given real targets, of precision I + ZᵀWZ/σ²."""
 
     @classmethod
     def of(
@@ -108,11 +118,6 @@ class FeaturePosterior:
         )
         factor /= math.sqrt(shift)
         return cls(mean, factor, evidence)
-
-    def half(self, Z: np.ndarray) -> np.ndarray:
-        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
-        ops = ops_of(Z)
-        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
 
 
 @dataclass(frozen=True)
@@ -200,8 +205,7 @@ class LikelihoodOfRows(ABC):
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
-        ones = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
-        self._weight = ones if rows.weight is None else rows.weight
+        _, self._weight = rows.targets()
 
     @abstractmethod
     def __call__(
@@ -258,7 +262,7 @@ class Evidence(LikelihoodOfRows):
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
-        """Evaluate by a D × D matrix, the features being made block by block."""
+        """Evaluate by a D × D matrix, the features being computed block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
         sums = posterior_sums(rows, plan, rows.survey().weight_unit)
         posterior = FeaturePosterior.of(*sums, noise)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit, roots_hermitenorm
@@ -23,8 +22,8 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import LikelihoodOfRows
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.plan import Plan
 
 __all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
@@ -39,21 +38,8 @@ _MOST_STEPS = 100
 _MOST_HALVINGS = 20
 
 
-@dataclass(frozen=True)
-class LaplacePosterior:
-    """The normal law of the weights of features that stands for their posterior.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (D,)
-    factor : ndarray of shape (D, D)
-        Lower triangular Cholesky factor of I + ZᵀWZ, the precision.
-    evidence : float
-    """
-
-    mean: np.ndarray
-    factor: np.ndarray
-    evidence: float
+class LaplacePosterior(WeightPosterior):
+    """The law that stands for the posterior given signs, of precision I + ZᵀWZ."""
 
     @classmethod
     def of(
@@ -83,10 +69,9 @@ class LaplacePosterior:
 
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of f at rows of features."""
-        Z = ops_of(Z).as_float64(Z)
-        algebra = ops_of(Z).algebra
-        half = algebra.triangular_solve(self.factor, Z.T)
-        return Z @ self.mean, algebra.column_products(half, half)
+        ops, half = ops_of(Z), self.half(Z)
+        variance = ops.algebra.column_products(half, half)
+        return ops.as_float64(Z) @ self.mean, variance
 
 
 # Of weights: the objective, its gradient, and a factor of minus its Hessian.
@@ -136,17 +121,16 @@ class _FeatureProblem:
 
     def __call__(self, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         D, width, ops = self.D, self.features.width, ops_of(b)
-        size = ops.largest(abs(b)) or 1.0
-        right = ops.zeros((1, width), b)
-        right[0, :D] = b / size
+        weights = ops.zeros((1, width), b)
+        weights[0, :D] = b
         gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
         value = -0.5 * float(b @ b)
         for block in self.features.blocks():
             part, Z = block.rows, block.values
-            f = size * ops.thin.multiply(Z, ops.asarray(right, Z))[:, 0]
+            f = products(Z, weights)[:, 0]
             log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
             value += log
-            ops.thin.add_transposed(Z, ops.asarray(slope[:, None], Z), slopes)
+            add_combinations(Z, slope[:, None], slopes)
             ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
         ops.algebra.add_to_diagonal(gram, 1.0)
         return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)
@@ -156,11 +140,11 @@ def _likelihood(
     f: np.ndarray, signs: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return Σ s log σ(yf), and its first and minus its second derivatives."""
-    functions = ops_of(f).elementwise
-    log = -float(weight @ functions.softplus(-signs * f))
-    probability = functions.expit(f)
-    slope = weight * signs * functions.expit(-signs * f)
-    return log, slope, weight * probability * functions.expit(-f)
+    ops = ops_of(f)
+    log = -float(weight @ ops.softplus(-signs * f))
+    probability = ops.special.expit(f)
+    slope = weight * signs * ops.special.expit(-signs * f)
+    return log, slope, weight * probability * ops.special.expit(-f)
 
 
 class LaplaceEvidence(LikelihoodOfRows):
@@ -246,7 +230,7 @@ class _Mode:
         # K is symmetric.
         variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
         # W depends on f, which moves by (I − KR) dK ∇log p.
-        change = self.curvature * (1 - 2 * ops.elementwise.expit(self.f))
+        change = self.curvature * (1 - 2 * ops.special.expit(self.f))
         by_mode = -0.5 * variance * change
         moved = by_mode - R @ (K @ by_mode)
         cross = moved[:, None] * slope
@@ -267,7 +251,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     >>> mean_probability(np.array([0.0, 2.0]), np.array([9.0, 0.0])).round(4)
     array([0.5   , 0.8808])
     """
-    ops, functions = ops_of(mean), ops_of(mean).elementwise
+    ops = ops_of(mean)
     out = ops.zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
@@ -280,7 +264,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     )
     for rows in row_blocks(len(mean), _ROWS):
         m, deviation = mean[rows, None], variance[rows, None] ** 0.5
-        narrow = functions.expit(m + deviation * nodes) @ weights
-        wide = functions.normal_cdf((m - logistic) / deviation.clip(1.0)) @ density
-        out[rows] = functions.where(deviation[:, 0] <= 1, narrow, wide)
+        narrow = ops.special.expit(m + deviation * nodes) @ weights
+        wide = ops.special.ndtr((m - logistic) / deviation.clip(1.0)) @ density
+        out[rows] = ops.xp.where(deviation[:, 0] <= 1, narrow, wide)
     return out.clip(0.0, 1.0)

@@ -21,7 +21,6 @@ from randkern.plan import Plan
 
 __all__ = [
     "Start",
-    "TargetSizes",
     "bounds",
     "coarse_rows",
     "first_starts",
@@ -143,31 +142,15 @@ def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
     if rows.n_rows <= most:
         return rows
     drawn = stream.generator().choice(rows.n_rows, most, replace=False)
-    block = rows.take(np.sort(drawn))
-    return ArrayRows(block.X, block.Y, block.weight)
-
-
-@dataclass(frozen=True)
-class TargetSizes:
-    """Weighted means over rows and targets: of y², and of (y − ȳ)²."""
-
-    mean_square: float = 1.0
-    variance: float = 1.0
-
-    @classmethod
-    def of(cls, rows: ArrayRows) -> TargetSizes:
-        """Return those of the rows that are learned from."""
-        ops = ops_of(rows.Y)
-        means = [ops.average(column, rows.weight) for column in rows.Y.T]
-        squares, deviations = (
-            ops.average((Y**2).mean(axis=1), rows.weight)
-            for Y in (rows.Y, rows.Y - ops.float64_like(means, rows.Y))
-        )
-        return cls(squares, deviations)
+    return rows.take(np.sort(drawn))
 
 
 def bounds(
-    names: list[str], theta: np.ndarray, sizes: TargetSizes, scale_range: float
+    names: list[str],
+    theta: np.ndarray,
+    mean_square: float,
+    variance: float,
+    scale_range: float,
 ) -> list[tuple[float, float]]:
     """Return the least and the largest logarithm of every hyperparameter.
 
@@ -177,15 +160,15 @@ def bounds(
         Those of the kernel, then ``"noise"``.
     theta : ndarray
         Where learning starts, always within the bounds.
-    sizes : TargetSizes
+    mean_square, variance : float
+        Of the targets.
     scale_range : float
         By how much a scale may change; where there is noise, from its start and from
         the variance of the targets.
     """
     # Targets that are all equal say nothing of their size.
     level, spread = (
-        math.log(size) if size > 0 else 0.0
-        for size in (sizes.mean_square, sizes.variance)
+        math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
     out = []
     for name, start in zip(names, theta, strict=True):
@@ -215,7 +198,7 @@ class Start:
 def first_starts(
     names: list[str],
     theta: np.ndarray,
-    sizes: TargetSizes,
+    mean_square: float,
     variance: float = 1.0,
     rescaling: np.ndarray | None = None,
 ) -> list[Start]:
@@ -227,13 +210,14 @@ def first_starts(
     ----------
     names : list of str
     theta : ndarray
-    sizes : TargetSizes
+    mean_square : float
+        Of the targets.
     variance : float
         Mean prior variance of the process at θ.
     rescaling : ndarray, optional
         Direction in θ that multiplies the kernel by e.
     """
-    mean_square, moved, lost = sizes.mean_square, theta.copy(), False
+    moved, lost = theta.copy(), False
     if "noise" in names and mean_square > 0:
         place, level = names.index("noise"), math.log(mean_square)
         low, high = (math.log(share) + level for share in _NOISE_SHARES)

@@ -18,7 +18,6 @@ from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_learning import (
-    TargetSizes,
     bounds,
     coarse_rows,
     first_starts,
@@ -66,19 +65,21 @@ class GaussianProcess(FeatureModel):
         """The log marginal likelihood of all rows at `theta_`."""
 
     def _learn(
-        self, extra: dict[str, float], sizes: TargetSizes, stream: Stream
+        self, sample: ArrayRows, extra: dict[str, float], stream: Stream
     ) -> None:
         """Set θ, the kernel and its plan, learned unless told not to.
 
-        `extra` holds the logarithms of hyperparameters beside those of the kernel.
+        From the rows of the sample; `extra` holds the logarithms of hyperparameters
+        beside those of the kernel.
         """
-        evidence = self._evidence(self._sample, self.plan_)
+        self._learned_from = (sample.X, sample.Y, sample.weight)
+        evidence = self._evidence(sample, self.plan_)
         hyper = evidence.hyper
-        self.n_rows_learned_ = self._sample.n_rows
+        self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(evidence, theta, sizes, stream)
+            theta = self._maximised(sample, evidence, theta, stream)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if self.plan_ is not None:
                 self.plan_ = with_kernel(self.plan_, before, self.kernel_)
@@ -86,13 +87,13 @@ class GaussianProcess(FeatureModel):
 
     def _maximised(
         self,
+        sample: ArrayRows,
         evidence: LikelihoodOfRows,
         theta: np.ndarray,
-        sizes: TargetSizes,
         stream: Stream,
     ) -> np.ndarray:
         """Return θ where the likelihood of the sample is largest."""
-        names, sample = self.hyperparameters_, self._sample
+        names = self.hyperparameters_
         coarse = coarse_rows(sample, stream.child("coarse"))
         objectives = [evidence]
         if coarse is not sample:
@@ -104,12 +105,17 @@ class GaussianProcess(FeatureModel):
             smooth = self._evidence(rows, None)
         rescaling = np.zeros(len(theta))
         rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
+        square = spread = 1.0  # of labels
+        if "noise" in names:
+            survey = sample.survey()
+            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+            spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self.kernel_._diag(coarse.X).mean())
         return maximise(
             objectives,
             names,
-            first_starts(names, theta, sizes, variance, rescaling),
-            bounds(names, theta, sizes, self._scale_range),
+            first_starts(names, theta, square, variance, rescaling),
+            bounds(names, theta, square, spread, self._scale_range),
             int(self.n_restarts_optimizer),
             stream,
             smooth,

@@ -196,7 +196,7 @@ def _separate_all(
         alpha[rows] = shares
         raise _error(alpha, residual, name)
     negligible = shares < _NEGLIGIBLE * shares.max()
-    alpha[rows] = ops.elementwise.where(negligible, 0.0, shares / square)
+    alpha[rows] = ops.xp.where(negligible, 0.0, shares / square)
     return _margin(weights, alpha, float(weights @ weights), missing)
 
 

@@ -91,7 +91,7 @@ def solve_box(
     array([1., 0.])
     """
     rows = _SignedRows(features, signs)
-    where = rows.ops.elementwise.where
+    where = rows.ops.xp.where
     bound = upper * rows.square
 
     def gap(a: np.ndarray, square: float, slope: np.ndarray) -> tuple[float, bool]:
@@ -270,9 +270,9 @@ def _stacked(*parts: np.ndarray) -> np.ndarray:
 
 def _reach(at: np.ndarray, by: np.ndarray) -> float:
     """Return how far positive numbers may move until one of them vanishes."""
-    where = ops_of(at).elementwise.where
-    falling = by < 0
-    return float(where(falling, -at / where(falling, by, 1.0), np.inf).min())
+    where = ops_of(at).xp.where
+    decreasing = by < 0
+    return float(where(decreasing, -at / where(decreasing, by, 1.0), np.inf).min())
 
 
 class _SignedRows:
@@ -344,7 +344,7 @@ class _SignedRows:
         return solve
 
     def _all_products(self) -> np.ndarray:
-        """Return MMᵀ, which is made once."""
+        """Return MMᵀ, computed once."""
         if self._products is None:
             n = self._features.n_rows
             self._products = self.ops.zeros((n, n), self._signs)

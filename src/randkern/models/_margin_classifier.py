@@ -1,4 +1,4 @@
-"""What margin classifiers share: features kept or made again, labels, decisions."""
+"""What margin classifiers share: features cached or recomputed, labels, decisions."""
 
 from __future__ import annotations
 

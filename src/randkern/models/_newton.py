@@ -10,9 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.models._lbfgs import Function
 
-__all__ = ["Curvature", "descend"]
+__all__ = ["Curvature", "Function", "descend"]
 
 # Of the gradient a step may leave so much.
 _SHARE = 0.05
@@ -23,6 +22,8 @@ _ROUNDING = 2.0**-46
 # Where they are, the gradient must still fall by this factor.
 _PROGRESS = 0.5
 
+# Returns the value at a vector, and the gradient there.
+Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 # Returns, for a vector, the function that multiplies by the second derivative there.
 Curvature = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
@@ -62,16 +63,19 @@ def descend(
     ops = ops_of(start)
     at, (value, gradient), n_products = start, function(start), 0
     while n_products < most_products and not reached(value, gradient):
-        size = ops.algebra.norm(gradient)
-        step, taken = _newton_step(curvature(at), gradient, most_products - n_products)
-        n_products += taken
+        # Tiny gradients have squares that underflow.
+        size = ops.largest(abs(gradient))
+        step, taken = _newton_step(
+            curvature(at), gradient / size, most_products - n_products
+        )
+        step, n_products = size * step, n_products + taken
         found = _search(function, at, step, value, float(gradient @ step))
         if found is None:
             break  # no digit is left to be gained
         at, after, gradient = found
         flat = abs(after - value) <= _ROUNDING * abs(value)
         value = after
-        if flat and ops.algebra.norm(gradient) > _PROGRESS * size:
+        if flat and ops.largest(abs(gradient)) > _PROGRESS * size:
             break
     return at, n_products
 

@@ -58,7 +58,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        # Sums of penalties may not overflow.
+        "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
@@ -151,8 +152,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _intercepts(self, fitted: Any) -> Any:
         """Return intercepts, (k,) or a number, from those of shifted targets."""
-        intercept = fitted + ops_of(fitted).float64_like(self._shift, fitted)
-        return intercept if self._many_targets else float(intercept[0])
+        if self.fit_intercept:  # it may have been changed after a batch
+            fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
+        return fitted if self._many_targets else float(fitted[0])
 
     def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
@@ -180,24 +182,40 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         iterations = 15 if self._labelled else 30
         return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
 
-    def _checkpoint(self, limit: int) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
-        return Checkpoint(self.checkpoint, kept)
-
     def _fit_iteratively(
-        self,
-        rows: TrainingData,
-        limit: int,
-        stream: Stream,
-        report: FitReport,
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve the normal equations without forming them."""
-        problem = self._problem(rows, limit, stream, report)
+        """Solve the normal equations without forming them, or the dual system."""
+        checkpoint = None
+        if self.checkpoint is not None:
+            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
+            checkpoint = Checkpoint(self.checkpoint, kept)
+        problem = Problem(
+            rows=rows,
+            alpha=float(self.alpha),
+            center=self.fit_intercept,
+            memory_limit=limit,
+            stream=stream.child("solver"),
+            error_of=self._error_of,
+            labels=self._labelled,
+            report=report,
+            attributes_of=self._fitted,
+            checkpoint=checkpoint,
+        )
+        system_of: Any = pcg_system
         solver = self._iterative_solver()
-        system_of: Any = sgd_system if isinstance(solver, SGD) else pcg_system
-        solution, intercept = solve_iteratively(problem, system_of, self._plan, solver)
+        args: tuple[Any, Any] = (self.plan_, solver)
+        if self.plan_ is None:
+            if isinstance(solver, SGD):
+                raise ValueError(
+                    "solver='sgd' needs random features; with n_components=None use "
+                    "'pcg', 'cholesky' or 'auto'."
+                )
+            self.X_fit_ = rows.whole().X
+            system_of, args = exact_system, (self.kernel_, solver)
+        elif isinstance(solver, SGD):
+            system_of = sgd_system
+        solution, intercept = solve_iteratively(problem, system_of, *args)
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
@@ -208,29 +226,16 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         solver._validate_params()
         return solver
 
-    def _problem(
-        self, rows: Any, limit: int, stream: Stream, report: FitReport
-    ) -> Problem:
-        """Return what an iterative solver works on."""
-        return Problem(
-            rows=rows,
-            alpha=float(self.alpha),
-            center=self.fit_intercept,
-            memory_limit=limit,
-            stream=stream.child("solver"),
-            error_of=self._error_of,
-            labels=self._labelled,
-            report=report,
-            attributes_of=self._fitted,
-            checkpoint=self._checkpoint(limit),
-        )
-
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the attributes that weights of the system would set."""
+        """Return the attributes that weights of features, or of rows, set."""
         constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._shaped(value).T, "intercept_": constant}
+        return {"coef_": self._transposed(value), "intercept_": constant}
+
+    def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
+        self.solution_ = solution
+        self.__dict__.update(self._fitted(weights, intercept))
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         product = feature_gram_bytes(self._plan, rows.n_rows, rows.dtype.itemsize)
@@ -265,7 +270,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
     def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # it was changed after a batch
-            self._shift = (0.0,) * len(self._shift)
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
@@ -280,35 +284,17 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
         )
-        solution, intercept = solve_dual(
-            feature_gram(self._plan, X),
-            rows.Y,
-            rows.weight,
-            float(self.alpha),
-            self.fit_intercept,
-        )
-        self._store_dual(X, solution, intercept)
+        self._solve_dual(feature_gram(self._plan, X), rows)
 
     def _fit_exact(
         self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Solve the system of the exact kernel."""
-        n, k, X = rows.n_rows, rows.n_targets, rows.X
-        needed = dual_bytes(n, k, X)
+        n = rows.n_rows
+        needed = dual_bytes(n, rows.n_targets, rows.X)
         large = needed > limit or n > MOST_EXACT_ROWS
         if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
-            solver = self._iterative_solver()
-            if isinstance(solver, SGD):
-                raise ValueError(
-                    "solver='sgd' needs random features; with n_components=None use "
-                    "'pcg', 'cholesky' or 'auto'."
-                )
-            self.X_fit_ = X
-            problem = self._problem(rows, limit, stream, report)
-            solution, intercept = solve_iteratively(
-                problem, exact_system, self.kernel_, solver
-            )
-            self._store_dual(X, solution, intercept)
+            self._fit_iteratively(rows, limit, stream, report)
             return
         check_memory(
             needed,
@@ -316,38 +302,26 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
+        self._solve_dual(exact_gram(self.kernel_, rows.X), rows)
+
+    def _solve_dual(self, gram: Any, rows: ArrayRows) -> None:
         solution, intercept = solve_dual(
-            exact_gram(self.kernel_, X),
-            rows.Y,
-            rows.weight,
-            float(self.alpha),
-            self.fit_intercept,
+            gram, rows.Y, rows.weight, float(self.alpha), self.fit_intercept
         )
-        self._store_dual(X, solution, intercept)
+        self._store_dual(rows.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Keep the weights of rows, or those of features that they stand for."""
-        dual = solution.value
-        if self.plan_ is not None:
+        weights = dual = solution.value
+        if self.plan_ is None:
+            self.X_fit_ = X
+        else:
             ops = ops_of(X)
             weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
             for columns in row_blocks(len(weights), _FEATURE_BLOCK):
                 Z = evaluate(self.plan_, X, columns)
                 weights[columns] = ops.as_float64(Z).T @ dual
-            self._store(solution, weights, intercept)
-            return
-        self.X_fit_ = X
-        self.dual_coef_ = self._shaped(dual)
-        self.intercept_ = self._intercepts(intercept)
-        self.solution_ = solution
-
-    def _store(self, solution: Any, weights: np.ndarray, intercept: Any) -> None:
-        self.solution_ = solution
-        self.coef_ = weights.T if self._many_targets else weights[:, 0]
-        self.intercept_ = self._intercepts(intercept)
-
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        return weights if self._many_targets else weights[:, 0]
+        self._store(solution, weights, intercept)
 
     def _partial_fit_targets(
         self,
@@ -455,10 +429,6 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
                 "predicting."
             )
         return self._values(X)
-
-    @property
-    def _many_targets(self) -> bool:
-        return self._n_outputs is not None
 
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")

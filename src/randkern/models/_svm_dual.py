@@ -8,7 +8,7 @@ For each column y of signs
 and D ≤ P with equality at the solution: the difference is what tells when to stop.
 Where the features of all rows do not fit in memory, coordinate descent works on rows
 that break the conditions of optimality, whose features do; a pass over all rows, whose
-features are made again, finds the next ones (a decomposition as that of Osuna, Freund
+features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
 and Girosi 1997, with working sets as large as memory takes).
 """
 
@@ -26,7 +26,7 @@ from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.models._interior_point import affordable, solve_box
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.memory import FEWEST_ROWS, interior_point_bytes
 
 __all__ = ["SVMDual", "scores_of"]
@@ -172,25 +172,20 @@ class SVMDual:
     def _update(self) -> None:
         """Make the weights, in float64, the scores of all rows, and the gaps."""
         ops = self.ops
-        shape = self.weights.shape
-        self.weights = ops.zeros(shape, self.signs)
+        self.weights = ops.zeros(self.weights.shape, self.signs)
         support = ops.flatnonzero((self.alpha != 0).any(axis=1))
         factors = self.alpha * self.signs
         for rows in row_blocks(len(support), min(self._capacity, _ROWS_AT_ONCE)):
             here = support[rows]
-            Z = self.features.take(here)
-            size = ops.largest(abs(factors[here])) or 1.0
-            part = ops.zeros(shape, self.signs)
-            ops.thin.add_transposed(Z, ops.asarray(factors[here] / size, Z), part)
-            self.weights += size * part
+            add_combinations(self.features.take(here), factors[here], self.weights)
         scores, longest = scores_of(self.features, self.weights)
         self._margins = self.signs * scores
         squares = ops.algebra.column_products(self.weights.T, self.weights.T)
         objective = 0.5 * squares + self.upper @ (1 - self._margins).clip(0.0)
         if not ops.is_finite(objective):
             raise ValueError(
-                "features overflow: rows of X are too large for this kernel; scale the "
-                "input down."
+                "the objective overflows: C or the weights are too large, or rows of X "
+                "are for this kernel; lower C, or scale the input down."
             )
         size = objective + (objective <= 0)
         self.gap = (objective - (self.alpha.sum(axis=0) - 0.5 * squares)) / size
@@ -206,7 +201,7 @@ class SVMDual:
         self._update()
         worse = self.gap > gap
         if worse.any():
-            self.alpha = self.ops.elementwise.where(worse, before, alpha)
+            self.alpha = self.ops.xp.where(worse, before, alpha)
             self._update()
 
     def _is_reached(self, tol: float) -> bool:
@@ -226,7 +221,7 @@ class SVMDual:
     def _go_on_in_float64(self, tol: float) -> bool:
         """Make kept features of float32 again, where they do not tell enough.
 
-        Features that are made again in every pass would take twice as many passes.
+        Features that are recomputed in every pass would take twice as many passes.
         """
         Z = self.features.cached
         if self._is_precise() or Z is None or 2 * Z.nbytes > self.kept_bytes:
@@ -358,9 +353,8 @@ def scores_of(features: FeatureMatrix, weights: np.ndarray) -> tuple[np.ndarray,
     """Return w·z of every row for k rows of weights, and the longest row's norm."""
     ops = ops_of(weights)
     scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
-    size = ops.largest(abs(weights)) or 1.0
     for block in features.blocks():
         Z = block.values
-        scores[block.rows] = size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
+        scores[block.rows] = products(Z, weights)
         square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +114,18 @@ def _without_missing(y: Any) -> Any:
 
 
 def _read_labels(y: Any) -> Any:
-    """Return labels, those of a tensor of a dtype that PyTorch sorts."""
-    y = read_tensor(y, "y")
+    """Return labels, those of a tensor of a dtype that PyTorch sorts.
+
+    Integers stay integers, of which scikit-learn makes floats where pandas holds them
+    in a type of its own, and NumPy where a list has some beyond int64.
+    """
+    y = _without_missing(read_tensor(y, "y"))
+    if isinstance(y, (list, tuple)) and all(type(label) is int for label in y):
+        return np.array(y, dtype=_integers_for(y))
+    if hasattr(y, "iloc"):
+        types = np.atleast_1d(np.asarray(y.dtypes, dtype=object))
+        if all(getattr(each, "kind", "") in ("i", "u") for each in types):
+            return y.astype(getattr(types[0], "numpy_dtype", types[0]))
     if is_tensor(y) and str(y.dtype) in (
         "torch.uint16",
         "torch.uint32",
@@ -126,6 +136,29 @@ def _read_labels(y: Any) -> Any:
             "y.to(torch.int64)."
         )
     return y
+
+
+def _positions(classes: Any, y: Any) -> tuple[Any, Any]:
+    """Return the positions of labels among the classes, and whether they are there."""
+    search = ops_of(y).searchsorted
+    if is_tensor(y) or {classes.dtype.kind, y.dtype.kind} != {"i", "u"}:
+        return search(classes, y)
+    alike = y.astype(classes.dtype)  # NumPy compares int64 and uint64 as floats
+    position, known = search(classes, alike)
+    return position, known & (alike == y)
+
+
+def _integers_for(labels: Iterable[int]) -> type:
+    """Return int64 or uint64, whichever holds all labels."""
+    labels = list(labels)
+    for dtype in (np.int64, np.uint64):
+        limits = np.iinfo(dtype)
+        if all(limits.min <= label <= limits.max for label in labels):
+            return dtype
+    raise ValueError(
+        f"labels from {min(labels)} to {max(labels)} do not fit one type of integers; "
+        "use smaller numbers, or texts."
+    )
 
 
 @dataclass(frozen=True)
@@ -169,9 +202,10 @@ class ClassLabels:
         for block in seen:
             for label, total in block.totals.items():
                 totals[label] = totals.get(label, 0.0) + total
-        # Of whole numbers beyond int64 NumPy would make floats.
         dtypes = {block.dtype for block in seen if block.dtype is not None}
-        dtype = np.result_type(*dtypes) if dtypes else None
+        dtype: Any = np.result_type(*dtypes) if dtypes else None
+        if dtypes and all(each.kind in "iu" for each in dtypes) and dtype.kind == "f":
+            dtype = _integers_for(totals)  # int64 and uint64
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         like = seen[0].like
         placed = classes if like is None else ops_of(like).asarray(classes, like)
@@ -198,7 +232,7 @@ class ClassLabels:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        y = column_or_1d(_without_missing(_read_labels(y)), warn=True)
+        y = column_or_1d(_read_labels(y), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         return y
@@ -215,7 +249,7 @@ class ClassLabels:
     def _signs(self, y: np.ndarray) -> np.ndarray:
         """Return labels as columns of ±1."""
         ops = ops_of(y)
-        position, known = ops.positions(self.classes_, y)
+        position, known = _positions(self.classes_, y)
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
@@ -224,7 +258,7 @@ class ClassLabels:
         if len(self.classes_) == 2:
             return (2.0 * ops.as_float64(position) - 1.0)[:, None]
         signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
-        signs[ops.numbers(len(y), y), position] = 1.0
+        signs[ops.arange(len(y), y), position] = 1.0
         return signs
 
     def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
@@ -265,7 +299,7 @@ class ClassLabels:
 
     def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
         """Return the weight of the class of every row, where the rows X lie."""
-        position = ops_of(y).positions(self.classes_, y)[0]
+        position = _positions(self.classes_, y)[0]
         ops = ops_of(X)
         return ops.float64_like(by_class, X)[ops.to_integers(position, X)]
 
@@ -295,5 +329,5 @@ class ClassLabels:
 def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
     """Return the sums of the weights of rows of each class, on the host."""
     ops = ops_of(X)
-    position = ops.to_integers(ops_of(y).positions(classes, y)[0], X)
-    return ops.to_host(ops.totals(position, weight, len(classes)))
+    position = ops.to_integers(_positions(classes, y)[0], X)
+    return ops.to_host(ops.bincount(position, weight, len(classes)))

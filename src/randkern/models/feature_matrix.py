@@ -16,7 +16,14 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
-__all__ = ["FeatureArray", "FeatureBlock", "FeatureMatrix", "GramFactor"]
+__all__ = [
+    "FeatureArray",
+    "FeatureBlock",
+    "FeatureMatrix",
+    "GramFactor",
+    "add_combinations",
+    "products",
+]
 
 # Features that are cached take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**15
@@ -43,6 +50,21 @@ class FeatureBlock:
         return FeatureBlock(
             rows, *(None if array is None else array[rows] for array in arrays)
         )
+
+
+def products(Z: Any, weights: Any) -> Any:
+    """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
+    ops = ops_of(weights)
+    size = ops.largest(abs(weights)) or 1.0
+    return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
+
+
+def add_combinations(Z: Any, factors: Any, out: Any) -> None:
+    """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
+    ops = ops_of(out)
+    size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
+    ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
+    out += size * part
 
 
 class FeatureMatrix:
@@ -90,7 +112,7 @@ class FeatureMatrix:
         self.precise, self.compress, self.weight_unit = precise, compress, weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
-        self.width = self._thin.padded(plan.n_components)
+        self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
             row_bytes = self.width * self.dtype.itemsize
             sizes = feature_block_sizes(plan.n_components, self.like)
@@ -100,7 +122,7 @@ class FeatureMatrix:
 
     def _place(self, like: Any) -> None:
         self.like, self.dtype = like, like.dtype
-        self._ops, self._thin = ops_of(like), ops_of(like).thin
+        self._ops, self._gemm = ops_of(like), ops_of(like).skinny_gemm
 
     @property
     def cached(self) -> Any:
@@ -116,7 +138,7 @@ class FeatureMatrix:
         extra = CACHED_ROW_BYTES + 8 * self.n_targets
         if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
             return self._filled(self.n_rows, compressed=False)
-        if self.compress and hasattr(self._thin, "quantize"):
+        if self.compress and hasattr(self._gemm, "quantize"):
             n_cached = self.cache_bytes // (2 * self.width + extra)
             if n_cached:
                 return self._filled(min(n_cached, self.n_rows), compressed=True)
@@ -125,7 +147,7 @@ class FeatureMatrix:
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
         ops, like, D = self._ops, self.like, self.plan.n_components
         stored = np.empty(0, np.int16) if compressed else like
-        values = self._thin.room(n_cached, D, stored)
+        values = self._gemm.empty_padded(n_cached, D, stored)
         scales = ops.empty(n_cached, like)
         weights = ops.ones(n_cached, like)
         targets = ops.zeros((n_cached, self.n_targets), like)
@@ -133,7 +155,7 @@ class FeatureMatrix:
             stop = min(block.rows.stop, n_cached)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
-                self._thin.quantize(block.values[:n, :D], values[here], scales[here])
+                self._gemm.quantize(block.values[:n, :D], values[here], scales[here])
             else:
                 values[here, :D] = block.values[:n, :D]
             targets[here] = block.Y[:n]
@@ -166,7 +188,7 @@ class FeatureMatrix:
 
     def _empty(self, n_rows: int) -> Any:
         """Return rows with zeros where no feature will be."""
-        out = self._thin.room(n_rows, self.plan.n_components, self.like)
+        out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
         out[:, self.plan.n_components :] = 0
         return out
 

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import Stream, root_stream
+from randkern._random import root_stream
 from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -28,7 +28,6 @@ from randkern.models._gp_evidence import (
     posterior_sums,
 )
 from randkern.models._gp_learning import (
-    TargetSizes,
     learning_rows,
     most_learning_rows,
 )
@@ -59,7 +58,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     ----------
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. What is learned: each
-        lengthscale (a vector gives one a column), and the scale of each multiple
+        lengthscale (a vector gives one per column), and the scale of each multiple
         ``s * kernel``; a rule such as ``"scale"`` is where learning starts. Without a
         multiple the variance of f stays as it is.
     noise : float, default=1e-2
@@ -204,11 +203,20 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         self.intercept_ = 0.0
-        self._learn_from_rows(rows, stream)
+        sample = learning_rows(rows, self.plan_, stream.child("sample"))
+        extra = {"noise": math.log(self.noise)}
+        self._learn(sample, extra, stream.child("restarts"))
+        self.noise_ = math.exp(self.theta_[-1])
         if self.plan_ is None:
-            self._fit_rows()
+            K = self.kernel_._gram(sample.X, None)
+            by_rows = RowPosterior.of(K, *sample.targets(), self.noise_)
+            self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.dual)
+            self._posterior = by_rows
         else:
-            self._fit_features(rows, unit)
+            statistics, squares = rows.reduce(posterior_sums, self._plan, unit)
+            posterior = FeaturePosterior.of(statistics, squares, self.noise_)
+            self.coef_ = self._transposed(posterior.mean)
+            self._posterior = posterior
         return self
 
     def _set_units(self, rows: TrainingData) -> None:
@@ -233,34 +241,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._target_mean = tuple(mean.tolist())
         self._target_scale = tuple(scale.tolist())
 
-    def _learn_from_rows(self, rows: TrainingData, stream: Stream) -> None:
-        sample = learning_rows(rows, self.plan_, stream.child("sample"))
-        self._learned_from = (sample.X, sample.Y, sample.weight)
-        extra = {"noise": math.log(self.noise)}
-        self._learn(extra, TargetSizes.of(self._sample), stream.child("restarts"))
-        self.noise_ = math.exp(self.theta_[-1])
-
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:
         return Evidence(rows, Hyperparameters(self.kernel_), plan)
-
-    def _fit_rows(self) -> None:
-        """Fit the exact kernel."""
-        rows = self._sample
-        weight = rows.weight
-        if weight is None:
-            weight = ops_of(rows.Y).ones(rows.n_rows, rows.Y)
-        K = self.kernel_._gram(rows.X, None)
-        posterior = RowPosterior.of(K, rows.Y, weight, self.noise_)
-        self._posterior = posterior
-        self.X_fit_ = rows.X
-        self.dual_coef_ = self._shaped(posterior.dual)
-
-    def _fit_features(self, rows: TrainingData, weight_unit: float) -> None:
-        """Fit features to sums over all rows."""
-        statistics, squares = rows.reduce(posterior_sums, self._plan, weight_unit)
-        posterior = FeaturePosterior.of(statistics, squares, self.noise_)
-        self._posterior = posterior
-        self.coef_ = self._transposed(posterior.mean)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

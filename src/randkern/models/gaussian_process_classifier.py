@@ -25,7 +25,7 @@ from randkern.models._gp_laplace import (
     LaplacePosterior,
     mean_probability,
 )
-from randkern.models._gp_learning import TargetSizes, learning_rows
+from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
@@ -35,7 +35,7 @@ from randkern.plan import Plan, evaluate
 __all__ = ["GaussianProcessClassifier"]
 
 # Rows that hyperparameters are learned from, at most and at least; between them as many
-# as a number of operations takes, of order n³ a class.
+# as a number of operations takes, of order n³ per class.
 _MOST_LEARNING_ROWS = 1000
 _LEAST_LEARNING_ROWS = 300
 _OPERATIONS = 1e9
@@ -147,8 +147,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learned_from = (sample.X, sample.Y, sample.weight)
-        self._learn({}, TargetSizes(), stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"))
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)

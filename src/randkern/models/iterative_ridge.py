@@ -17,11 +17,10 @@ from randkern.data import row_blocks
 from randkern.data.target_statistics import Survey
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
-from randkern.models._kernel_operator import KernelOperator
 from randkern.models._predictions import predict_by_features
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.linear_operators import FeatureOperator
+from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.models.minibatches import FeatureBatches
 from randkern.plan import Plan

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from randkern._random import Stream
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import Survey
+from randkern.kernels import Kernel
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.memory import ROWS_PER_EIGENPAIR, SAMPLED_COLUMNS
+from randkern.models.memory import (
+    KERNEL_ROWS_PER_EIGENPAIR,
+    KERNEL_TILE,
+    ROWS_PER_EIGENPAIR,
+    SAMPLED_COLUMNS,
+)
 
-__all__ = ["FeatureOperator", "leading"]
+__all__ = ["FeatureOperator", "KernelOperator"]
 
 # Features that are cached take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**17
@@ -137,7 +145,7 @@ class FeatureOperator:
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
         # Sums of products in single precision have no digits for more.
-        values, vectors = leading(ops.asarray(gram, like), rank)
+        values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
@@ -159,7 +167,7 @@ def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any
     The sizes bring the targets into the range of float32.
     """
     like, D = features.like, features.plan.n_components
-    ops, thin = ops_of(like), ops_of(like).thin
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
     out = ops.zeros((len(means) + 1, features.width), like)
     center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
     for block in features.blocks(features.block_rows):
@@ -168,7 +176,7 @@ def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any
         for factor in (block.weight, block.scales):
             if factor is not None:
                 targets *= factor[:, None]
-        thin.add_transposed(block.values, thin.factor(targets, block.values), out)
+        thin.add_transposed(block.values, thin.pack(targets, block.values), out)
     return out[:, :D]
 
 
@@ -178,8 +186,8 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
     V is transposed, of shape (k, D), with entries of at most about 1.
     """
     like, (k, D) = features.like, V.shape
-    ops, thin = ops_of(like), ops_of(like).thin
-    right = thin.room(k, D, like)
+    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    right = thin.empty_padded(k, D, like)
     right[:, :D] = ops.asarray(V, like)
     out = ops.zeros((k, features.width), like)
     for block in features.blocks(_ROWS_AT_ONCE):
@@ -188,13 +196,145 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
             factors *= block.scales**2
         if block.weight is not None:
             factors *= block.weight
-        factor = thin.factor(right, block.values)
+        factor = thin.pack(right, block.values)
         thin.add_gram_product(block.values, factors, factor, out)
     return out[:, :D]
 
 
-def leading(gram: Any, rank: int) -> tuple[Any, Any]:
-    """Return leading eigenpairs, falling, of a matrix given by its upper triangle."""
+class KernelOperator:
+    """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
+
+    s are the shares of the rows in the sum of weights if there is an intercept, else
+    0. K is symmetric, so that only its upper triangle is made: in tiles, in the dtype
+    of the rows and where they lie, as many of which are kept as the memory allows; the
+    others are recomputed for every product.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    X : Rows
+    weight : array of shape (n,)
+        Where X lies.
+    center : bool
+    stream : Stream
+        Seeds the sample of rows behind the preconditioner.
+    kept_bytes : int
+        Memory for tiles.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Rows,
+        weight: Any,
+        center: bool,
+        stream: Stream,
+        kept_bytes: int,
+    ):
+        self.kernel = kernel
+        self.X = X
+        ops = self._ops = ops_of(X)
+        self.root = weight**0.5
+        self.share = weight / weight.sum() if center else 0.0 * weight
+        self.stream = stream
+        self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
+        self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
+        self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
+        self._buffer = self._room()
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._n_kept = kept_bytes // (self._side**2 * X.dtype.itemsize)
+
+    @property
+    def size(self) -> int:
+        return self.X.shape[0]
+
+    def _room(self) -> Any:
+        return self._ops.skinny_gemm.room(self._side, self._side, self.X)
+
+    def _tiles(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield tiles of the upper triangle, with zeros beyond the last row."""
+        for i, rows in enumerate(self._ranges):
+            for j in range(i, len(self._ranges)):
+                tile = self._kept.get((i, j))
+                if tile is None:
+                    tile = self._buffer
+                    if len(self._kept) < self._n_kept:
+                        tile = self._kept[i, j] = self._room()
+                    columns = self._ranges[j]
+                    other = None if i == j else self.X[columns]
+                    values = self.kernel._gram(self.X[rows], other, precise=False)
+                    tile[: values.shape[0], : values.shape[1]] = values
+                    tile[:, values.shape[1] :] = 0.0
+                yield i, j, tile
+
+    def product(self, V: Any) -> Any:
+        """Return KV in float64, for V of shape (n, k)."""
+        ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
+        size = ops.largest(abs(V)) or 1.0
+        lengths = [rows.stop - rows.start for rows in self._ranges]
+        right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
+        sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
+        for rows, n, part in zip(self._ranges, lengths, right, strict=True):
+            part[:, :n] = V[rows].T / size
+            part[:, n:] = 0.0
+        for i, j, tile in self._tiles():
+            tile = tile[: lengths[i]]
+            sums[i][:, : lengths[i]] += thin.multiply(tile, right[j]).T
+            if i != j:
+                left = thin.pack(right[i][:, : lengths[i]].T, tile)
+                thin.add_transposed(tile, left, sums[j])
+        out = ops.zeros(V.shape, self.X)
+        for rows, n, part in zip(self._ranges, lengths, sums, strict=True):
+            out[rows] = part[:, :n].T
+        out *= size
+        return out
+
+    def dual(self, V: Any) -> Any:
+        """Return (I − s1ᵀ)SV: the weights of rows that a solution stands for."""
+        U = self.root[:, None] * V
+        U -= self.share[:, None] * U.sum(axis=0)
+        return U
+
+    def matmat(self, V: Any) -> Any:
+        """Return AV in float64; products within a tile in the dtype of X."""
+        out = self.product(self.dual(V))
+        out -= self.share @ out
+        out *= self.root[:, None]
+        return out
+
+    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
+        """Return the leading eigenpairs of a Nyström approximation.
+
+        A ≈ C K_m⁻¹ Cᵀ with the columns C of A's factor and the matrix K_m of m sampled
+        rows (Williams and Seeger 2001).
+        """
+        ops = self._ops
+        generator = self.stream.child("sample").generator()
+        usable = ops.flatnonzero(self.root)
+        n_samples = min(KERNEL_ROWS_PER_EIGENPAIR * rank, len(usable))
+        sampled = np.sort(generator.choice(len(usable), n_samples, replace=False))
+        X = ops.take(self.X, ops.take(usable, sampled))
+        gram = ops.as_float64(self.kernel._gram(X, None))
+        values, vectors = _leading(gram, n_samples)
+        inverse_root = ops.asarray(vectors / values**0.5, self.X)
+        factor = ops.empty((self.size, len(values)), self.X)
+        means = ops.zeros(len(values), self.X)
+        for rows in self._ranges:
+            columns = self.kernel._gram(self.X[rows], X, precise=False)
+            factor[rows] = columns @ inverse_root
+            means += self.share[rows] @ ops.as_float64(factor[rows])
+        factor -= ops.asarray(means, factor)
+        factor *= ops.asarray(self.root, factor)[:, None]
+        inner = ops.zeros((len(values), len(values)), self.X)
+        ops.add_gram(factor, inner)
+        values, vectors = _leading(inner, rank)
+        basis = factor @ ops.asarray(vectors / values**0.5, factor)
+        return ops.to_host(values), basis
+
+
+def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
+    """Return leading eigenpairs, descending; the upper triangle is read."""
     values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
     largest = max(float(values[0]), np.finfo(float).tiny)
     kept = values > _SMALLEST_SHARE * largest

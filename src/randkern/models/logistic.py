@@ -8,25 +8,29 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
-from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
 from randkern.kernels import Kernel
-from randkern.models import _lbfgs
 from randkern.models._feature_model import FeatureModel
 from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._newton import descend
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    add_combinations,
+    products,
+)
 from randkern.models.memory import feature_cache_bytes
 
 __all__ = ["KernelLogistic"]
 
+# Pairs of steps and changes of the gradient that L-BFGS keeps.
+_PAIRS = 20
 # A slope at w = 0 of this size: the solution is minus it, to rounding.
 _VANISHING = 1e-100
 # Minus this is the logarithm of nothing.
@@ -40,8 +44,8 @@ class KernelLogistic(MarginClassifier):
 
         min ½‖w‖² + C Σ_i s_i log(1 + exp(−y_i w·z_i)),
 
-    for more the multinomial loss of one vector of weights a class; no intercept.
-    Solved by L-BFGS on products with the features, which are made again in every
+    for more the multinomial loss of one vector of weights per class; no intercept.
+    Solved by L-BFGS on products with the features, which are recomputed in every
     iteration where they do not fit `memory_limit`; on tensors where they lie. Where
     that stops short of the tolerance (C is enormous), Newton's method goes on.
 
@@ -146,7 +150,7 @@ class KernelLogistic(MarginClassifier):
         self._validate_params()
         rows = self._read(X, y, sample_weight, root_stream(self.random_state))
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
-        k, n_vectors = rows.n_targets, 2 * _lbfgs.PAIRS + 12
+        k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
         kept = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 16 + 32 * k, per_feature
@@ -186,15 +190,16 @@ class KernelLogistic(MarginClassifier):
             return value / unit, slope / unit
 
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
-        minimise = _lbfgs.minimise if is_tensor(start) else _minimise_by_scipy
-        flat, self.n_iter_ = minimise(scaled, start, tolerance, most)
+        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, most, _PAIRS)
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
-            # The curvature is at least 1, that of the penalty.
-            bound = 0.5 * unit * float(slope @ slope)
+            # The curvature is at least 1, that of the penalty. Where C is enormous,
+            # slopes have squares that underflow.
+            left = ops.largest(abs(slope))
+            length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
             steepest = max(self.tol, rounding) * largest / unit
-            return bound <= self.tol * value and ops.largest(abs(slope)) <= steepest
+            return 0.5 * length**2 <= self.tol * value and left <= steepest
 
         def curvature(flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
             product = loss.curvature(flat)
@@ -227,45 +232,25 @@ class KernelLogistic(MarginClassifier):
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
         values = self.decision_function(X)
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if values.ndim == 1:
-            return functions.expit(_of_both(values))
-        return functions.softmax(values)
+            return ops.special.expit(_of_both(values))
+        return ops.special.softmax(values, 1)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes)."""
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
         values = self.decision_function(X)
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if values.ndim == 1:
-            return -functions.softplus(-_of_both(values))
-        return values - functions.log_sum_exp(values)[:, None]
+            return -ops.softplus(-_of_both(values))
+        return values - ops.special.logsumexp(values, 1)[:, None]
 
 
 def _of_both(values: np.ndarray) -> np.ndarray:
     """Return the values of the negative class beside those of the positive."""
     return ops_of(values).hstack([-values[:, None], values[:, None]])
-
-
-def _minimise_by_scipy(
-    function: _lbfgs.Function, start: np.ndarray, tolerance: float, max_iter: int
-) -> tuple[np.ndarray, int]:
-    """Return where a function is least, and the number of iterations."""
-    result = scipy.optimize.minimize(
-        function,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": max_iter,
-            "maxfun": 2 * max_iter,
-            "gtol": tolerance,
-            "ftol": 64 * np.finfo(float).eps,
-            "maxcor": _lbfgs.PAIRS,
-        },
-    )
-    return result.x, int(result.nit)
 
 
 class _Loss:
@@ -291,26 +276,26 @@ class _Loss:
         gradient = ops_of(flat).zeros(self.shape, flat)
         for block in self.features.blocks():
             part, Z = block.rows, block.values
-            values = self._values(Z, weights)
+            values = products(Z, weights)
             upper = self.upper[part]
             losses, slopes = self._losses(values, self.signs[part])
             total += float(upper @ losses)
-            self._add(Z, slopes * upper[:, None], gradient)
+            add_combinations(Z, slopes * upper[:, None], gradient)
         gradient += weights
         return total, gradient.ravel()
 
     def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies by the second derivative."""
         weights = flat.reshape(self.shape)
-        functions = ops_of(flat).elementwise
+        ops = ops_of(flat)
         binary = self.shape[0] == 1
         chances = []
         for block in self.features.blocks():
-            values = self._values(block.values, weights)
+            values = products(block.values, weights)
             if binary:
-                chances.append(functions.expit(values) * functions.expit(-values))
+                chances.append(ops.special.expit(values) * ops.special.expit(-values))
             else:
-                chances.append(functions.softmax(values))
+                chances.append(ops.special.softmax(values, 1))
 
         def product(vector: np.ndarray) -> np.ndarray:
             along = vector.reshape(self.shape)
@@ -318,49 +303,31 @@ class _Loss:
             blocks = zip(self.features.blocks(), chances, strict=True)
             for block, chance in blocks:
                 part, Z = block.rows, block.values
-                change = self._values(Z, along)
+                change = products(Z, along)
                 if not binary:
                     change = change - _own(change, self.signs[part])[:, None]
                     change = change - (chance * change).sum(axis=1)[:, None]
                 change = chance * change
-                self._add(Z, change * self.upper[part][:, None], out)
+                add_combinations(Z, change * self.upper[part][:, None], out)
             out += along
             return out.ravel()
 
         return product
 
     @staticmethod
-    def _values(Z: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the values of weights, (k, width), at rows of features."""
-        ops = ops_of(weights)
-        size = ops.largest(abs(weights)) or 1.0
-        return size * ops.thin.multiply(Z, ops.asarray(weights / size, Z))
-
-    @staticmethod
-    def _add(Z: Any, slopes: np.ndarray, out: np.ndarray) -> None:
-        """Add slopesᵀZ."""
-        ops = ops_of(out)
-        largest = ops.largest(abs(slopes)) or 1.0
-        added = ops.zeros(out.shape, out)
-        ops.thin.add_transposed(Z, ops.asarray(slopes / largest, Z), added)
-        out += largest * added
-
-    @staticmethod
     def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses of rows, and their derivatives in the values."""
-        functions = ops_of(values).elementwise
+        ops = ops_of(values)
         if signs.shape[1] == 1:
             margins = signs * values
-            return functions.softplus(-margins)[:, 0], -signs * functions.expit(
-                -margins
-            )
+            return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
         # Relative to the value of the own class: 1 - p has no digits for p near 1.
         own = signs > 0
-        others = functions.where(own, -_HUGE, values - _own(values, signs)[:, None])
-        beside = functions.log_sum_exp(others)
-        wrong = functions.expit(beside)[:, None]
-        slopes = functions.where(own, -wrong, functions.softmax(values))
-        return functions.softplus(beside), slopes
+        others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
+        beside = ops.special.logsumexp(others, 1)
+        wrong = ops.special.expit(beside)[:, None]
+        slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
+        return ops.softplus(beside), slopes
 
 
 def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:

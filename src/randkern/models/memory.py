@@ -112,7 +112,7 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
 
     Features are of the dtype of `like`, and where that lies.
     """
-    thin = ops_of(like).thin
+    thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
     n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
     sizes = []
@@ -197,7 +197,7 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         If the smallest blocks take too much.
     """
     D, itemsize, k = plan.n_components, rows.dtype.itemsize, rows.n_targets
-    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).thin.padded
+    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
 
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
@@ -240,7 +240,7 @@ def kernel_operator_bytes(
     """
     itemsize = like.dtype.itemsize
     n_samples = min(n, KERNEL_ROWS_PER_EIGENPAIR * rank)
-    side = ops_of(like).thin.padded(min(n, KERNEL_TILE))
+    side = ops_of(like).skinny_gemm.padded(min(n, KERNEL_TILE))
     vectors = 8 * 14 * n * n_targets + _KERNEL_TILES * side**2 * itemsize
     iterating = n * rank * itemsize + vectors
     return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating

@@ -69,7 +69,7 @@ class FeatureBatches:
         generator = self._operator.stream.child("epoch", epoch).generator()
         most = min(self._at_once, n_rows, self._rows.n_rows)
         like = self._rows.like
-        buffer = ops_of(like).thin.room(most, self.size, like)
+        buffer = ops_of(like).skinny_gemm.empty_padded(most, self.size, like)
         for block in self._rows.batches(n_rows, generator, self._spare_bytes):
             yield _Batch(self, buffer, block)
 
@@ -105,11 +105,11 @@ class _Batch:
     def gradient(self, W: Any) -> tuple[Any, Any]:
         """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
         ops = ops_of(W)
-        thin, largest = ops.thin, ops.largest
+        thin, largest = ops.skinny_gemm, ops.largest
         D, k = W.shape
         at_once, width = self._buffer.shape
         size = largest(abs(W)) or 1.0
-        right = thin.room(k, D, self._buffer)
+        right = thin.empty_padded(k, D, self._buffer)
         right[:, :D] = (W / size).T
         loss = ops.zeros(k, W)
         gradient = ops.zeros((k, width), W)
@@ -122,6 +122,6 @@ class _Batch:
             residual *= weight[:, None]
             unit = largest(abs(residual)) or 1.0
             out = ops.zeros((k, width), W)
-            thin.add_transposed(Z, thin.factor(residual / unit, Z), out)
+            thin.add_transposed(Z, thin.pack(residual / unit, Z), out)
             gradient += out * unit
         return ops.contiguous(gradient[:, :D].T), loss

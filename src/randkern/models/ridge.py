@@ -46,7 +46,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, features
-        that do not fit `memory_limit` being made again in each iteration;
+        that do not fit `memory_limit` being recomputed in each iteration;
         ``"sgd"`` takes steps along mini-batches, for rows too many to be read
         often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
         their arguments. ``"auto"`` takes conjugate gradients where the
@@ -129,7 +129,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
     ) -> KernelRidgeRegressor:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts anew.
+        `fit` keeps no statistics, so that the first call after it starts over.
         The first batch settles all that depends on data: lengthscales that are
         rules, categories, the shares of the terms of a sum. With a kernel that
         leaves nothing to data the result equals `fit` on all rows at once.
@@ -174,7 +174,7 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
 class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     """Kernel ridge classification: ridge regression on labels coded ±1.
 
-    One column of ±1 for two classes, one a class (one against the rest) for
+    One column of ±1 for two classes, one per class (one against the rest) for
     more; the predicted class is that of the largest value.
 
     Parameters
@@ -259,7 +259,7 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
     ) -> KernelRidgeClassifier:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts anew.
+        `fit` keeps no statistics, so that the first call after it starts over.
 
         Parameters
         ----------

@@ -123,7 +123,7 @@ class _ChoosesAlpha(KernelRidge):
         Y = Y / scale
         used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
         search = self._search(used.X, used.Y, sample_weight, alphas, limit)
-        self._choose(search, used.Y, Y, sample_weight, alphas, splits)
+        self._choose(search, used.Y, Y, scale, sample_weight, alphas, splits)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = search.solve(self.alpha_)
         solution = replace(solution, value=solution.value * scale)
@@ -195,21 +195,27 @@ class _ChoosesAlpha(KernelRidge):
         search: PrimalSearch | DualSearch,
         Y: Any,
         given: Any,
+        scale: float,
         weight: Any,
         alphas: np.ndarray,
         splits: list[Split],
     ) -> None:
         """Score every penalty and keep the best, the first of equals.
 
-        `Y` are the targets that are fitted, `given` those of the user.
+        `Y` are the targets that are fitted, `given` those of the user divided by
+        `scale`: scores of these have no overflow, and choose. Those of the user's
+        targets are reported.
         """
         results: dict[str, np.ndarray] = {"param_alpha": alphas}
+        # Both scores, (2, n_alphas); that of enormous targets may be infinite.
+        with np.errstate(over="ignore"):
+            squares = np.array([[1.0], [np.square(scale)]])
         if self.cv == "gcv":
-            scores = search.generalised()
+            both = squares * search.generalised()
         elif self.cv is None and self.scoring is None:
-            scores = squared_error(search.leave_one_out(), Y, weight)
+            both = squares * squared_error(search.leave_one_out(), Y, weight)
         elif self.cv is None:
-            scores = self._scored(search.leave_one_out(), given, weight)
+            both = self._scored(search.leave_one_out(), given, scale, weight)
         else:
             parts = []
             found = zip(splits, search.held_out(splits), strict=True)
@@ -217,10 +223,12 @@ class _ChoosesAlpha(KernelRidge):
                 part = None if weight is None else weight[test]
                 # Classes that a fit has not seen it does not predict.
                 seen = (Y[train] > 0).any(axis=0)
-                parts.append(self._scored(predictions, given[test], part, seen))
-                results[f"split{position}_test_score"] = parts[-1]
-            results["std_test_score"] = np.std(parts, axis=0)
-            scores = np.mean(parts, axis=0)
+                parts.append(self._scored(predictions, given[test], scale, part, seen))
+                results[f"split{position}_test_score"] = parts[-1][1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                results["std_test_score"] = np.std(parts, axis=0)[1]
+            both = np.mean(parts, axis=0)
+        scores, reported = both
         finite = np.where(np.isfinite(scores), scores, -np.inf)
         best = int(finite.argmax())
         if not np.isfinite(scores[best]):
@@ -228,16 +236,24 @@ class _ChoosesAlpha(KernelRidge):
                 f"no alpha has a finite score, got {scores.tolist()}; the folds may "
                 "be too small for scoring, or the targets too large."
             )
-        results["mean_test_score"] = scores
+        results["mean_test_score"] = reported
         results["rank_test_score"] = rankdata(-finite, method="min").astype(int)
         self.cv_results_ = results
         self.alpha_ = float(alphas[best])
-        self.best_score_ = float(scores[best])
+        self.best_score_ = float(reported[best])
 
     def _scored(
-        self, predictions: Predictions, given: Any, weight: Any, seen: Any = None
+        self,
+        predictions: Predictions,
+        given: Any,
+        scale: float,
+        weight: Any,
+        seen: Any = None,
     ) -> np.ndarray:
-        """Return the scorer's scores of predictions of some rows, for every penalty."""
+        """Return the scorer's scores of predictions of some rows, for every penalty.
+
+        Of targets divided by `scale`, and of the user's: shape (2, n_alphas).
+        """
         values = np.empty((np.size(self.alphas), *given.shape))
         for rows, part in predictions:
             values[:, rows] = ops_of(part).to_host(part)
@@ -247,13 +263,15 @@ class _ChoosesAlpha(KernelRidge):
             classes = ops_of(classes).to_host(classes)
             if seen is not None and self._many_targets:
                 values[..., ~ops_of(seen).to_host(seen)] = -np.inf
-        return scored(
-            check_scoring(self, self.scoring),
-            values if self._many_targets else values[..., 0],
-            self._as_given(given),
-            None if weight is None else ops_of(weight).to_host(weight),
-            classes,
-        )
+        weight = None if weight is None else ops_of(weight).to_host(weight)
+        values = values if self._many_targets else values[..., 0]
+        scorer, y = check_scoring(self, self.scoring), self._as_given(given)
+        chosen = scored(scorer, values, y, weight, classes)
+        if scale == 1:
+            return np.array([chosen, chosen])
+        with np.errstate(over="ignore"):
+            reported = scored(scorer, values * scale, y * scale, weight, classes)
+        return np.array([chosen, reported])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
         """Return (training, validation) rows; none for what leaves rows out."""
@@ -364,8 +382,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
         scoring. An int or a splitter: folds, from normal equations that are
-        accumulated once a fold (those of a fit are the sum of all others), with one
-        decomposition a fold.
+        accumulated once per fold (those of a fit are the sum of all others), with one
+        decomposition per fold.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False

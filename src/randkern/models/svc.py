@@ -38,7 +38,7 @@ class KernelSVC(MarginClassifier):
     is finite (and an interior-point method where it is so large that descent is slow),
     by the point of minimum norm of a convex hull where it is not. Tensors are solved
     for where they lie, by an interior-point method for both.
-    Features that do not fit `memory_limit` are made again in every pass over the
+    Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are kept.
 
     Parameters
@@ -91,12 +91,12 @@ class KernelSVC(MarginClassifier):
 
     PyTorch tensors are computed on where they lie, under
     ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
-    methods factorises a D × D matrix a class, and `n_iter_` counts steps. `max_iter`
-    is of no account there.
+    methods factorises a D × D matrix per class, and `n_iter_` counts steps. `max_iter`
+    is ignored there.
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Features of float32 rows are made again in float64 for the hard
+    whatever `tol`. Features of float32 rows are recomputed in float64 for the hard
     margin, and where rounding errors leave a gap above `tol` and memory holds them; a
     warning says where a gap is larger in the end.
 

@@ -169,8 +169,8 @@ class Step(Activation):
     """
 
     def dual(self, rho: Any) -> Any:
-        functions = ops_of(rho).elementwise
-        return 1.0 - functions.arccos(functions.clip(rho, -1.0, 1.0)) / math.pi
+        xp = ops_of(rho).xp
+        return 1.0 - xp.arccos(rho.clip(-1.0, 1.0)) / math.pi
 
     def derivative_at_one(self) -> float:
         return math.inf
@@ -229,7 +229,7 @@ class Exponential(_Scaled):
     """
 
     def dual(self, rho: Any) -> Any:
-        return ops_of(rho).elementwise.exp(self.a**2 * (rho - 1.0))
+        return ops_of(rho).xp.exp(self.a**2 * (rho - 1.0))
 
     def derivative_at_one(self) -> float:
         return self.a**2
@@ -255,10 +255,10 @@ class Sine(_Scaled):
 
     def dual(self, rho: Any) -> Any:
         # sinh(a²ρ)/sinh(a²) without overflow for large a, or cancellation for small.
-        functions = ops_of(rho).elementwise
+        xp = ops_of(rho).xp
         size, square = abs(rho), self.a**2
-        ratio = functions.expm1(-2 * square * size) / math.expm1(-2 * square)
-        return functions.copysign(functions.exp(square * (size - 1)) * ratio, rho)
+        ratio = xp.expm1(-2 * square * size) / math.expm1(-2 * square)
+        return xp.copysign(xp.exp(square * (size - 1)) * ratio, rho)
 
     def derivative_at_one(self) -> float:
         return self.a**2 / math.tanh(self.a**2)
@@ -285,7 +285,7 @@ class Cosine(_Scaled):
     """
 
     def dual(self, rho: Any) -> Any:
-        exp = ops_of(rho).elementwise.exp
+        exp = ops_of(rho).xp.exp
         top = exp(self.a**2 * (rho - 1)) + exp(-(self.a**2) * (rho + 1))
         return top / (1 + math.exp(-2 * self.a**2))
 
@@ -321,9 +321,9 @@ class Erf(_Scaled):
         return 2 * self.a**2 / (1 + 2 * self.a**2)
 
     def dual(self, rho: Any) -> Any:
-        functions = ops_of(rho).elementwise
-        inside = functions.clip(self.c * rho, -1.0, 1.0)
-        return functions.arcsin(inside) / math.asin(self.c)
+        xp = ops_of(rho).xp
+        inside = (self.c * rho).clip(-1.0, 1.0)
+        return xp.arcsin(inside) / math.asin(self.c)
 
     def derivative_at_one(self) -> float:
         # 1 − c² = (1 + 4a²)/(1 + 2a²)² without cancellation.
@@ -373,9 +373,9 @@ class Optical(Activation):
             series = self.coefficients(int(self.degree) + 9)
             return ops_of(rho).duals.power_series(series, rho, self)
         ops = ops_of(rho)
-        size = ops.elementwise.clip(abs(rho), 0.0, 1.0)
+        size = abs(rho).clip(0.0, 1.0)
         at_one = math.exp(self._log_value_at_one())
-        return ops.duals.binomial_squares(size, float(self.degree)) / at_one
+        return ops.binomial_squares(size, float(self.degree)) / at_one
 
     def derivative_at_one(self) -> float:
         return self.degree / 2

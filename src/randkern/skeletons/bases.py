@@ -132,14 +132,14 @@ class Circle(Base):
         return "circle"
 
     def kernel(self, x: Any, y: Any) -> Any:
-        return ops_of(x).elementwise.cos(x - y)[..., 0]
+        return ops_of(x).xp.cos(x - y)[..., 0]
 
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
-        return ops_of(x).elementwise.cos(2 * (x - y))[..., 0], 1.0
+        return ops_of(x).xp.cos(2 * (x - y))[..., 0], 1.0
 
     def embed(self, x: Any) -> Any:
         ops = ops_of(x)
-        parts = [ops.elementwise.cos(x), ops.elementwise.sin(x)]
+        parts = [ops.xp.cos(x), ops.xp.sin(x)]
         return ops.concatenate(parts, axis=-1)
 
 
@@ -255,7 +255,7 @@ class GaussianSpace(Base):
         with np.errstate(over="ignore"):
             difference = self.scale * (x - y)
             exponent = -factor * (difference * difference).sum(-1)
-            return ops_of(x).elementwise.exp(exponent)
+            return ops_of(x).xp.exp(exponent)
 
 
 @dataclass(frozen=True)

@@ -459,7 +459,7 @@ def _series(law: Any) -> Dual:
         ops = ops_of(rho)
         values = ops.duals.power_series(law.probabilities, rho, law)
         # Infinite times a coefficient of 0.
-        return ops.elementwise.where(values != values, np.inf, values)
+        return ops.xp.where(values != values, np.inf, values)
 
     return dual
 

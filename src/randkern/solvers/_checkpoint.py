@@ -1,4 +1,4 @@
-"""Where an iteration stands, on disk: an interrupted one goes on from there."""
+"""The state of an iteration on disk, from which an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Checkpoint:
         self._seconds = 0.0
         try:
             kind = special_kind(self.path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # no path has null characters
             raise CheckpointError(
                 f"checkpoint={str(path)!r} cannot be used ({error}); name another file."
             ) from error

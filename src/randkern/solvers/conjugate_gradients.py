@@ -27,7 +27,7 @@ _LAST = 5
 _LITTLE = 10.0
 # Decreases are known up to so many rounding errors of the largest.
 _ROUNDED = 16.0
-# A residual that is computed anew must have fallen by this factor since it last was.
+# A residual that is recomputed must have fallen by this factor since it last was.
 _PROGRESS = 0.5
 
 
@@ -46,7 +46,7 @@ def orthonormal(S: Any) -> Any:
     if len(kept) == 0:
         return S
     basis, triangle = ops.algebra.qr(S / ops.float64_like(scale, S))
-    # What each column adds, falling: pivoting the factor pivots the columns.
+    # What each column adds, descending: pivoting the factor pivots the columns.
     rotation, triangle, _ = scipy.linalg.qr(
         ops.to_host(triangle), pivoting=True, check_finite=False
     )
@@ -128,7 +128,7 @@ class Iterate:
     gained_before: np.ndarray | float = 0.0
     # The largest pᵀAp of a direction of length 1.
     largest: np.ndarray | float = 0.0
-    # Steps that came before R was last computed anew, and the residual then.
+    # Steps taken before R was last recomputed, and the residual then.
     before: np.ndarray | int = 0
     residual_then: np.ndarray | float = np.inf
 

@@ -41,7 +41,7 @@ class EarlyStopping:
             self._least, self._noted, self._since = arrays["best_record"].tolist()
 
     def is_past(self, X: Any) -> bool:
-        """Look at a solution; tell whether the error has long stopped falling."""
+        """Record a solution; return whether the error has long stopped falling."""
         if self._validate is None:
             return False
         error = self._validate(X)

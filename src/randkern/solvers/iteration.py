@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def iterate(
                 checkpoint.save(iteration.arrays())
     except (KeyboardInterrupt, SystemExit):
         if checkpoint is not None:
-            checkpoint.save(iteration.arrays(), interrupted=True)
+            with contextlib.suppress(UserWarning):  # where warnings are errors
+                checkpoint.save(iteration.arrays(), interrupted=True)
         raise
     if checkpoint is not None:
         checkpoint.remove()

@@ -18,7 +18,6 @@ from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
-from randkern.solvers._spectrum import largest_eigenvalue, peaks, smallest_eigenvalue
 from randkern.solvers.iteration import Callback, Progress, iterate
 from randkern.solvers.pcg import PCG, SpectralPreconditioner
 
@@ -41,6 +40,9 @@ _UNEVEN = 4.0
 # Weights and losses do not grow that much in a pass that does not diverge.
 _GROWTH = 1e3
 _SAME_TARGETS = 1e-9
+_POWER_STEPS = 30
+# Up to this side, the smallest eigenvalue of a matrix is computed.
+_MOST_EXACT = 512
 _DIVERGED = (
     "the steps of SGD diverged: the sample of rows does not show the largest features; "
     "scale the input, or use solver='pcg'."
@@ -90,9 +92,48 @@ class BatchOperator(Protocol):
         """Yield all rows in batches, in an order that the epoch determines."""
 
 
+def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
+    """Return the largest z·P⁻¹z for preconditioners of 1, 2, ... eigenpairs."""
+    ops = ops_of(Z)
+    inner = ops.as_float64(Z @ vectors) ** 2
+    values = ops.float64_like(values, Z)
+    rest = ops.squared_norms(Z)[:, None] - inner.cumsum(axis=1)
+    shortened = (inner / values).cumsum(axis=1) * values
+    return ops.to_host(ops.largest_sizes(rest.clip(min=0.0) + shortened))
+
+
+def _largest_eigenvalue(Z: Any) -> float:
+    """Return about the largest eigenvalue of ZᵀZ, by power iterations."""
+    ops = ops_of(Z)
+    vector = ops.asarray(ops.as_float64(Z).sum(axis=0), Z)
+    waves = ops.asarray(np.cos(np.arange(len(vector))), Z)
+    vector += ops.largest(abs(vector)) * 1e-3 * waves
+    value = 0.0
+    for _ in range(_POWER_STEPS):
+        size = ops.algebra.norm(vector)
+        if size == 0:
+            return 0.0
+        vector = Z.T @ (Z @ (vector / size))
+        value = ops.algebra.norm(vector)
+    return value
+
+
+def _smallest_eigenvalue(Z: Any) -> float:
+    """Return the smallest eigenvalue of ZᵀZ, or 0 where it is not worth the work."""
+    ops = ops_of(Z)
+    if Z.shape[1] > min(len(Z), _MOST_EXACT) or not ops.is_finite(Z):
+        return 0.0
+    values = ops.algebra.singular_values(Z)
+    first, last = float(values[0]), float(values[-1])
+    # Less is rounding.
+    eps = float(np.finfo(ops.numpy_dtype(Z)).eps)
+    noise = eps * max(Z.shape) * first
+    return last**2 if last > noise else 0.0
+
+
 @dataclass
 class SGDState:
-    """Weights, and what the length of a step is made of."""
+    """The weights, and what determines the length of a step."""
 
     W: Any
     preconditioner: SpectralPreconditioner | None
@@ -102,7 +143,7 @@ class SGDState:
     weight_sum: float
     # What the preconditioner leaves of each leading eigenvalue, with the penalty.
     leading: float = 0.0
-    # The smallest eigenvalue of the preconditioned matrix a row, or a bound: 0.
+    # The smallest eigenvalue of the preconditioned matrix per row, or a bound: 0.
     smallest: float = 0.0
     average: Any = 0.0
     n_averaged: int = 0
@@ -116,7 +157,7 @@ class SGDState:
     heaviest: float = 0.0
 
     def begin_epoch(self) -> None:
-        """Start the average and the loss anew."""
+        """Reset the average and the loss."""
         ops = ops_of(self.W)
         self.average = ops.zeros(self.W.shape, self.W)
         self.loss = ops.zeros(self.W.shape[1], self.W)
@@ -127,7 +168,7 @@ class SGDState:
         """Return the length of a step along a batch.
 
         The largest stable step for batches of m rows is m/(β + (m − 1)λ + mα), λ being
-        the largest eigenvalue of the preconditioned matrix a row and β the largest
+        the largest eigenvalue of the preconditioned matrix per row and β the largest
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
         m, penalty = max(weight, 1.0), self.shift / self.weight_sum
@@ -147,7 +188,7 @@ class SGDState:
         peak = ops.largest(ops.squared_norms(Z))
         if peak > self.peak:
             self.peak = peak
-            self.tail = max(self.tail, largest_eigenvalue(Z) / len(Z))
+            self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
 
     def step(self, batch: Batch) -> Any:
         """Take one step along the preconditioned gradient of a batch.
@@ -268,7 +309,7 @@ class SGD(BaseEstimator):
         ops = ops_of(Z)
         if len(values):
             if self.rank is None:
-                largest = peaks(Z, values + shift, vectors)
+                largest = _peaks(Z, values + shift, vectors)
                 usable = largest * total <= self._most_rows(total) * (values + shift)
                 rank = 1 + int(np.flatnonzero(usable)[-1]) if usable.any() else 1
             values, vectors = values[:rank], vectors[:, :rank]
@@ -276,10 +317,10 @@ class SGD(BaseEstimator):
             leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
         W = ops.zeros((operator.size, operator.n_targets), Z)
-        tail = largest_eigenvalue(Z) / len(Z)
+        tail = _largest_eigenvalue(Z) / len(Z)
         peak = max(ops.largest(ops.squared_norms(Z)), tail, np.finfo(float).tiny)
         leading = leading or tail + shift / total
-        smallest = smallest_eigenvalue(Z) / len(Z)
+        smallest = _smallest_eigenvalue(Z) / len(Z)
         return SGDState(W, preconditioner, tail, peak, shift, total, leading, smallest)
 
     def solve(

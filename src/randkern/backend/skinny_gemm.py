@@ -8,12 +8,10 @@ import numba
 import numpy as np
 from numba import njit
 
-from randkern.backend.thin_vectors import (
+from randkern.backend.skinny_gemm_vectors import (
     COLUMNS,
     ROWS_ADDED,
     add_rows,
-    multiply_rows,
-    rows_at_once,
 )
 from randkern.backend.threads import run_over_ranges
 
@@ -22,11 +20,11 @@ __all__ = [
     "COLUMNS",
     "add_gram_product",
     "add_transposed",
-    "factor",
+    "empty_padded",
     "multiply",
+    "pack",
     "padded",
     "quantize",
-    "room",
 ]
 
 # A block of features stays in the last level of the cache between the two products
@@ -35,6 +33,8 @@ BLOCK_BYTES = 16 * 2**20
 
 # Columns of V that stay in the second-level cache, eight rows of them.
 _TILE = 2048
+# Tiles of all rows of V together that stay in the second-level cache.
+_MOST_TILES = 16
 # Columns of sums over rows: in the first-level cache with ten targets.
 _SUMS = 512
 # Rows whose products are summed in the dtype of the factors.
@@ -47,9 +47,9 @@ _LEAST_CHUNK = 64
 _LEAST_PART = 32
 _LARGEST = 32767.0
 # Columns of the other factor that are taken at a time.
-_SIZES = (10, 8, 4, 2, 1)
-_10, _8, _4, _2, _1 = ((0,) * size for size in _SIZES)
-_ROWS_OF_10, _ROWS_OF_8, _ROWS_OF_4, _ROWS_OF_2, _ROWS_OF_1 = map(rows_at_once, _SIZES)
+_10, _4, _2, _1 = ((0,) * size for size in (10, 4, 2, 1))
+# Sums of products, in any order.
+_SUMMED = {"reassoc", "contract", "nsz"}
 # Nanoseconds a multiplication, roughly.
 _COST = 0.04
 
@@ -59,70 +59,117 @@ def padded(n_columns: int) -> int:
 
     Examples
     --------
-    >>> from randkern.backend.thin import padded
+    >>> from randkern.backend.skinny_gemm import padded
     >>> padded(100)
     128
     """
     return -(-n_columns // COLUMNS) * COLUMNS
 
 
-def room(n_rows: int, n_columns: int, like: np.ndarray) -> np.ndarray:
+def empty_padded(n_rows: int, n_columns: int, like: np.ndarray) -> np.ndarray:
     """Return zeros in the dtype of `like`, for rows as these functions take them."""
     return np.zeros((n_rows, padded(n_columns)), like.dtype)
 
 
-def factor(values: np.ndarray, Z: np.ndarray) -> np.ndarray:
+def pack(values: np.ndarray, Z: np.ndarray) -> np.ndarray:
     """Return values in the dtype and order of a factor of Z."""
     wide = Z.dtype == np.float64
     return np.ascontiguousarray(values, np.float64 if wide else np.float32)
 
 
-@njit(nogil=True, cache=True)
-def _multiply(Z, pitch, start, stop, V, v_pitch, n_targets, n_columns, out, n_rows):
-    last = n_rows - 1
-    for tile in range((n_columns + _TILE - 1) // _TILE):
-        begin = tile * _TILE
-        end = min(begin + _TILE, n_columns)
-        at = tile * n_rows * n_targets
-        t = 0
-        while t < n_targets:
-            left = n_targets - t
-            v, o = t * v_pitch, at + t
-            if left >= 10:
-                for r in range(start, stop, _ROWS_OF_10):
-                    multiply_rows(
-                        _10, Z, pitch, r, last, V, v, v_pitch, begin, end,
-                        out, o, n_targets,
-                    )  # fmt: skip
-                t += 10
-            elif left >= 8:
-                for r in range(start, stop, _ROWS_OF_8):
-                    multiply_rows(
-                        _8, Z, pitch, r, last, V, v, v_pitch, begin, end,
-                        out, o, n_targets,
-                    )  # fmt: skip
-                t += 8
-            elif left >= 4:
-                for r in range(start, stop, _ROWS_OF_4):
-                    multiply_rows(
-                        _4, Z, pitch, r, last, V, v, v_pitch, begin, end,
-                        out, o, n_targets,
-                    )  # fmt: skip
-                t += 4
-            elif left >= 2:
-                for r in range(start, stop, _ROWS_OF_2):
-                    multiply_rows(
-                        _2, Z, pitch, r, last, V, v, v_pitch, begin, end,
-                        out, o, n_targets,
-                    )  # fmt: skip
-                t += 2
-            else:
-                for r in range(start, stop, _ROWS_OF_1):
-                    multiply_rows(
-                        _1, Z, pitch, r, last, V, v, v_pitch, begin, end,
-                        out, o, n_targets,
-                    )  # fmt: skip
-                t += 1
+# One tile of four rows of features, or of V, as separate arrays.
+@njit(forceinline=True, error_model="numpy")
+def _four_rows(values, pitch, first, last, begin, n):
+    a = min(first, last) * pitch + begin
+    b = min(first + 1, last) * pitch + begin
+    c = min(first + 2, last) * pitch + begin
+    d = min(first + 3, last) * pitch + begin
+    return values[a : a + n], values[b : b + n], values[c : c + n], values[d : d + n]
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMMED, error_model="numpy")
+def _four_by_four(z, v, kind):
+    """Return the products of four rows with four others, a tuple a row."""
+    z0, z1, z2, z3 = z
+    v0, v1, v2, v3 = v
+    zero = kind(0)
+    a0, a1, a2, a3 = zero, zero, zero, zero
+    b0, b1, b2, b3 = zero, zero, zero, zero
+    c0, c1, c2, c3 = zero, zero, zero, zero
+    d0, d1, d2, d3 = zero, zero, zero, zero
+    for j in range(len(v0)):
+        x, y, u, w = kind(z0[j]), kind(z1[j]), kind(z2[j]), kind(z3[j])
+        a0, a1, a2, a3 = a0 + x * v0[j], a1 + x * v1[j], a2 + x * v2[j], a3 + x * v3[j]
+        b0, b1, b2, b3 = b0 + y * v0[j], b1 + y * v1[j], b2 + y * v2[j], b3 + y * v3[j]
+        c0, c1, c2, c3 = c0 + u * v0[j], c1 + u * v1[j], c2 + u * v2[j], c3 + u * v3[j]
+        d0, d1, d2, d3 = d0 + w * v0[j], d1 + w * v1[j], d2 + w * v2[j], d3 + w * v3[j]
+    return (a0, a1, a2, a3), (b0, b1, b2, b3), (c0, c1, c2, c3), (d0, d1, d2, d3)
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMMED, error_model="numpy")
+def _eight_by_one(z, v, kind):
+    """Return the products of twice four rows with one other."""
+    (z0, z1, z2, z3), (y0, y1, y2, y3) = z
+    a, b, c, d = kind(0), kind(0), kind(0), kind(0)
+    e, f, g, h = kind(0), kind(0), kind(0), kind(0)
+    for j in range(len(v)):
+        x = v[j]
+        a += kind(z0[j]) * x
+        b += kind(z1[j]) * x
+        c += kind(z2[j]) * x
+        d += kind(z3[j]) * x
+        e += kind(y0[j]) * x
+        f += kind(y1[j]) * x
+        g += kind(y2[j]) * x
+        h += kind(y3[j]) * x
+    return (a, b, c, d), (e, f, g, h)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _multiply_tile(Z, pitch, first, last, begin, n, V, width, k, sums):
+    """Write the products of eight rows with k others, over some columns, to `sums`.
+
+    The row `last` stands in for those after it.
+    """
+    kind = V.dtype.type
+    z = (
+        _four_rows(Z, pitch, first, last, begin, n),
+        _four_rows(Z, pitch, min(first + 4, last), last, begin, n),
+    )
+    # One that is left over goes alone; two or three go as four, some of them twice.
+    whole = k - 1 if k % 4 == 1 else k
+    for t in range(0, whole, 4):
+        v = _four_rows(V, width, t, k - 1, begin, n)
+        for half in range(2):
+            products = _four_by_four(z[half], v, kind)
+            for i in range(4):
+                for s in range(min(4, k - t)):
+                    sums[4 * half + i, t + s] = products[i][s]
+    if whole < k:
+        at = whole * width + begin
+        ends = _eight_by_one(z, V[at : at + n], kind)
+        for half in range(2):
+            for i in range(4):
+                sums[4 * half + i, whole] = ends[half][i]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _multiply(Z, pitch, start, stop, V, width, k, out, n_rows):
+    """Add the products of rows `start` to `stop` with the k rows of V to `out`, flat.
+
+    Rows are read over as many columns as leave V in the cache, a tile after the other.
+    """
+    sums = np.empty((8, k), V.dtype)
+    panel = _TILE * max(1, _MOST_TILES // k)
+    for left in range(0, width, panel):
+        right = min(left + panel, width)
+        for first in range(start, stop, 8):
+            for begin in range(left, right, _TILE):
+                n = min(_TILE, right - begin)
+                _multiply_tile(Z, pitch, first, n_rows - 1, begin, n, V, width, k, sums)
+                for i in range(min(8, n_rows - first)):
+                    for t in range(k):
+                        out[(first + i) * k + t] += sums[i, t]
 
 
 @njit(nogil=True, cache=True)
@@ -138,24 +185,18 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
         for r in range(0, n_rows, ROWS_ADDED):
             t = 0
             while t < k:
-                left = k - t
                 at = t * _SUMS
-                if left >= 10:
+                if k - t >= 10:
                     add_rows(
                         _10, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
                     )
                     t += 10
-                elif left >= 8:
-                    add_rows(
-                        _8, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
-                    )
-                    t += 8
-                elif left >= 4:
+                elif k - t >= 4:
                     add_rows(
                         _4, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
                     )
                     t += 4
-                elif left >= 2:
+                elif k - t >= 2:
                     add_rows(
                         _2, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
                     )
@@ -174,25 +215,22 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
 
 @njit(nogil=True, cache=True)
 def _gram_product(
-    Z, pitch, start, stop, factors, V, width, k, chunk, inner, parts, sums, out
+    Z, pitch, start, stop, factors, V, width, k, chunk, inner, products, sums, out
 ):
     """Add Σ f_r z_r (z_r V) over some rows, a chunk that stays in the cache at a time.
 
-    The last arguments but one are room for a chunk: products in the dtype of V, and
-    sums over tiles of columns in float64; for sums over rows, in the dtype of V.
+    The last arguments but one are buffers for a chunk: products in the dtype of V and
+    in float64; and for sums over rows, in the dtype of V.
     """
-    n_tiles = (width + _TILE - 1) // _TILE
     for first in range(start, stop, chunk):
         n = min(chunk, stop - first)
         rows = Z[first * pitch :]
-        _multiply(rows, pitch, 0, n, V, width, k, width, parts, n)
+        products[:] = 0.0
+        _multiply(rows, pitch, 0, n, V, width, k, products, n)
         inner[:] = 0.0
         for r in range(n):
             for t in range(k):
-                total = 0.0
-                for tile in range(n_tiles):
-                    total += parts[(tile * n + r) * k + t]
-                inner[r * k + t] = total * factors[first + r]
+                inner[r * k + t] = products[r * k + t] * factors[first + r]
         _add_transposed(rows, pitch, n, inner, k, 0, width, sums, out, width)
 
 
@@ -240,25 +278,25 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import thin
+    >>> from randkern.backend import skinny_gemm
     >>> Z, V = np.ones((3, 64)), np.full((2, 64), 0.5)
-    >>> thin.multiply(Z, V)[0]
+    >>> skinny_gemm.multiply(Z, V)[0]
     array([32., 32.])
     """
     n, width = _check(Z, V)
     if V.shape[1] != width:
         raise ValueError(f"V must have {width} columns, got {V.shape[1]}.")
     k = V.shape[0]
-    out = np.zeros((-(-width // _TILE), n, k))
+    out = np.zeros((n, k))
     if n == 0 or k == 0:
-        return np.zeros((n, k))
+        return out
     flat, pitch = _flat(Z)
 
     def task(start: int, stop: int) -> None:
-        _multiply(flat, pitch, start, stop, V.ravel(), width, k, width, out.ravel(), n)
+        _multiply(flat, pitch, start, stop, V.ravel(), width, k, out.ravel(), n)
 
     run_over_ranges(task, n, n * width * k * _COST, 8)
-    return out.sum(axis=0)
+    return out
 
 
 def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
@@ -276,9 +314,9 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import thin
+    >>> from randkern.backend import skinny_gemm
     >>> out = np.zeros((2, 64))
-    >>> thin.add_transposed(np.ones((3, 64)), np.ones((3, 2)), out)
+    >>> skinny_gemm.add_transposed(np.ones((3, 64)), np.ones((3, 2)), out)
     >>> out[0, :2]
     array([3., 3.])
     """
@@ -324,9 +362,10 @@ def add_gram_product(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import thin
+    >>> from randkern.backend import skinny_gemm
     >>> out = np.zeros((1, 64))
-    >>> thin.add_gram_product(np.ones((3, 64)), np.ones(3), np.ones((1, 64)), out)
+    >>> Z, V = np.ones((3, 64)), np.ones((1, 64))
+    >>> skinny_gemm.add_gram_product(Z, np.ones(3), V, out)
     >>> out[0, 0]
     np.float64(192.0)
     """
@@ -349,11 +388,11 @@ def add_gram_product(
     def task(start: int, stop: int) -> None:
         for part in range(start, stop):
             inner = np.empty((chunk + ROWS_ADDED) * k, V.dtype)
-            parts = np.empty(-(-width // _TILE) * chunk * k)
+            products = np.empty(chunk * k)
             room = np.empty(k * _SUMS, V.dtype)
             _gram_product(
                 flat, pitch, n * part // n_parts, n * (part + 1) // n_parts, factors,
-                V.ravel(), width, k, chunk, inner, parts, room,
+                V.ravel(), width, k, chunk, inner, products, room,
                 sums[part].ravel(),
             )  # fmt: skip
 
@@ -375,9 +414,9 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import thin
+    >>> from randkern.backend import skinny_gemm
     >>> out, scales = np.zeros((1, 2), np.int16), np.zeros(1)
-    >>> thin.quantize(np.array([[0.5, -1.0]]), out, scales)
+    >>> skinny_gemm.quantize(np.array([[0.5, -1.0]]), out, scales)
     >>> out
     array([[ 16384, -32767]], dtype=int16)
     """

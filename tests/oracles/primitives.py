@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 __all__ = [
-    "add_cross",
     "add_gram",
     "cauchy_kernel",
     "cos_sin_pairs",
@@ -46,7 +45,7 @@ def philox4x32(counter: ArrayLike, key: ArrayLike, n_rounds: int = 10) -> np.nda
 
     Examples
     --------
-    >>> from randkern.backend.reference import philox4x32
+    >>> from oracles.primitives import philox4x32
     >>> [hex(word) for word in philox4x32([0, 0, 0, 0], [0, 0])]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
@@ -110,7 +109,7 @@ def random_matrix(
 
     Examples
     --------
-    >>> from randkern.backend.reference import random_matrix
+    >>> from oracles.primitives import random_matrix
     >>> random_matrix(1, "sign", 0, 1, 0, 4).shape
     (1, 4)
     """
@@ -142,7 +141,7 @@ def random_matrix_into(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend.reference import random_matrix_into
+    >>> from oracles.primitives import random_matrix_into
     >>> out = np.empty((2, 3))
     >>> random_matrix_into(1, "sign", 0, 0, out)
     >>> bool(np.all(np.abs(out) == 1))
@@ -170,9 +169,9 @@ def cos_sin_pairs(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.empty((1, 2))
-    >>> reference.cos_sin_pairs(np.zeros((1, 1)), 2.0, out)
+    >>> primitives.cos_sin_pairs(np.zeros((1, 1)), 2.0, out)
     >>> out
     array([[2., 0.]])
     """
@@ -195,9 +194,9 @@ def cosines(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.empty((1, 1))
-    >>> reference.cosines(np.zeros((1, 1)), np.zeros(1), 2.0, out)
+    >>> primitives.cosines(np.zeros((1, 1)), np.zeros(1), 2.0, out)
     >>> out
     array([[2.]])
     """
@@ -216,9 +215,9 @@ def modulus_power(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.empty((1, 1))
-    >>> reference.modulus_power(np.array([[3.0]]), np.array([[4.0]]), 1.0, 1.0, out)
+    >>> primitives.modulus_power(np.array([[3.0]]), np.array([[4.0]]), 1.0, 1.0, out)
     >>> out
     array([[5.]])
     """
@@ -232,9 +231,9 @@ def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.empty((1, 1))
-    >>> reference.manhattan_distances(np.array([[1.0]]), np.array([[-2.0]]), out)
+    >>> primitives.manhattan_distances(np.array([[1.0]]), np.array([[-2.0]]), out)
     >>> out
     array([[3.]])
     """
@@ -248,9 +247,9 @@ def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.empty((1, 1))
-    >>> reference.cauchy_kernel(np.array([[1.0]]), np.array([[-2.0]]), out)
+    >>> primitives.cauchy_kernel(np.array([[1.0]]), np.array([[-2.0]]), out)
     >>> out
     array([[0.1]])
     """
@@ -267,9 +266,9 @@ def squared_distances(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> out = np.array([[2.0, 0.0]])
-    >>> reference.squared_distances(np.ones(1), np.array([4.0, 1.0]), 0.3, out)
+    >>> primitives.squared_distances(np.ones(1), np.array([4.0, 1.0]), 0.3, out)
     array([1])
     >>> out
     array([[1., 2.]])
@@ -285,28 +284,12 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend import reference
+    >>> from oracles import primitives
     >>> gram = np.zeros((2, 2))
-    >>> reference.add_gram(np.array([[1.0, 2.0]]), gram)
+    >>> primitives.add_gram(np.array([[1.0, 2.0]]), gram)
     >>> gram
     array([[1., 2.],
            [0., 4.]])
     """
     wide = Z.astype(np.float64)
     gram += np.triu(wide.T @ wide)
-
-
-def add_cross(Z: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    """Add ZᵀY of Z (n, D) and Y (n, k) to out (D, k).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import reference
-    >>> out = np.zeros((2, 1))
-    >>> reference.add_cross(np.array([[1.0, 2.0]]), np.array([[3.0]]), out)
-    >>> out
-    array([[3.],
-           [6.]])
-    """
-    out += Z.astype(np.float64).T @ _float64(Y, Z)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randkern.backend import thin
+from randkern.backend import skinny_gemm
 from randkern.backend.threads import run_over_ranges
 
 DTYPES = [np.float32, np.float64, np.int16]
@@ -33,7 +33,7 @@ def running(request):
 @pytest.fixture
 def costly(monkeypatch):
     """Let small products look long enough for several threads."""
-    monkeypatch.setattr(thin, "_COST", 1e6)
+    monkeypatch.setattr(skinny_gemm, "_COST", 1e6)
 
 
 def features(n, width, dtype, rng, pitch=None):
@@ -65,7 +65,7 @@ def assert_close(got, expected, sizes, dtype):
 
 def check_multiply(Z, V):
     wide, factor = Z.astype(np.float64), V.astype(np.float64)
-    got = thin.multiply(Z, V)
+    got = skinny_gemm.multiply(Z, V)
     sizes = np.abs(wide) @ np.abs(factor).T
     assert_close(got, wide @ factor.T, sizes, Z.dtype)
 
@@ -75,7 +75,7 @@ def check_transposed(Z, P, rng):
     out = rng.normal(size=(P.shape[1], Z.shape[1]))
     expected = out + factor.T @ wide
     sizes = np.abs(out) + np.abs(factor).T @ np.abs(wide)
-    thin.add_transposed(Z, P, out)
+    skinny_gemm.add_transposed(Z, P, out)
     assert_close(out, expected, sizes, Z.dtype)
 
 
@@ -86,7 +86,7 @@ def check_gram(Z, factors, V, rng):
     out = rng.normal(size=V.shape)
     expected = out + inner.T @ wide
     sizes = np.abs(out) + largest.T @ np.abs(wide)
-    thin.add_gram_product(Z, factors, V, out)
+    skinny_gemm.add_gram_product(Z, factors, V, out)
     assert_close(out, expected, sizes, Z.dtype)
 
 
@@ -153,7 +153,7 @@ def test_rows_of_factor_zero_add_nothing(dtype, rng):
     Z = features(20, 64, dtype, rng)
     V = rng.normal(size=(3, 64)).astype(other(dtype))
     out = np.zeros((3, 64))
-    thin.add_gram_product(Z, np.zeros(20), V, out)
+    skinny_gemm.add_gram_product(Z, np.zeros(20), V, out)
     np.testing.assert_array_equal(out, 0)
 
 
@@ -162,7 +162,7 @@ def test_long_sums_of_single_precision_lose_little(rng):
     Z = np.full((20_000, 64), 0.1, np.float32)
     exact = 20_000 * 64 * float(np.float32(0.1)) ** 2 * 1.0
     out = np.zeros((1, 64))
-    thin.add_gram_product(Z, np.ones(20_000), np.ones((1, 64), np.float32), out)
+    skinny_gemm.add_gram_product(Z, np.ones(20_000), np.ones((1, 64), np.float32), out)
     np.testing.assert_allclose(out, exact, rtol=1e-6)
 
 
@@ -176,13 +176,13 @@ def test_quantize(dtype, n, D, rng, two_threads):
     Z = rng.normal(size=(n, D)).astype(dtype) * 10.0 ** rng.integers(-6, 6, (n, 1))
     Z = Z.astype(dtype)
     Z[1::4] = 0
-    out = np.full((n, thin.padded(D)), 7, np.int16)
+    out = np.full((n, skinny_gemm.padded(D)), 7, np.int16)
     scales = np.full(n, np.nan, dtype)
-    thin.quantize(Z, out, scales)
+    skinny_gemm.quantize(Z, out, scales)
     if n > 1:
         again, scales_again = np.full_like(out, 7), np.full_like(scales, np.nan)
         with two_threads():
-            thin.quantize(Z, again, scales_again)
+            skinny_gemm.quantize(Z, again, scales_again)
         np.testing.assert_array_equal(again, out)
         np.testing.assert_array_equal(scales_again, scales)
     largest = np.abs(Z).max(axis=1, initial=0)
@@ -195,7 +195,7 @@ def test_quantize(dtype, n, D, rng, two_threads):
 def test_quantize_follows_the_pitch_of_both(rng):
     wide, target = rng.normal(size=(6, 90)), np.zeros((6, 200), np.int16)
     scales = np.empty(6)
-    thin.quantize(wide[:, :70], target[:, :128], scales)
+    skinny_gemm.quantize(wide[:, :70], target[:, :128], scales)
     expected = np.rint(wide[:, :70] / scales[:, None])
     np.testing.assert_array_equal(target[:, :70], expected)
     np.testing.assert_array_equal(target[:, 70:], 0)
@@ -205,9 +205,9 @@ def test_quantize_follows_the_pitch_of_both(rng):
 
 
 def test_the_width_is_a_multiple_of_64():
-    assert [thin.padded(n) for n in (1, 64, 65)] == [64, 64, 128]
+    assert [skinny_gemm.padded(n) for n in (1, 64, 65)] == [64, 64, 128]
     with pytest.raises(ValueError, match="multiple of 64"):
-        thin.multiply(np.ones((2, 65)), np.ones((1, 65)))
+        skinny_gemm.multiply(np.ones((2, 65)), np.ones((1, 65)))
 
 
 @pytest.mark.parametrize(
@@ -223,38 +223,40 @@ def test_the_width_is_a_multiple_of_64():
 def test_dtypes_that_do_not_go_together(first, second):
     Z = np.ones((3, 64), first)
     with pytest.raises(TypeError, match="float32"):
-        thin.multiply(Z, np.ones((2, 64), second))
+        skinny_gemm.multiply(Z, np.ones((2, 64), second))
     with pytest.raises(TypeError, match="float32"):
-        thin.add_transposed(Z, np.ones((3, 2), second), np.zeros((2, 64)))
+        skinny_gemm.add_transposed(Z, np.ones((3, 2), second), np.zeros((2, 64)))
     with pytest.raises(TypeError, match="float32"):
         V, out = np.ones((2, 64), second), np.zeros((2, 64))
-        thin.add_gram_product(Z, np.ones(3), V, out)
+        skinny_gemm.add_gram_product(Z, np.ones(3), V, out)
 
 
 def test_shapes_that_do_not_go_together():
     Z, V = np.ones((3, 64)), np.ones((2, 64))
     with pytest.raises(ValueError, match="64 columns"):
-        thin.multiply(Z, np.ones((2, 128)))
+        skinny_gemm.multiply(Z, np.ones((2, 128)))
     with pytest.raises(ValueError, match="3 rows"):
-        thin.add_transposed(Z, np.ones((4, 2)), np.zeros((2, 64)))
+        skinny_gemm.add_transposed(Z, np.ones((4, 2)), np.zeros((2, 64)))
     with pytest.raises(ValueError, match="out must be"):
-        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 128)))
+        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 128)))
     with pytest.raises(ValueError, match="out must be"):
-        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 64), np.float32))
+        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 64), np.float32))
     with pytest.raises(ValueError, match="3 factors"):
-        thin.add_gram_product(Z, np.ones(4), V, np.zeros((2, 64)))
+        skinny_gemm.add_gram_product(Z, np.ones(4), V, np.zeros((2, 64)))
     with pytest.raises(ValueError, match="needs V"):
-        thin.add_gram_product(Z, np.ones(3), np.ones((2, 128)), np.zeros((2, 64)))
+        skinny_gemm.add_gram_product(
+            Z, np.ones(3), np.ones((2, 128)), np.zeros((2, 64))
+        )
 
 
 def test_orders_that_do_not_fit():
     Z = np.ones((3, 64))
     with pytest.raises(ValueError, match="C-ordered"):
-        thin.multiply(Z, np.ones((64, 2)).T)
+        skinny_gemm.multiply(Z, np.ones((64, 2)).T)
     with pytest.raises(ValueError, match="contiguous"):
-        thin.multiply(np.ones((64, 3)).T, np.ones((2, 64)))
+        skinny_gemm.multiply(np.ones((64, 3)).T, np.ones((2, 64)))
     with pytest.raises(ValueError, match="C-ordered"):
-        thin.add_transposed(Z, np.ones((3, 2)), np.zeros((64, 2)).T)
+        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((64, 2)).T)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_orders_that_do_not_fit():
 )
 def test_quantize_refuses_room_that_is_too_small(Z, out, scales):
     with pytest.raises(ValueError, match="quantize needs"):
-        thin.quantize(Z, out, scales)
+        skinny_gemm.quantize(Z, out, scales)
 
 
 # Threads.
@@ -355,16 +357,16 @@ def test_tasks_may_run_ranges_of_their_own(callers):
 FORK = """
 import os
 import numpy as np
-from randkern.backend import thin
-thin._COST = 1e6
+from randkern.backend import skinny_gemm
+skinny_gemm._COST = 1e6
 Z, V = np.ones((300, 64)), np.ones((2, 64))
-expected = thin.multiply(Z, V)
+expected = skinny_gemm.multiply(Z, V)
 child = os.fork()
 if child == 0:
-    same = np.array_equal(thin.multiply(Z, V), expected)
+    same = np.array_equal(skinny_gemm.multiply(Z, V), expected)
     os._exit(0 if same else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert np.array_equal(thin.multiply(Z, V), expected)
+assert np.array_equal(skinny_gemm.multiply(Z, V), expected)
 """
 
 
@@ -377,7 +379,7 @@ def test_products_work_after_a_fork():
 def product(seed):
     rng = np.random.default_rng(seed)
     Z, V = rng.normal(size=(2000, 256)), rng.normal(size=(10, 256))
-    return np.abs(thin.multiply(Z, V) - Z @ V.T).max()
+    return np.abs(skinny_gemm.multiply(Z, V) - Z @ V.T).max()
 
 
 @pytest.mark.slow
@@ -393,7 +395,7 @@ def test_products_work_in_several_threads(rng, costly):
 
     def call():
         for _ in range(20):
-            if np.abs(thin.multiply(Z, V) - expected).max() > 1e-10:
+            if np.abs(skinny_gemm.multiply(Z, V) - expected).max() > 1e-10:
                 wrong.append(threading.get_ident())
 
     threads = [threading.Thread(target=call) for _ in range(4)]

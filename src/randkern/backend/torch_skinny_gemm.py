@@ -1,7 +1,7 @@
 """Products of many features with few columns, on tensors.
 
-The functions of :mod:`randkern.backend.thin`, with the same meaning. Rows need no zeros
-after their features, and are not kept in 16 bits.
+The functions of :mod:`randkern.backend.skinny_gemm`, with the same meaning. Rows need
+no zeros after their features, and are not kept in 16 bits.
 """
 
 import torch
@@ -10,10 +10,10 @@ __all__ = [
     "BLOCK_BYTES",
     "add_gram_product",
     "add_transposed",
-    "factor",
+    "empty_padded",
     "multiply",
+    "pack",
     "padded",
-    "room",
 ]
 
 # A block of features, long enough for products at full speed.
@@ -27,12 +27,12 @@ def padded(n_columns):
     return n_columns
 
 
-def room(n_rows, n_columns, like):
+def empty_padded(n_rows, n_columns, like):
     """Return unset values in the dtype and on the device of `like`."""
     return torch.empty((n_rows, n_columns), dtype=like.dtype, device=like.device)
 
 
-def factor(values, Z):
+def pack(values, Z):
     """Return values in the dtype of Z."""
     return values.to(Z.dtype)
 

@@ -5,13 +5,13 @@ The oracle of the tests of :mod:`randkern.backend.hadamard`, for small sizes.
 
 import numpy as np
 
-__all__ = ["block_matrix", "projection_matrix"]
+__all__ = ["block_matrix", "projection_matrix", "signs"]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def _signs(key: int, block: int, stage: int, p: int) -> np.ndarray:
+def signs(key: int, block: int, stage: int, p: int) -> np.ndarray:
     """Return the ±1 of one stage (3 to 5: imaginary parts) of a block."""
     n_words = p // 64
     first = (block * 6 + stage) * n_words + 1
@@ -31,7 +31,7 @@ def block_matrix(key: int, block: int, p: int, unitary: bool = False) -> np.ndar
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend.hadamard_reference import block_matrix
+    >>> from oracles.hadamard_matrices import block_matrix
     >>> U = block_matrix(key=3, block=0, p=64, unitary=True)
     >>> bool(np.allclose(U @ U.conj().T, np.eye(64)))
     True
@@ -42,10 +42,11 @@ def block_matrix(key: int, block: int, p: int, unitary: bool = False) -> np.ndar
     H /= np.sqrt(p)
     product = np.eye(p)
     for stage in range(3):
-        signs = _signs(key, block, stage, p)
+        diagonal = signs(key, block, stage, p)
         if unitary and stage > 0:
-            signs = (signs + 1j * _signs(key, block, stage + 3, p)) / np.sqrt(2)
-        product = H @ (signs[:, None] * product)
+            imaginary = signs(key, block, stage + 3, p)
+            diagonal = (diagonal + 1j * imaginary) / np.sqrt(2)
+        product = H @ (diagonal[:, None] * product)
     return product
 
 
@@ -62,7 +63,7 @@ def projection_matrix(
     Examples
     --------
     >>> import numpy as np
-    >>> from randkern.backend.hadamard_reference import projection_matrix
+    >>> from oracles.hadamard_matrices import projection_matrix
     >>> rows = projection_matrix(3, np.array([2.0, 5.0]), 63, 65, p=64)
     >>> np.linalg.norm(rows, axis=1)
     array([2., 5.])
