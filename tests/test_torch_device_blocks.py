@@ -484,10 +484,12 @@ def test_copies_live_as_long_as_the_rows(monkeypatch):
     monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
     rows = ArrayRows(np.ones((4, 2)), np.ones((4, 1)))
     assert rows.on("cpu", keep=False) is not rows.on("cpu", keep=False)
-    ops = ops_of(empty_on("cpu", rows.dtype))
-    monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * (64 + 32) - 1)
+    ops = type(ops_of(empty_on("cpu", rows.dtype)))
+    monkeypatch.setattr(
+        ops, "memory_limit", staticmethod(lambda like: 2 * (64 + 32) - 1)
+    )
     assert rows.on("cpu", keep=True) is not rows.on("cpu", keep=True)
-    monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * (64 + 32))
+    monkeypatch.setattr(ops, "memory_limit", staticmethod(lambda like: 2 * (64 + 32)))
     assert rows.on("cpu", keep=True) is rows.on("cpu", keep=True)
     elsewhere = rows.on("meta", keep=False)  # another device is not answered by it
     assert elsewhere.like.device.type == "meta"
@@ -631,9 +633,9 @@ def test_bad_partitions(table, da):
 
 
 def test_partitions_of_a_device_are_counted_together(monkeypatch):
-    ops = ops_of(empty_on("cpu", np.float64))
+    ops = type(ops_of(empty_on("cpu", np.float64)))
     monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
-    monkeypatch.setattr(ops, "memory_limit", lambda like: 2 * 3 * 128)
+    monkeypatch.setattr(ops, "memory_limit", staticmethod(lambda like: 2 * 3 * 128))
     small = [ArrayRows(np.ones((4, 2)), np.ones((4, 1)), np.ones(4)) for _ in range(5)]
     kept = [rows.on("cpu", keep=True) is rows._copy for rows in small]
     assert kept == [True, True, True, False, False]  # 128 bytes each

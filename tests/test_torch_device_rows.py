@@ -106,6 +106,22 @@ def test_no_rows_are_copied_to_the_host(solver, table, monkeypatch):
         model.predict(parts(X))
 
 
+def test_gaussian_process(table):
+    X, y, weight = (tensor(array) for array in table)
+    model = rk.GaussianProcessRegressor(
+        rk.Gaussian(2.0), n_components=60, optimizer=None, random_state=0
+    )
+    with dispatch():
+        whole = copy.deepcopy(model).fit(X, y, weight)
+        model.fit(parts(X), y, weight)
+        torch.testing.assert_close(model.coef_, whole.coef_.to(DEVICES[0]))
+        assert model.theta_.tolist() == whole.theta_.tolist()
+        evidence = model.log_marginal_likelihood_value_
+        assert evidence == pytest.approx(whole.log_marginal_likelihood_value_, rel=1e-9)
+        got, expected = model.predict(parts(X, (100,))), whole.predict(X)
+    torch.testing.assert_close(got, expected.to(DEVICES[0]))
+
+
 def test_a_sample_of_many_rows(table, monkeypatch):
     monkeypatch.setattr(sample, "_LEAST_SAMPLE", 100)
     monkeypatch.setattr(sample, "_SAMPLE_BYTES", 0)

@@ -116,7 +116,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
-    always that of all rows. The exact kernel uses all rows. Features are computed in
+    always that of all rows. Of rows that are not in memory the sample takes 64 MB at
+    most. The exact kernel uses all rows. Features are computed in
     float64 also for float32 rows, whose errors would exceed a small noise.
 
     The prior mean is zero: targets far from it are to be centred (`normalize_y`).
@@ -185,8 +186,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights, or as Dask collections, of which one partition at a
-        time is read.
+        their targets and weights; Dask collections are summed over by their workers,
+        and tensors on several devices (:class:`~randkern.DeviceRows`) where they lie.
         """
         self._validate_params()
         stream = root_stream(self.random_state)
