@@ -77,9 +77,7 @@ class Structured(Projection):
         value: Any = None,
     ) -> None:
         scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
-        drawn = self._rows(
-            X, draws.start, draws.stop, inverse_scale=scale, bias=bias
-        )
+        drawn = self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
         options = {"weight": weight}
         if form != "pairs":
             options["power" if form == "modulus" else "offsets"] = value
