@@ -17,6 +17,7 @@ from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.landmarks import _pivots, choose_landmarks, landmark_plan
 from randkern.plan import evaluate
+from randkern.solvers import PCG
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4))
@@ -199,3 +200,70 @@ def test_bad_arguments():
         nystrom(n_components=0).fit(X)
     with pytest.raises(MemoryLimitError, match="landmarks"):
         landmark_plan(rk.Gaussian(1.0), X, None, 50, Stream(0), memory_limit=10_000)
+
+
+# -- models ---------------------------------------------------------------------------
+
+Y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+OPTIONS = {
+    "nystrom": ({"features": "nystrom"}, nystrom(rk.Gaussian(2.0))),
+    "offset": (
+        {"fourier": "offset"},
+        rk.RandomFeatures(rk.Gaussian(2.0), 20, fourier="offset", random_state=0),
+    ),
+}
+
+
+def fitted(model, y=Y, **options):
+    return model(rk.Gaussian(2.0), n_components=20, random_state=0, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", PCG(tol=1e-10)])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_ridge_is_that_of_scikit_learn_on_the_features(name, solver):
+    options, features = OPTIONS[name]
+    model = fitted(rk.KernelRidgeRegressor, alpha=0.1, solver=solver, **options)
+    Z = features.fit(X).transform(X)
+    expected = Ridge(alpha=0.1, fit_intercept=False).fit(Z, Y)
+    values = expected.predict(features.transform(NEW))
+    np.testing.assert_allclose(model.predict(NEW), values, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "model",
+    [
+        rk.KernelRidgeClassifier,
+        rk.KernelRidgeClassifierCV,
+        rk.KernelRidgeRegressorCV,
+        rk.KernelSVC,
+        rk.KernelLogistic,
+    ],
+)
+def test_models_are_fitted_on_the_features(model, name):
+    options, features = OPTIONS[name]
+    y = Y if model is rk.KernelRidgeRegressorCV else Y > 0
+    got = fitted(model, y, **options)
+    Z = features.fit(X).transform(NEW)
+    values = getattr(got, "decision_function", got.predict)(NEW)
+    np.testing.assert_allclose(Z @ got.coef_ + got.intercept_, values, atol=1e-9)
+    again = pickle.loads(pickle.dumps(got))
+    assert np.array_equal(again.predict(NEW), got.predict(NEW))
+
+
+def test_streams_have_landmarks_too():
+    blocks = rk.RowBlocks([(X[:30], Y[:30]), (X[30:], Y[30:])])
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 0.1, 20, features="nystrom", random_state=0
+    )
+    streamed = model.fit(blocks).predict(NEW)
+    np.testing.assert_allclose(model.fit(X, Y).predict(NEW), streamed, atol=0.3)
+    batches = model.partial_fit(X[:30], Y[:30]).partial_fit(X[30:], Y[30:])
+    np.testing.assert_allclose(batches.predict(NEW), streamed, atol=0.5)
+
+
+def test_features_that_do_not_exist():
+    with pytest.raises(ValueError, match="features"):
+        fitted(rk.KernelRidgeRegressor, features="landmarks")
+    with pytest.raises(ValueError, match="fourier"):
+        fitted(rk.KernelSVC, Y > 0, fourier="cosine")

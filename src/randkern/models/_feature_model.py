@@ -20,6 +20,7 @@ from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import resolve_kernel
+from randkern.landmarks import landmark_plan
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models.memory import memory_for
 from randkern.plan import Plan
@@ -35,12 +36,16 @@ class FeatureModel(TakesKernel):
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
         "projection": [StrOptions(set(PROJECTIONS))],
+        "features": [StrOptions({"random", "nystrom"})],
+        "fourier": [StrOptions({"pair", "offset"})],
         "memory_limit": [Interval(Real, 0, None, closed="neither"), str, None],
         "random_state": ["random_state", np.random.Generator],
     }
 
     n_components: int | None
     projection: str
+    features: str = "random"
+    fourier: str = "pair"
     memory_limit: Any
     random_state: Any
     table_encoder_: Any
@@ -85,14 +90,20 @@ class FeatureModel(TakesKernel):
             self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = None
-        if self.n_components is not None:
+        if self.n_components is None:
+            return
+        given = self.kernel_, X, sample_weight, int(self.n_components)
+        if self.features == "nystrom":
+            limit = memory_for(self.memory_limit, X)
+            self.plan_ = landmark_plan(
+                *given, stream.child("features"), memory_limit=limit
+            )
+        else:
             self.plan_ = fit_plan(
-                self.kernel_,
-                X,
-                sample_weight,
-                int(self.n_components),
+                *given,
                 stream.child("features"),
                 projection=self.projection,
+                fourier=self.fourier,
             )
 
     @property

@@ -68,6 +68,13 @@ class KernelLogistic(MarginClassifier):
         takes a pass over the features.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
+        randomly pivoted Cholesky makes the choice (see
+        :class:`~randkern.NystromFeatures`).
+    fourier : {"pair", "offset"}, default="pair"
+        Cosines and sines, or cosines with random phases, as in
+        :class:`~randkern.RandomFeatures`.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
@@ -120,6 +127,8 @@ class KernelLogistic(MarginClassifier):
         tol: float = 1e-5,
         max_iter: int = 1000,
         projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -130,6 +139,8 @@ class KernelLogistic(MarginClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.projection = projection
+        self.features = features
+        self.fourier = fourier
         self.memory_limit = memory_limit
         self.random_state = random_state
 

@@ -54,6 +54,13 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
+        randomly pivoted Cholesky makes the choice (see
+        :class:`~randkern.NystromFeatures`).
+    fourier : {"pair", "offset"}, default="pair"
+        Cosines and sines, or cosines with random phases, as in
+        :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
@@ -107,6 +114,8 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         *,
         solver: str = "auto",
         projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
         fit_intercept: bool = False,
         memory_limit: Any = None,
         checkpoint: Any = None,
@@ -117,6 +126,8 @@ class KernelRidgeRegressor(RegressorMixin, RealTargets, KernelRidge):
         self.n_components = n_components
         self.solver = solver
         self.projection = projection
+        self.features = features
+        self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
         self.checkpoint = checkpoint
@@ -189,6 +200,13 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         As in :class:`KernelRidgeRegressor`.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
+        randomly pivoted Cholesky makes the choice (see
+        :class:`~randkern.NystromFeatures`).
+    fourier : {"pair", "offset"}, default="pair"
+        Cosines and sines, or cosines with random phases, as in
+        :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     class_weight : dict, "balanced" or None, default=None
@@ -229,6 +247,8 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         *,
         solver: str = "auto",
         projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
@@ -240,6 +260,8 @@ class KernelRidgeClassifier(ClassifierMixin, ClassLabels, KernelRidge):
         self.n_components = n_components
         self.solver = solver
         self.projection = projection
+        self.features = features
+        self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit

@@ -386,6 +386,13 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         decomposition per fold.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
+        randomly pivoted Cholesky makes the choice (see
+        :class:`~randkern.NystromFeatures`).
+    fourier : {"pair", "offset"}, default="pair"
+        Cosines and sines, or cosines with random phases, as in
+        :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
@@ -440,6 +447,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         scoring: Any = None,
         cv: Any = None,
         projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
         fit_intercept: bool = False,
         memory_limit: Any = None,
         random_state: Any = None,
@@ -450,6 +459,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         self.scoring = scoring
         self.cv = cv
         self.projection = projection
+        self.features = features
+        self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -476,6 +487,13 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         As in :class:`KernelRidgeRegressorCV`; an int stands for stratified folds.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
+        randomly pivoted Cholesky makes the choice (see
+        :class:`~randkern.NystromFeatures`).
+    fourier : {"pair", "offset"}, default="pair"
+        Cosines and sines, or cosines with random phases, as in
+        :class:`~randkern.RandomFeatures`.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     class_weight : dict, "balanced" or None, default=None
@@ -516,6 +534,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         scoring: Any = None,
         cv: Any = None,
         projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
@@ -527,6 +547,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         self.scoring = scoring
         self.cv = cv
         self.projection = projection
+        self.features = features
+        self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit
