@@ -40,6 +40,9 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".blocks"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
+        ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
+    ),
+    **dict.fromkeys(
         (
             "GaussianProcessClassifier",
             "GaussianProcessRegressor",

@@ -110,6 +110,9 @@ _OWN_TYPES: dict[str, tuple[str, ...]] = {
     "skeletons.preprocessing": ("PixelsToAngles", "TableToBases"),
     "skeletons.skeleton": ("Skeleton",),
     "solvers._solution": ("Solution",),
+    "tabular.encoder": ("TabularEncoder",),
+    "tabular.estimators": ("TabularClassifier", "TabularRegressor"),
+    "tabular.model": ("ExactRidge", "Member", "TabularModel"),
     "solvers.pcg": ("PCG", "SpectralPreconditioner"),
     "solvers.sgd": ("SGD", "SGDState"),
 }

@@ -1,0 +1,632 @@
+"""Regression and classification of tables, without a choice to make."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from numbers import Real
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
+
+from randkern._fitting import all_or_nothing
+from randkern._random import Stream, root_stream
+from randkern._tables import is_table
+from randkern.exceptions import IllConditionedWarning
+from randkern.models import KernelLogistic, KernelRidgeRegressor
+from randkern.models._reports import CallbackSupportMixin, FitReport, with_callbacks
+from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.model import (
+    JUDGED_ROWS,
+    MEMORY_LIMIT,
+    MOST_FACTORISED,
+    ExactRidge,
+    Member,
+    TabularModel,
+    fit_ridge,
+    folds_of,
+    plan_of,
+)
+from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out
+
+__all__ = ["TabularClassifier", "TabularRegressor"]
+
+# Rows that the search looks at.
+_MOST_SEARCHED = 2500
+# The share of the time for the search, where the last fit is to few rows and to many.
+_SEARCH_SHARES = (0.8, 0.5)
+_FEW_ROWS = 2500
+_FEATURE_ROWS = 5000
+# Penalties of logistic regression, over those of least squares.
+_PENALTIES = (0.03, 0.1, 0.3, 1.0)
+_LOGISTIC_FOLDS = 5
+_LOGISTIC_ROWS = 2000
+_LOGISTIC_TOL = 1e-3
+_LOGISTIC_FEATURES = 4000
+_PREDICTION_ROWS = 1024
+
+
+class _Tabular(CallbackSupportMixin, BaseEstimator):
+    """What regression and classification share: rows, the search, and its reports."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state", np.random.Generator],
+    }
+    time_limit: float
+    random_state: Any
+
+    def _begin(self, X: Any, y: Any) -> None:
+        self._validate_params()
+        self._began = time.perf_counter()
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        if is_table(X):
+            validate_data(self, X, skip_check_array=True)
+        else:
+            X = validate_data(
+                *(self, X),
+                dtype=np.float64,
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=2,
+            )
+        check_consistent_length(X, y)
+
+    def _left(self) -> float:
+        return self._began + self.time_limit - time.perf_counter()
+
+    def _split(self, n: int, stream: Stream, y: Any = None) -> np.ndarray:
+        """Return the rows to fit, and set apart some of many rows to judge the fit."""
+        self._held_out: tuple[int, int] | None = None
+        rows = np.arange(n)
+        self._judging = rows[:0]
+        if n <= MOST_FACTORISED:
+            return rows
+        seed = int(stream.child("held out").generator().integers(2**31))
+        self._held_out = (JUDGED_ROWS, seed)
+        train, self._judging = train_test_split(
+            rows, test_size=JUDGED_ROWS, random_state=seed
+        )
+        return train
+
+    def _search(self, X: Any, Y: np.ndarray, stream: Stream, report: FitReport) -> list[Trial]:
+        """Return the best trials; sets encoders, rows that were searched, and trials."""
+        n = len(Y)
+        generator = stream.child("searched").generator()
+        self._order = generator.permutation(n)
+        self._searched = self._order[:_MOST_SEARCHED]
+        self._encoders = {"standard": TabularEncoder().fit(X)}
+        if len(self._encoders["standard"]._varying):
+            self._encoders["quantile"] = TabularEncoder("quantile").fit(X)
+        sample = _safe_indexing(X, self._searched)
+        self._rows = {
+            numbers: encoder.transform(sample)
+            for numbers, encoder in self._encoders.items()
+        }
+        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
+        share = _SEARCH_SHARES[n > _FEW_ROWS]
+        until = self._began + share * self.time_limit
+        report.begin(None)
+        self._n_reported = 0
+
+        def tell(trial: Trial) -> bool:
+            self._n_reported += 1
+            progress: Any = SimpleNamespace(iteration=self._n_reported)
+            return report.iteration(progress, dict)
+
+        search = KernelSearch(
+            self._rows, blocks, Y[self._searched], until, stream.child("search"), tell
+        )
+        refined = search.run()
+        self._trials = [
+            {
+                "kernel": trial.form,
+                "numbers": trial.numbers,
+                "metric": trial.metric,
+                "rows": trial.n_rows,
+                "error": trial.error,
+                "seconds": trial.seconds,
+            }
+            for trial in search.trials
+        ]
+        return refined
+
+    def _forget(self) -> None:
+        """Drop what only the fit needs."""
+        for name in ("_rows", "_order", "_searched", "_encoders", "_judging", "_began"):
+            self.__dict__.pop(name, None)
+        for name in ("_n_reported", "_held_out"):
+            self.__dict__.pop(name, None)
+
+    def _finish(self, members: list[Member], estimator: str) -> None:
+        self.model_ = TabularModel(members, estimator, self._held_out)
+        self.feature_importances_ = self.model_.importances(self.n_features_in_)
+
+    @property
+    def leaderboard_(self) -> Any:
+        check_is_fitted(self)
+        trials = sorted(self._trials, key=lambda trial: (-trial["rows"], trial["error"]))
+        try:
+            import pandas as pd
+        except ImportError:
+            return trials
+        return pd.DataFrame(trials)
+
+    def _rows_of(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if is_table(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return X
+        return validate_data(
+            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.target_tags.required = True
+        return tags
+
+
+class TabularRegressor(RegressorMixin, _Tabular):
+    r"""Regression of tables as they come, by a kernel that is learned for them.
+
+    Columns are encoded by :class:`~randkern.TabularEncoder`. On at most 2,500 rows
+    kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear
+    one) with a lengthscale for each column are then learned, together with the penalty,
+    by the gradient of the leave-one-out error, which has a closed form. The best is
+    fitted to all rows, or the weighted mean of the best few where leave-one-out says
+    that it is better.
+
+    Parameters
+    ----------
+    time_limit : float, default=60
+        Seconds; the best that was found until then is kept. The last fit may take
+        longer.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    model_ : TabularModel
+        The fitted parts; ``print(model_.explain())`` shows the code that builds them
+        from public parts of the library.
+    leaderboard_ : DataFrame
+        What was tried: ``kernel``, ``numbers`` (how they are scaled), ``metric``
+        (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean squared error of
+        rows left out, over that of the mean of the targets) and ``seconds``. A list of
+        dicts without pandas.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        The share of each column in the squared distances of rows, as the kernel sees
+        them; of sum 1.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Notes
+    -----
+    Up to 16,000 rows the Gram matrix is factorised, up to 60,000 conjugate gradients
+    work on its tiles; for more rows, and where the time is short, random features take
+    its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and make
+    intervals of.
+
+    References
+    ----------
+    Rifkin & Lippert 2007, "Notes on regularized least squares"; Barber, Candès, Ramdas
+    & Tibshirani 2021, "Predictive inference with the jackknife+", Annals of Statistics
+    49.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> model = rk.TabularRegressor(time_limit=2, random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.4
+    True
+    >>> low, high = model.predict_interval(X[:5]).T
+    >>> bool((low < high).all())
+    True
+    """
+
+    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
+        self.time_limit = time_limit
+        self.random_state = random_state
+
+    @with_callbacks
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> TabularRegressor:
+        """Search and fit.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        y : array of shape (n,)
+        """
+        report = FitReport(self, X, y, None)
+        self._begin(X, y)
+        y = _check_y(y, y_numeric=True, estimator=self).astype(np.float64)
+        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
+        stream = root_stream(self.random_state)
+        rows = self._split(len(y), stream)
+        X_all, y_all = X, y
+        if self._held_out is not None:
+            X, y = _safe_indexing(X, rows), y[rows]
+        deviation = float(y.std()) or 1.0
+        Y = ((y - y.mean()) / deviation)[:, None]
+        trials = self._search(X, Y, stream, report)
+        chosen = self._blended(trials, Y)
+        members = self._fit_members(chosen, X, y, stream)
+        self._finish(members, "KernelRidgeRegressor")
+        self._judge(X_all, y_all)
+        self._forget()
+        report.end()
+        return self
+
+    def _blended(self, trials: list[Trial], Y: np.ndarray) -> list[tuple[float, Trial]]:
+        """Return the trials of the final model, with their weights."""
+        n = trials[0].n_rows
+        # The search has its own order of the rows, whose first are judged here as well.
+        residuals, kept = [], []
+        for trial in trials:
+            rows = self._rows[trial.numbers][:n]
+            found = leave_one_out(
+                trial.kernel, trial.alpha, rows, Y[self._searched[:n]]
+            )
+            if found is not None and trial.n_rows == n:
+                residuals.append(found)
+                kept.append(trial)
+        weights = blend(residuals)
+        pairs = [(float(w), t) for w, t in zip(weights, kept, strict=True) if w > 0]
+        return sorted(pairs, key=lambda pair: -pair[0])
+
+    def _fit_members(
+        self,
+        chosen: list[tuple[float, Trial]],
+        X: Any,
+        y: np.ndarray,
+        stream: Stream,
+    ) -> list[Member]:
+        encoded = {trial.numbers: None for _, trial in chosen}
+        for numbers in encoded:
+            encoded[numbers] = self._encoders[numbers].transform(X)
+        # Rows that the search has not seen judge the fit.
+        order = self._order[::-1]
+        members: list[Member] = []
+        for at, (weight, trial) in enumerate(chosen):
+            seconds = max(self._left(), 0.2 * self.time_limit) / (len(chosen) - at)
+            U = encoded[trial.numbers]
+            how, D = plan_of(len(y), seconds)
+            if members and how != "factorise":
+                break  # the time is better spent on one good fit
+            fit: Any
+            if how == "factorise":
+                fit = fit_ridge(trial.kernel, trial.alpha, U, y, order)
+            else:
+                fit = self._fit_many(trial, U, y, D or None, stream)
+            spread = self._rows[trial.numbers].var(axis=0)
+            members.append(Member(weight, self._encoders[trial.numbers], fit, spread))
+        total = sum(member.weight for member in members)
+        for member in members:
+            member.weight /= total
+        return members
+
+    def _fit_many(
+        self, trial: Trial, U: np.ndarray, y: np.ndarray, D: int | None, stream: Stream
+    ) -> KernelRidgeRegressor:
+        seed = int(stream.child("features").generator().integers(2**31))
+        model = KernelRidgeRegressor(
+            trial.kernel,
+            trial.alpha,
+            D,
+            fit_intercept=True,
+            memory_limit=MEMORY_LIMIT,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IllConditionedWarning)
+            return model.fit(U.astype(np.float32), y)
+
+    def _judge(self, X: Any, y: np.ndarray) -> None:
+        """Keep the residuals of rows that a fit has not seen."""
+        fits = [member.fit for member in self.model_.members]
+        weights = [member.weight for member in self.model_.members]
+        if all(isinstance(fit, ExactRidge) for fit in fits):
+            self._judged = fits[0].judged
+            self._residuals = sum(
+                w * fit.residuals for w, fit in zip(weights, fits, strict=True)
+            )
+            self._folds = None
+            if fits[0].fold_dual is not None:
+                folds = np.empty(len(y), dtype=int)
+                folds[self._order[::-1]] = folds_of(len(y))
+                self._folds = folds
+            return
+        self._folds, self._judged = None, self._judging
+        rows = _safe_indexing(X, self._judging)
+        self._residuals = y[self._judging] - self.model_.predict(rows)[:, 0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions, (n,)."""
+        X = self._rows_of(X)
+        return self.model_.predict(X)[:, 0]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Return intervals that hold the target with probability `coverage`, (n, 2).
+
+        Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below 20
+        rows), from fits without a fold each in closed form: with exchangeable rows,
+        and the kernel given, the probability is at least 2·coverage − 1 − √(2/n), and
+        near `coverage` in practice. For more rows they are around the prediction,
+        as wide as a quantile of the residuals of 1,500 rows: for up to 16,000 rows
+        those of rows left out one at a time (the jackknife, whose coverage is right in
+        the limit for stable fits), beyond of rows that are set apart (split conformal
+        prediction: at least `coverage`).
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        coverage : float, default=0.9
+            Between 0 and 1.
+        """
+        if not (isinstance(coverage, Real) and 0 < coverage < 1):
+            raise ValueError(
+                f"coverage must be a number between 0 and 1, got {coverage!r}; "
+                "for instance 0.9."
+            )
+        X = self._rows_of(X)
+        sizes = np.abs(self._residuals)
+        n = len(sizes)
+        rank = math.ceil(coverage * (n + 1))
+        if self._folds is None:
+            width = np.sort(sizes)[rank - 1] if rank <= n else math.inf
+            mean = self.model_.predict(X)[:, 0]
+            return np.stack([mean - width, mean + width], axis=1)
+        members = self.model_.members
+        centres = sum(
+            member.weight * member.fit.predict_folds(member.encoder.transform(X))
+            for member in members
+        )
+        out = np.empty((len(centres), 2))
+        for at, centre in enumerate(centres):
+            values = centre[self._folds]
+            if rank > n:
+                out[at] = -math.inf, math.inf
+                continue
+            out[at, 0] = np.partition(values - sizes, n - rank)[n - rank]
+            out[at, 1] = np.partition(values + sizes, rank - 1)[rank - 1]
+        return out
+
+
+class TabularClassifier(ClassifierMixin, _Tabular):
+    """Classification of tables as they come, by a kernel that is learned for them.
+
+    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
+    With the best few of them logistic regression is then fitted, with a penalty chosen
+    by the log loss in folds; so are the weights of their mean, and a temperature that
+    calibrates its probabilities.
+
+    Parameters
+    ----------
+    time_limit : float, default=60
+        Seconds; the best that was found until then is kept. The last fit may take
+        longer.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    model_, leaderboard_, feature_importances_
+        As in :class:`TabularRegressor`.
+    temperature_ : float
+        Logarithms of probabilities are divided by it.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Notes
+    -----
+    Up to 5,000 rows the kernel is exact; for more, random features take its place.
+
+    References
+    ----------
+    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> model = rk.TabularClassifier(time_limit=2, random_state=0).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
+        self.time_limit = time_limit
+        self.random_state = random_state
+
+    @with_callbacks
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> TabularClassifier:
+        """Search and fit.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        y : array of shape (n,)
+            Labels.
+        """
+        report = FitReport(self, X, y, None)
+        self._begin(X, y)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of at least 2 classes, got one "
+                f"class, {self.classes_[0]!r}."
+            )
+        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
+        stream = root_stream(self.random_state)
+        Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
+        Y = Y[:, 1:] if len(self.classes_) == 2 else Y
+        self._held_out = None
+        trials = self._search(X, Y, stream, report)
+        chosen = self._calibrated(trials, labels)
+        members = self._fit_members(chosen, X, labels, stream)
+        self._finish(members, "KernelLogistic")
+        self._forget()
+        report.end()
+        return self
+
+    def _calibrated(
+        self, trials: list[Trial], labels: np.ndarray
+    ) -> list[tuple[float, float, Trial]]:
+        """Return weights, penalties and trials of the final model; set the temperature."""
+        n = min(_LOGISTIC_ROWS, len(self._searched))
+        labels = labels[self._searched[:n]]
+        counts = np.bincount(labels)
+        n_folds = min(_LOGISTIC_FOLDS, n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # classes with few rows
+            folds = list(StratifiedKFold(n_folds).split(labels, labels)) if (
+                counts.max() >= n_folds
+            ) else []
+        found = []
+        for trial in trials:
+            if found and self._left() < 0.3 * self.time_limit:
+                break
+            found.append(self._best_penalty(trial, labels, folds))
+        found.sort(key=lambda triple: triple[0])
+        parts = [part for _, _, part, _ in found]
+        weights, self.temperature_ = _blend_probabilities(parts, labels)
+        chosen = [
+            (float(weight), C, trial)
+            for weight, (_, C, _, trial) in zip(weights, found, strict=True)
+            if weight > 0
+        ]
+        return sorted(chosen, key=lambda triple: -triple[0])
+
+    def _best_penalty(
+        self, trial: Trial, labels: np.ndarray, folds: list[Any]
+    ) -> tuple[float, float, np.ndarray, Trial]:
+        """Return the least log loss, its C, the probabilities of rows left out."""
+        U = self._rows[trial.numbers][: len(labels)]
+        best: Any = None
+        for share in _PENALTIES[::-1]:
+            C = 1 / (share * trial.alpha)
+            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
+            for train, held in folds:
+                model = _logistic(trial.kernel, C, None, 0)
+                if len(np.unique(labels[train])) < 2:
+                    continue
+                _quietly(model, U[train], labels[train])
+                P[held[:, None], model.classes_] = model.predict_proba(U[held])
+            loss = _log_loss(P, labels)
+            if best is not None and loss > best[0]:
+                break
+            best = (loss, C, P, trial)
+        return best
+
+    def _fit_members(
+        self, chosen: list[Any], X: Any, labels: np.ndarray, stream: Stream
+    ) -> list[Member]:
+        members: list[Member] = []
+        seed = int(stream.child("features").generator().integers(2**31))
+        many = len(labels) > _FEATURE_ROWS
+        for weight, C, trial in chosen:
+            if members and self._left() < 0.3 * self.time_limit and many:
+                break
+            encoder = self._encoders[trial.numbers]
+            U = encoder.transform(X)
+            model = _logistic(
+                trial.kernel, C, _LOGISTIC_FEATURES if many else None, seed
+            )
+            _quietly(model, U.astype(np.float32) if many else U, labels)
+            spread = self._rows[trial.numbers].var(axis=0)
+            members.append(Member(weight, encoder, model, spread))
+        total = sum(member.weight for member in members)
+        for member in members:
+            member.weight /= total
+        return members
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return calibrated probabilities of the classes, (n, n_classes)."""
+        X = self._rows_of(X)
+        return _tempered(self.model_.predict(X), self.temperature_)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable classes, (n,)."""
+        P = self.predict_proba(X)
+        return self.classes_[P.argmax(axis=1)]
+
+
+def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
+    return KernelLogistic(
+        kernel,
+        C=C,
+        n_components=D,
+        tol=_LOGISTIC_TOL,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )
+
+
+def _quietly(model: Any, X: np.ndarray, labels: np.ndarray) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, labels)
+
+
+def _log_loss(P: np.ndarray, labels: np.ndarray) -> float:
+    chosen = P[np.arange(len(labels)), labels]
+    return float(-np.log(np.clip(chosen, 1e-15, None)).mean())
+
+
+def _tempered(P: np.ndarray, temperature: float) -> np.ndarray:
+    logits = np.log(np.clip(P, 1e-15, None)) / temperature
+    logits -= logits.max(axis=1, keepdims=True)
+    out = np.exp(logits)
+    return out / out.sum(axis=1, keepdims=True)
+
+
+def _blend_probabilities(
+    parts: list[np.ndarray], labels: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return weights of sum 1, and the temperature, of least log loss."""
+
+    def weights_of(z: np.ndarray) -> np.ndarray:
+        weights = np.exp(z - z.max())
+        return weights / weights.sum()
+
+    def mean(weights: np.ndarray) -> np.ndarray:
+        return sum(w * P for w, P in zip(weights, parts, strict=True))
+
+    def loss(z: np.ndarray) -> float:
+        return _log_loss(mean(weights_of(z)), labels)
+
+    weights = np.ones(1)
+    if len(parts) > 1:
+        found = minimize(loss, np.zeros(len(parts)), method="Nelder-Mead")
+        weights = weights_of(found.x)
+        weights[weights < 0.05] = 0.0
+        weights /= weights.sum()
+    blended = mean(weights)
+    found = minimize(
+        lambda z: _log_loss(_tempered(blended, float(np.exp(z[0]))), labels),
+        np.zeros(1),
+        method="Nelder-Mead",
+    )
+    return weights, float(np.exp(found.x[0]))

@@ -1,0 +1,312 @@
+"""The model that a search has chosen: its parts, what they predict, and how sure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from randkern.blocks import row_blocks, rows_within
+from randkern.kernels import Kernel, Product, Scaled, Sum
+from randkern.models import KernelRidgeRegressor
+from randkern.models._systems import exact_gram
+from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.search import inverse
+
+__all__ = ["ExactRidge", "Member", "TabularModel", "code_of", "fit_ridge", "plan_of"]
+
+_BLOCK_BYTES = 64 * 10**6
+# Rows up to which all are left out, in folds; beyond, so many one at a time.
+MOST_FOLDED = 3000
+_FOLDS = 20
+JUDGED_ROWS = 1500
+# Rows whose Gram matrix is factorised, and rows up to which its products are taken.
+MOST_FACTORISED = 16_000
+MOST_ITERATED = 60_000
+_ALWAYS_FACTORISED = 2000
+MEMORY_LIMIT = "3GB"
+_FEATURES = (500, 8000)
+
+
+@dataclass
+class ExactRidge:
+    """Σ_i a_i k(x, x_i) + c, the residuals of rows left out, and the fits without them.
+
+    `residuals` are of the rows `judged`. Up to 3,000 rows `fold_dual` (n, 20) and
+    `fold_intercept` (20,) are the fits without a fold each.
+    """
+
+    kernel: Kernel
+    alpha: float
+    X: np.ndarray
+    dual: np.ndarray
+    intercept: np.ndarray
+    judged: np.ndarray
+    residuals: np.ndarray
+    fold_dual: np.ndarray | None = None
+    fold_intercept: np.ndarray | None = None
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self._products(X, self.dual) + self.intercept
+
+    def predict_folds(self, X: np.ndarray) -> np.ndarray:
+        """Return the predictions of the fits without a fold, (n, 20)."""
+        assert self.fold_dual is not None
+        return self._products(X, self.fold_dual) + self.fold_intercept
+
+    def _products(self, X: np.ndarray, dual: np.ndarray) -> np.ndarray:
+        out = np.empty((len(X), dual.shape[1]))
+        for rows in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * len(self.X))):
+            out[rows] = self.kernel._gram(X[rows], self.X) @ dual
+        return out
+
+
+@dataclass
+class Member:
+    """A fit to encoded rows, its share of the prediction, and variances of columns."""
+
+    weight: float
+    encoder: TabularEncoder
+    fit: Any
+    spread: np.ndarray
+
+    @property
+    def kernel(self) -> Kernel:
+        return getattr(self.fit, "kernel_", None) or self.fit.kernel
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions, or the probabilities of classes, (n, k)."""
+        rows = self.encoder.transform(X)
+        if hasattr(self.fit, "predict_proba"):
+            return np.asarray(self.fit.predict_proba(rows))
+        return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
+
+
+def folds_of(n: int) -> np.ndarray:
+    """Return which fold each of n rows is in; rows are taken to be in random order."""
+    return np.arange(n) % min(_FOLDS, n)
+
+
+def fit_ridge(
+    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+) -> ExactRidge:
+    """Fit the exact kernel to all rows, and judge it by some, the last in `order`."""
+    if len(X) <= MOST_FOLDED:
+        return _fit_folds(kernel, alpha, X, y, order)
+    X, y = X[order], y[order]
+    n, first = len(X), len(X) - JUDGED_ROWS
+    gram = exact_gram(kernel, X)
+    gram.flat[:: n + 1] += alpha
+    factor = scipy.linalg.cholesky(
+        gram.T, lower=True, overwrite_a=True, check_finite=False
+    )
+    right = np.stack([y, np.ones(n)], axis=1)
+    dual, sums = scipy.linalg.cho_solve((factor, True), right, check_finite=False).T
+    intercept = dual.sum() / sums.sum()
+    dual = dual - intercept * sums
+    # The last block of the factor is that of the Schur complement, whose inverse is a
+    # block of the inverse.
+    tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
+    diagonal = tail.diagonal() - sums[first:] ** 2 / sums.sum()
+    return ExactRidge(
+        *(kernel, alpha, X, dual[:, None], np.array([intercept])),
+        judged=order[first:],
+        residuals=dual[first:] / diagonal,
+    )
+
+
+def _fit_folds(
+    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+) -> ExactRidge:
+    """Also make the fits without a fold each: with P as in `search`.
+
+    A fit without the rows S is that to targets from which on S the residuals r of this
+    fit are subtracted, r = P_SS⁻¹ (Py)_S.
+    """
+    n = len(X)
+    found = inverse(np.array(kernel._gram(X, None)), alpha)
+    if found is None:
+        raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
+    P, shares = found
+    dual, intercept = P @ y, float(shares @ y)
+    folds = np.empty(n, dtype=int)
+    folds[order] = folds_of(n)
+    residuals = np.empty(n)
+    n_folds = int(folds.max()) + 1
+    fold_dual, fold_intercept = np.empty((n, n_folds)), np.empty(n_folds)
+    for fold in range(n_folds):
+        S = np.flatnonzero(folds == fold)
+        r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
+        residuals[S] = r
+        fold_dual[:, fold] = dual - P[:, S] @ r
+        fold_dual[S, fold] = 0.0
+        fold_intercept[fold] = intercept - shares[S] @ r
+    return ExactRidge(
+        *(kernel, alpha, X, dual[:, None], np.array([intercept])),
+        judged=np.arange(n),
+        residuals=residuals,
+        fold_dual=fold_dual,
+        fold_intercept=fold_intercept,
+    )
+
+
+def plan_of(n: int, seconds: float) -> tuple[str, int]:
+    """Return how to fit n rows within some seconds: how, and the number of features.
+
+    ``"factorise"`` or ``"iterate"``, with the exact kernel, or ``"features"``.
+    """
+    if n <= _ALWAYS_FACTORISED:
+        return "factorise", 0
+    rate = _operations_per_second()
+    if n <= MOST_FACTORISED and 0.6 * n**3 / rate < seconds:
+        return "factorise", 0
+    if n <= MOST_ITERATED and 150.0 * n**2 / rate < seconds:
+        return "iterate", 0
+    least, most = _FEATURES
+    D = math.sqrt(0.3 * seconds * rate / n)
+    return "features", int(min(max(D, least), most))
+
+
+def _operations_per_second() -> float:
+    """Return how fast a matrix of 1,200 rows is factorised."""
+    matrix = np.eye(1200) + 1e-6
+    began = time.perf_counter()
+    scipy.linalg.cholesky(matrix, check_finite=False)
+    return 1200**3 / 3 / max(time.perf_counter() - began, 1e-6)
+
+
+# -- code -------------------------------------------------------------------------------
+
+
+def code_of(kernel: Kernel) -> str:
+    """Return the expression of a kernel; floats are written so that they are the same."""
+    if isinstance(kernel, Scaled):
+        return f"{float(kernel.scale)!r} * {_factor(kernel.kernel)}"
+    if isinstance(kernel, Sum):
+        return f"{code_of(kernel.k1)} + {code_of(kernel.k2)}"
+    if isinstance(kernel, Product):
+        return f"{_factor(kernel.k1)} * {_factor(kernel.k2)}"
+    changed = []
+    defaults = type(kernel)().get_params(deep=False)
+    for name, value in kernel.get_params(deep=False).items():
+        plain = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(plain, np.generic):
+            plain = plain.item()
+        if name == "lengthscale" or plain != defaults[name]:
+            changed.append(f"{name}={plain!r}")
+    return f"rk.{type(kernel).__name__}({', '.join(changed)})"
+
+
+def _factor(kernel: Kernel) -> str:
+    code = code_of(kernel)
+    return f"({code})" if isinstance(kernel, Sum) else code
+
+
+def kernel_leaves(kernel: Kernel) -> Iterator[tuple[float, Any]]:
+    """Yield the parts of a sum with their scales."""
+    if isinstance(kernel, Sum):
+        yield from kernel_leaves(kernel.k1)
+        yield from kernel_leaves(kernel.k2)
+    elif isinstance(kernel, Scaled):
+        for scale, leaf in kernel_leaves(kernel.kernel):
+            yield scale * kernel.scale, leaf
+    else:
+        yield 1.0, kernel
+
+
+class TabularModel:
+    """The weighted mean of some fits, for rows as they come.
+
+    Attributes
+    ----------
+    members : list of Member
+    estimator : str
+        The class of the library that fits one of them.
+    held_out : tuple of (int, int) or None
+        Number of rows that are not fitted, and the seed that tells them.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        estimator: str,
+        held_out: tuple[int, int] | None = None,
+    ):
+        self.members = list(members)
+        self.estimator = estimator
+        self.held_out = held_out
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the weighted mean of predictions, (n, k)."""
+        return sum(member.weight * member.predict(X) for member in self.members)
+
+    def explain(self) -> str:
+        """Return lines of code of public parts that make this model from X and y.
+
+        They leave it in the variable ``model``.
+        """
+        lines = [
+            "import randkern as rk",
+            "from sklearn.pipeline import make_pipeline",
+        ]
+        if self.held_out is not None:
+            n, seed = self.held_out
+            lines += [
+                "from sklearn.model_selection import train_test_split",
+                f"X, _, y, _ = train_test_split(X, y, test_size={n}, random_state={seed})",
+            ]
+        voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
+        if len(self.members) > 1:
+            lines.append(f"from sklearn.ensemble import {voting}")
+        names = []
+        for at, member in enumerate(self.members, start=1):
+            names.append("model" if len(self.members) == 1 else f"model_{at}")
+            lines += self._member_lines(member, names[-1])
+        if len(self.members) > 1:
+            pairs = ", ".join(f"({name!r}, {name})" for name in names)
+            weights = [float(member.weight) for member in self.members]
+            how = ", voting='soft'" if voting == "VotingClassifier" else ""
+            lines.append(f"model = {voting}([{pairs}], weights={weights}{how})")
+        lines.append("model.fit(X, y)")
+        return "\n".join(lines)
+
+    def _member_lines(self, member: Member, name: str) -> Iterator[str]:
+        numbers = member.encoder.numbers
+        scaling = "" if numbers == "standard" else f"numbers={numbers!r}"
+        fit = member.fit
+        yield f"kernel = {code_of(member.kernel)}"
+        options = {}
+        if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
+            options["alpha"] = float(fit.alpha)
+            options["fit_intercept"] = True
+        else:
+            options |= {"C": float(fit.C), "tol": fit.tol}
+        options["n_components"] = getattr(fit, "n_components", None)
+        if options["n_components"] is not None:
+            options["random_state"] = fit.random_state
+        options["memory_limit"] = MEMORY_LIMIT
+        text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        yield (
+            f"{name} = make_pipeline(rk.TabularEncoder({scaling}), "
+            f"rk.{self.estimator}(kernel, {text}))"
+        )
+
+    def importances(self, n_columns: int) -> np.ndarray:
+        """Return how much of the squared distances of rows comes from each column."""
+        total = np.zeros(n_columns)
+        for member in self.members:
+            columns = member.encoder.columns_
+            relevance = np.zeros(len(columns))
+            for scale, leaf in kernel_leaves(member.kernel):
+                lengthscale = getattr(leaf, "lengthscale", None)
+                if lengthscale is not None:
+                    part = 1 / np.broadcast_to(lengthscale, len(columns)) ** 2
+                    relevance += scale * part / part.sum()
+            weighed = np.bincount(columns, relevance * member.spread, n_columns)
+            total += member.weight * weighed / (weighed.sum() or 1.0)
+        return total / total.sum() if total.sum() > 0 else np.full(n_columns, 1 / n_columns)
