@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import (
@@ -56,6 +56,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         ``"standard"``: mean 0 and variance 1. ``"quantile"``: each number is replaced
         by the quantile of a normal law at its rank, at most 3 standard deviations
         from the middle; for columns with long tails.
+    dtype : {"float64", "float32"}, default="float64"
+        Of the encoded rows.
 
     Attributes
     ----------
@@ -70,7 +72,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     Examples
     --------
     >>> import pandas as pd, randkern as rk
-    >>> table = pd.DataFrame({"size": [1.0, 2.0, 3.0], "colour": ["red", "blue", "red"]})
+    >>> table = pd.DataFrame({"size": [1.0, 2, 3], "colour": ["red", "blue", "red"]})
     >>> rk.TabularEncoder().fit_transform(table).round(2)
     array([[-1.22,  1.  ],
            [ 0.  ,  0.  ],
@@ -78,11 +80,13 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "numbers": [StrOptions({"standard", "quantile"})]
+        "numbers": [StrOptions({"standard", "quantile"})],
+        "dtype": [StrOptions({"float64", "float32"})],
     }
 
-    def __init__(self, numbers: str = "standard"):
+    def __init__(self, numbers: str = "standard", *, dtype: str = "float64"):
         self.numbers = numbers
+        self.dtype = dtype
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TabularEncoder:
@@ -101,15 +105,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def _fit_numbers(self, numbers: np.ndarray) -> None:
-        self._imputer = self._scaler = None
+        self._scaler: Any = None
         self._varying = self._missing = self._numbers[:0]
         self._spread = np.ones(0)
         if not len(self._numbers):
             return
         missing = np.isnan(numbers)
-        self._missing = np.flatnonzero(missing.any(axis=0) & ~missing.all(axis=0))
-        self._imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-        filled = self._imputer.fit_transform(numbers)
+        empty = missing.all(axis=0)
+        self._missing = np.flatnonzero(missing.any(axis=0) & ~empty)
+        self._medians = np.zeros(numbers.shape[1])
+        self._medians[~empty] = np.nanmedian(numbers[:, ~empty], axis=0)
+        filled = np.where(missing, self._medians, numbers)
         varying = filled.min(axis=0) != filled.max(axis=0)
         if not (varying.any() or len(self._missing) or len(self._categories)):
             varying[0] = True  # rows without any column are no rows
@@ -136,28 +142,26 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return scaled
 
     def _fit_categories(self, objects: np.ndarray) -> None:
-        self._one_hot = None
-        widths = []
+        self._one_hot: Any = None
+        widths: list[int] = []
         if len(self._categories):
             for j, values in zip(self._categories, objects.T, strict=True):
                 self._check_levels(self._name(j), values)
             self._one_hot = OneHotEncoder(
                 drop="if_binary",
-                handle_unknown="ignore",
+                handle_unknown="infrequent_if_exist",
                 min_frequency=_LEAST_ROWS if len(objects) > _LEAST_ROWS else None,
                 max_categories=_MOST_LEVELS,
                 sparse_output=False,
             )
-            self._one_hot.set_params(handle_unknown="infrequent_if_exist")
             self._one_hot.fit(objects)
             names = self._one_hot.get_feature_names_out(
                 [f"{j}" for j in range(len(self._categories))]
             )
             first = np.array([int(name.split("_", 1)[0]) for name in names], dtype=int)
-            widths = list(np.bincount(first, minlength=len(self._categories)))
-        self._level_scale = np.concatenate(
-            [np.full(w, 1.0 if w == 1 else np.sqrt(0.5)) for w in widths] or [[]]
-        )
+            widths = np.bincount(first, minlength=len(self._categories)).tolist()
+        repeated = np.repeat(widths, widths).astype(int)
+        self._level_scale = np.where(repeated == 1, 1.0, np.sqrt(0.5))
         parts = [self._numbers[self._varying], self._numbers[self._missing]]
         n_blocks = len(parts[0]) + len(parts[1])
         self.columns_ = np.concatenate([*parts, np.repeat(self._categories, widths)])
@@ -178,7 +182,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the encoded rows, float64 of shape (n, n_features_out).
+        """Return the encoded rows, (n, n_features_out).
 
         Parameters
         ----------
@@ -186,15 +190,19 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         numbers, objects = self._split(self._checked(X, reset=False))
-        out = np.empty((len(numbers), len(self.columns_)))
+        out = np.empty((len(numbers), len(self.columns_)), dtype=self.dtype)
         n_numbers, n_missing = len(self._varying), len(self._missing)
         if n_numbers:
-            filled = self._imputer.transform(numbers)[:, self._varying]
-            out[:, :n_numbers] = self._clipped(filled) / self._spread
+            filled = np.where(np.isnan(numbers), self._medians, numbers)
+            scaled = self._clipped(filled[:, self._varying])
+            out[:, :n_numbers] = scaled / self._spread
         missing = slice(n_numbers, n_numbers + n_missing)
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
-            levels = self._one_hot.transform(objects)
+            with warnings.catch_warnings():
+                # Of unknown categories: that they are none of the known ones.
+                warnings.simplefilter("ignore", UserWarning)
+                levels = self._one_hot.transform(objects)
             out[:, missing.stop :] = levels * self._level_scale
         return out
 
@@ -221,8 +229,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
         if len(X.columns) == 0 or len(X) == 0:
             raise ValueError(
-                f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of each "
-                "is needed."
+                f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
+                "each is needed."
             )
         validate_data(self, X, reset=reset, skip_check_array=True)
         return without_sparse_columns(X, dense=True) if hasattr(X, "iloc") else X

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from copy import copy
+from dataclasses import replace
 from numbers import Real
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -29,10 +32,11 @@ from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MEMORY_LIMIT,
-    MOST_FACTORISED,
+    SOLVER,
     ExactRidge,
     Member,
     TabularModel,
+    factorising_seconds,
     fit_ridge,
     folds_of,
     plan_of,
@@ -44,12 +48,17 @@ __all__ = ["TabularClassifier", "TabularRegressor"]
 # Rows that the search looks at.
 _MOST_SEARCHED = 2500
 # The share of the time for the search, where the last fit is to few rows and to many.
-_SEARCH_SHARES = (0.8, 0.5)
+_SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
+_LAST_SHARE = 0.15
+# Rows that judge trials, and fits in a blend, at most.
+_MOST_JUDGED = 2000
+_MOST_MEMBERS = 3
 _FEATURE_ROWS = 5000
 # Penalties of logistic regression, over those of least squares.
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
-_LOGISTIC_FOLDS = 5
+_LOGISTIC_FOLDS = (5, 3)
+_FEW_LOGISTIC_ROWS = 1000
 _LOGISTIC_ROWS = 2000
 _LOGISTIC_TOL = 1e-3
 _LOGISTIC_FEATURES = 4000
@@ -71,7 +80,8 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         self._began = time.perf_counter()
         if y is None:
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
             )
         if is_table(X):
             validate_data(self, X, skip_check_array=True)
@@ -91,18 +101,21 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         """Return the rows to fit, and set apart some of many rows to judge the fit."""
         self._held_out: tuple[int, int] | None = None
         rows = np.arange(n)
-        self._judging = rows[:0]
-        if n <= MOST_FACTORISED:
+        self._apart = rows[:0]
+        self._how, _ = plan_of(n, self.time_limit / 2)
+        if self._how == "factorise":
             return rows
         seed = int(stream.child("held out").generator().integers(2**31))
         self._held_out = (JUDGED_ROWS, seed)
-        train, self._judging = train_test_split(
+        train, self._apart = train_test_split(
             rows, test_size=JUDGED_ROWS, random_state=seed
         )
         return train
 
-    def _search(self, X: Any, Y: np.ndarray, stream: Stream, report: FitReport) -> list[Trial]:
-        """Return the best trials; sets encoders, rows that were searched, and trials."""
+    def _search(
+        self, X: Any, Y: np.ndarray, stream: Stream, report: FitReport
+    ) -> list[Trial]:
+        """Return the best trials; keep all, the encoders and the searched rows."""
         n = len(Y)
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
@@ -143,12 +156,33 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         ]
         return refined
 
+    def _judged(
+        self, trials: list[Trial], Y: np.ndarray
+    ) -> list[tuple[Trial, np.ndarray]]:
+        """Return trials with the residuals of rows left out, the best first.
+
+        They are judged by more rows than they are learned from, where there are more.
+        """
+        rows = self._searched[:_MOST_JUDGED]
+        judged: list[tuple[Trial, np.ndarray]] = []
+        for trial in trials:
+            if judged and self._left() < _LAST_SHARE * self.time_limit:
+                break
+            U = self._rows[trial.numbers][: len(rows)]
+            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows])
+            if residuals is not None:
+                judged.append((trial, residuals))
+        return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
+
     def _forget(self) -> None:
         """Drop what only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_judging", "_began"):
+        for name in ("_rows", "_order", "_searched", "_encoders", "_apart", "_began"):
             self.__dict__.pop(name, None)
-        for name in ("_n_reported", "_held_out"):
+        for name in ("_n_reported", "_held_out", "_how"):
             self.__dict__.pop(name, None)
+
+    def _member(self, weight: float, trial: Trial, encoder: Any, fit: Any) -> Member:
+        return Member(weight, encoder, fit, self._rows[trial.numbers].var(axis=0))
 
     def _finish(self, members: list[Member], estimator: str) -> None:
         self.model_ = TabularModel(members, estimator, self._held_out)
@@ -157,7 +191,8 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=lambda trial: (-trial["rows"], trial["error"]))
+        trials = sorted(self._trials, key=itemgetter("error"))
+        trials.sort(key=itemgetter("rows"), reverse=True)
         try:
             import pandas as pd
         except ImportError:
@@ -267,7 +302,7 @@ class TabularRegressor(RegressorMixin, _Tabular):
         deviation = float(y.std()) or 1.0
         Y = ((y - y.mean()) / deviation)[:, None]
         trials = self._search(X, Y, stream, report)
-        chosen = self._blended(trials, Y)
+        chosen = self._blended(self._judged(trials, Y))
         members = self._fit_members(chosen, X, y, stream)
         self._finish(members, "KernelRidgeRegressor")
         self._judge(X_all, y_all)
@@ -275,22 +310,17 @@ class TabularRegressor(RegressorMixin, _Tabular):
         report.end()
         return self
 
-    def _blended(self, trials: list[Trial], Y: np.ndarray) -> list[tuple[float, Trial]]:
+    def _blended(
+        self, judged: list[tuple[Trial, np.ndarray]]
+    ) -> list[tuple[float, Trial]]:
         """Return the trials of the final model, with their weights."""
-        n = trials[0].n_rows
-        # The search has its own order of the rows, whose first are judged here as well.
-        residuals, kept = [], []
-        for trial in trials:
-            rows = self._rows[trial.numbers][:n]
-            found = leave_one_out(
-                trial.kernel, trial.alpha, rows, Y[self._searched[:n]]
-            )
-            if found is not None and trial.n_rows == n:
-                residuals.append(found)
-                kept.append(trial)
-        weights = blend(residuals)
-        pairs = [(float(w), t) for w, t in zip(weights, kept, strict=True) if w > 0]
-        return sorted(pairs, key=lambda pair: -pair[0])
+        weights = blend([residuals for _, residuals in judged])
+        pairs = [
+            (float(weight), trial)
+            for weight, (trial, _) in zip(weights, judged, strict=True)
+            if weight > 0
+        ]
+        return sorted(pairs, key=lambda pair: -pair[0])[:_MOST_MEMBERS]
 
     def _fit_members(
         self,
@@ -299,29 +329,27 @@ class TabularRegressor(RegressorMixin, _Tabular):
         y: np.ndarray,
         stream: Stream,
     ) -> list[Member]:
-        encoded = {trial.numbers: None for _, trial in chosen}
-        for numbers in encoded:
-            encoded[numbers] = self._encoders[numbers].transform(X)
-        # Rows that the search has not seen judge the fit.
-        order = self._order[::-1]
+        # The last rows, which judge the fit, are none that the search has seen.
+        order = self._order
         members: list[Member] = []
         for at, (weight, trial) in enumerate(chosen):
             seconds = max(self._left(), 0.2 * self.time_limit) / (len(chosen) - at)
-            U = encoded[trial.numbers]
-            how, D = plan_of(len(y), seconds)
-            if members and how != "factorise":
-                break  # the time is better spent on one good fit
+            encoder = self._encoders[trial.numbers]
             fit: Any
-            if how == "factorise":
-                fit = fit_ridge(trial.kernel, trial.alpha, U, y, order)
+            if self._how != "factorise":
+                if members:
+                    break  # the time is better spent on one good fit
+                how, D = plan_of(len(y), seconds)
+                if how == "iterate":  # on tiles of the Gram matrix, as many as fit
+                    encoder = copy(encoder).set_params(dtype="float32")
+                fit = self._fit_many(trial, encoder.transform(X), y, D or None, stream)
+            elif members and factorising_seconds(len(y)) > seconds:
+                break
             else:
-                fit = self._fit_many(trial, U, y, D or None, stream)
-            spread = self._rows[trial.numbers].var(axis=0)
-            members.append(Member(weight, self._encoders[trial.numbers], fit, spread))
-        total = sum(member.weight for member in members)
-        for member in members:
-            member.weight /= total
-        return members
+                U = encoder.transform(X)
+                fit = fit_ridge(trial.kernel, trial.alpha, U, y, order)
+            members.append(self._member(weight, trial, encoder, fit))
+        return _normalised(members)
 
     def _fit_many(
         self, trial: Trial, U: np.ndarray, y: np.ndarray, D: int | None, stream: Stream
@@ -331,32 +359,33 @@ class TabularRegressor(RegressorMixin, _Tabular):
             trial.kernel,
             trial.alpha,
             D,
+            solver=SOLVER if D is None else "auto",
             fit_intercept=True,
             memory_limit=MEMORY_LIMIT,
             random_state=seed,
         )
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", IllConditionedWarning)
-            return model.fit(U.astype(np.float32), y)
+            return model.fit(U, y)
 
     def _judge(self, X: Any, y: np.ndarray) -> None:
         """Keep the residuals of rows that a fit has not seen."""
         fits = [member.fit for member in self.model_.members]
         weights = [member.weight for member in self.model_.members]
         if all(isinstance(fit, ExactRidge) for fit in fits):
-            self._judged = fits[0].judged
             self._residuals = sum(
                 w * fit.residuals for w, fit in zip(weights, fits, strict=True)
             )
             self._folds = None
             if fits[0].fold_dual is not None:
                 folds = np.empty(len(y), dtype=int)
-                folds[self._order[::-1]] = folds_of(len(y))
+                folds[self._order] = folds_of(len(y))
                 self._folds = folds
             return
-        self._folds, self._judged = None, self._judging
-        rows = _safe_indexing(X, self._judging)
-        self._residuals = y[self._judging] - self.model_.predict(rows)[:, 0]
+        self._folds = None
+        rows = _safe_indexing(X, self._apart)
+        self._residuals = y[self._apart] - self.model_.predict(rows)[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,)."""
@@ -366,8 +395,8 @@ class TabularRegressor(RegressorMixin, _Tabular):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return intervals that hold the target with probability `coverage`, (n, 2).
 
-        Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below 20
-        rows), from fits without a fold each in closed form: with exchangeable rows,
+        Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below
+        20 rows), from fits without a fold each in closed form: with exchangeable rows,
         and the kernel given, the probability is at least 2·coverage − 1 − √(2/n), and
         near `coverage` in practice. For more rows they are around the prediction,
         as wide as a quantile of the residuals of 1,500 rows: for up to 16,000 rows
@@ -476,7 +505,7 @@ class TabularClassifier(ClassifierMixin, _Tabular):
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_[0]!r}."
+                f"class, {self.classes_.tolist()[0]!r}."
             )
         X = X if is_table(X) else np.asarray(X, dtype=np.float64)
         stream = root_stream(self.random_state)
@@ -484,7 +513,8 @@ class TabularClassifier(ClassifierMixin, _Tabular):
         Y = Y[:, 1:] if len(self.classes_) == 2 else Y
         self._held_out = None
         trials = self._search(X, Y, stream, report)
-        chosen = self._calibrated(trials, labels)
+        judged = self._judged(trials, Y)[:_MOST_MEMBERS]
+        chosen = self._calibrated([trial for trial, _ in judged], labels)
         members = self._fit_members(chosen, X, labels, stream)
         self._finish(members, "KernelLogistic")
         self._forget()
@@ -494,17 +524,19 @@ class TabularClassifier(ClassifierMixin, _Tabular):
     def _calibrated(
         self, trials: list[Trial], labels: np.ndarray
     ) -> list[tuple[float, float, Trial]]:
-        """Return weights, penalties and trials of the final model; set the temperature."""
+        """Return the final weights, penalties and trials; set the temperature."""
         n = min(_LOGISTIC_ROWS, len(self._searched))
         labels = labels[self._searched[:n]]
         counts = np.bincount(labels)
-        n_folds = min(_LOGISTIC_FOLDS, n)
+        n_folds = min(_LOGISTIC_FOLDS[n > _FEW_LOGISTIC_ROWS], n)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # classes with few rows
-            folds = list(StratifiedKFold(n_folds).split(labels, labels)) if (
-                counts.max() >= n_folds
-            ) else []
-        found = []
+            folds = (
+                list(StratifiedKFold(n_folds).split(labels, labels))
+                if (counts.max() >= n_folds)
+                else []
+            )
+        found: list[Any] = []
         for trial in trials:
             if found and self._left() < 0.3 * self.time_limit:
                 break
@@ -550,17 +582,14 @@ class TabularClassifier(ClassifierMixin, _Tabular):
             if members and self._left() < 0.3 * self.time_limit and many:
                 break
             encoder = self._encoders[trial.numbers]
-            U = encoder.transform(X)
+            if many:
+                encoder = copy(encoder).set_params(dtype="float32")
             model = _logistic(
                 trial.kernel, C, _LOGISTIC_FEATURES if many else None, seed
             )
-            _quietly(model, U.astype(np.float32) if many else U, labels)
-            spread = self._rows[trial.numbers].var(axis=0)
-            members.append(Member(weight, encoder, model, spread))
-        total = sum(member.weight for member in members)
-        for member in members:
-            member.weight /= total
-        return members
+            _quietly(model, encoder.transform(X), labels)
+            members.append(self._member(weight, trial, encoder, model))
+        return _normalised(members)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes)."""
@@ -571,6 +600,12 @@ class TabularClassifier(ClassifierMixin, _Tabular):
         """Return the most probable classes, (n,)."""
         P = self.predict_proba(X)
         return self.classes_[P.argmax(axis=1)]
+
+
+def _normalised(members: list[Member]) -> list[Member]:
+    """Return members whose weights have the sum 1."""
+    total = sum(member.weight for member in members)
+    return [replace(member, weight=member.weight / total) for member in members]
 
 
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:

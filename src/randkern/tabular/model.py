@@ -15,6 +15,7 @@ from randkern.blocks import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeRegressor
 from randkern.models._systems import exact_gram
+from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.search import inverse
 
@@ -29,7 +30,13 @@ JUDGED_ROWS = 1500
 MOST_FACTORISED = 16_000
 MOST_ITERATED = 60_000
 _ALWAYS_FACTORISED = 2000
+_TIMED_ROWS = 1500
+# Operations per n³, per n² and, for features, the share of those of a product.
+_FACTORISING = 0.4
+_ITERATING = 1200.0
+_FEATURES_SHARE = 0.3
 MEMORY_LIMIT = "3GB"
+SOLVER = PCG(max_iter=60)
 _FEATURES = (500, 8000)
 
 
@@ -156,35 +163,43 @@ def _fit_folds(
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
-    """Return how to fit n rows within some seconds: how, and the number of features.
+    """Return how to fit n rows in about some seconds, and with how many features.
 
-    ``"factorise"`` or ``"iterate"``, with the exact kernel, or ``"features"``.
+    ``"factorise"`` or ``"iterate"`` with the exact kernel, or ``"features"``.
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
-    rate = _operations_per_second()
-    if n <= MOST_FACTORISED and 0.6 * n**3 / rate < seconds:
+    if n <= MOST_FACTORISED and factorising_seconds(n) < 2 * seconds:
         return "factorise", 0
-    if n <= MOST_ITERATED and 150.0 * n**2 / rate < seconds:
+    rate = _operations_per_second()
+    if n <= MOST_ITERATED and _ITERATING * n**2 / rate < 3 * seconds:
         return "iterate", 0
     least, most = _FEATURES
-    D = math.sqrt(0.3 * seconds * rate / n)
+    D = math.sqrt(_FEATURES_SHARE * seconds * rate / n)
     return "features", int(min(max(D, least), most))
 
 
+def factorising_seconds(n: int) -> float:
+    """Return about how long the exact fit to n rows takes."""
+    return _FACTORISING * n**3 / _operations_per_second()
+
+
 def _operations_per_second() -> float:
-    """Return how fast a matrix of 1,200 rows is factorised."""
-    matrix = np.eye(1200) + 1e-6
-    began = time.perf_counter()
-    scipy.linalg.cholesky(matrix, check_finite=False)
-    return 1200**3 / 3 / max(time.perf_counter() - began, 1e-6)
+    """Return how fast a matrix is factorised."""
+    n, seconds = _TIMED_ROWS, math.inf
+    for _ in range(3):
+        matrix = np.eye(n) + 1e-6
+        began = time.perf_counter()
+        scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
+        seconds = min(seconds, time.perf_counter() - began)
+    return n**3 / 3 / max(seconds, 1e-6)
 
 
-# -- code -------------------------------------------------------------------------------
+# -- code -------------------------------------------------------------------------
 
 
 def code_of(kernel: Kernel) -> str:
-    """Return the expression of a kernel; floats are written so that they are the same."""
+    """Return an expression that makes an equal kernel."""
     if isinstance(kernel, Scaled):
         return f"{float(kernel.scale)!r} * {_factor(kernel.kernel)}"
     if isinstance(kernel, Sum):
@@ -243,7 +258,8 @@ class TabularModel:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the weighted mean of predictions, (n, k)."""
-        return sum(member.weight * member.predict(X) for member in self.members)
+        parts = [member.weight * member.predict(X) for member in self.members]
+        return np.sum(parts, axis=0)
 
     def explain(self) -> str:
         """Return lines of code of public parts that make this model from X and y.
@@ -258,7 +274,8 @@ class TabularModel:
             n, seed = self.held_out
             lines += [
                 "from sklearn.model_selection import train_test_split",
-                f"X, _, y, _ = train_test_split(X, y, test_size={n}, random_state={seed})",
+                "X, _, y, _ = train_test_split("
+                f"X, y, test_size={n}, random_state={seed})",
             ]
         voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
         if len(self.members) > 1:
@@ -276,21 +293,30 @@ class TabularModel:
         return "\n".join(lines)
 
     def _member_lines(self, member: Member, name: str) -> Iterator[str]:
-        numbers = member.encoder.numbers
-        scaling = "" if numbers == "standard" else f"numbers={numbers!r}"
+        encoder = member.encoder
+        changed = {"numbers": encoder.numbers, "dtype": encoder.dtype}
+        usual = {"numbers": "standard", "dtype": "float64"}
+        scaling = ", ".join(
+            f"{key}={value!r}" for key, value in changed.items() if value != usual[key]
+        )
         fit = member.fit
         yield f"kernel = {code_of(member.kernel)}"
-        options = {}
+        options: dict[str, Any] = {}
         if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
             options["alpha"] = float(fit.alpha)
             options["fit_intercept"] = True
         else:
             options |= {"C": float(fit.C), "tol": fit.tol}
         options["n_components"] = getattr(fit, "n_components", None)
-        if options["n_components"] is not None:
+        if not isinstance(fit, ExactRidge):
             options["random_state"] = fit.random_state
-        options["memory_limit"] = MEMORY_LIMIT
+            options["memory_limit"] = MEMORY_LIMIT
+        elif len(fit.X) > _ALWAYS_FACTORISED:
+            options |= {"solver": "cholesky", "memory_limit": "6GB"}
+        if isinstance(getattr(fit, "solver", None), PCG):
+            options["solver"] = fit.solver
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         yield (
             f"{name} = make_pipeline(rk.TabularEncoder({scaling}), "
             f"rk.{self.estimator}(kernel, {text}))"
@@ -309,4 +335,8 @@ class TabularModel:
                     relevance += scale * part / part.sum()
             weighed = np.bincount(columns, relevance * member.spread, n_columns)
             total += member.weight * weighed / (weighed.sum() or 1.0)
-        return total / total.sum() if total.sum() > 0 else np.full(n_columns, 1 / n_columns)
+        return (
+            total / total.sum()
+            if total.sum() > 0
+            else np.full(n_columns, 1 / n_columns)
+        )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,8 @@ _MOST_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
 _REFINED = 3
+# Trials that may become part of the model.
+_KEPT = 6
 # Shares of the time for the first descents.
 _FIRST_SHARE = 0.55
 # What a fit must take off the error of a blend, and weigh in it.
@@ -67,7 +70,7 @@ _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
 
 
-class _TimeIsUp(Exception):
+class _OutOfTimeError(Exception):
     """Ends a descent; what it has found so far is kept elsewhere."""
 
 
@@ -96,9 +99,9 @@ class Trial:
 
 
 def inverse(gram: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return P, which overwrites `gram`, and u/(1ᵀu), whose product with Y is the intercept.
+    """Return P, which overwrites `gram`, and u/(1ᵀu); None if K + αI is not positive.
 
-    None where K + αI is not positive.
+    The intercept is the product of u/(1ᵀu) with Y.
     """
     n = len(gram)
     gram.flat[:: n + 1] += alpha
@@ -130,7 +133,12 @@ class _LeaveOneOut:
     """
 
     def __init__(
-        self, kernel: Kernel, X: np.ndarray, Y: np.ndarray, ties: np.ndarray, until: float
+        self,
+        kernel: Kernel,
+        X: np.ndarray,
+        Y: np.ndarray,
+        ties: np.ndarray,
+        until: float,
     ):
         self.hyper = Hyperparameters(kernel)
         self.X, self.Y, self.ties, self.until = X, Y - Y.mean(axis=0), ties, until
@@ -147,7 +155,7 @@ class _LeaveOneOut:
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         if time.perf_counter() > self.until and self.best[1] is not None:
-            raise _TimeIsUp
+            raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
         alpha, n = math.exp(theta[-1]), len(self.X)
         found = inverse(np.array(hyper.kernel._gram(self.X, None)), alpha)
@@ -185,12 +193,10 @@ class _LeaveOneOut:
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(_PENALTIES))]
         options = {"maxiter": steps, "maxfun": 2 * steps}
         theta = np.clip(theta, *np.array(bounds).T)
-        try:
+        with suppress(_OutOfTimeError):
             minimize(
                 self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
             )
-        except _TimeIsUp:
-            return
 
 
 class KernelSearch:
@@ -243,7 +249,9 @@ class KernelSearch:
         ties[np.arange(len(blocks)), blocks] = 1.0
         return scipy.linalg.block_diag(ties, 1.0) if "+" in form else ties
 
-    def _objective(self, kernel: Kernel, form: str, numbers: str, n: int) -> _LeaveOneOut:
+    def _objective(
+        self, kernel: Kernel, form: str, numbers: str, n: int
+    ) -> _LeaveOneOut:
         rows = self.order[:n]
         return _LeaveOneOut(
             kernel,
@@ -281,8 +289,9 @@ class KernelSearch:
         for spread in _SPREADS:
             kernel = self._kernel(form, numbers, spread)
             goal = self._objective(kernel, form, numbers, n)
-            for alpha in _ALPHAS:
-                goal(goal.start(alpha))
+            with suppress(_OutOfTimeError):
+                for alpha in _ALPHAS:
+                    goal(goal.start(alpha))
             if best is None or goal.best[0] < best.best[0]:
                 best = goal
             if self._over and best.best[1] is not None:
@@ -309,11 +318,11 @@ class KernelSearch:
     # -- the whole --------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
-        """Return the refined trials, the best first; all judged on the same rows."""
+        """Return the best trials, those that were refined first."""
         began = time.perf_counter()
         self._until = began + _FIRST_SHARE * (self.until - began)
         n = min(_FIRST_ROWS, len(self.Y))
-        found = []
+        found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
                 break
@@ -343,24 +352,28 @@ class KernelSearch:
             yield self.descend(start, n, _FIRST_STEPS // 2, form)
 
     def _refine(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on with the best on more rows, as many as the time allows."""
+        """Go on with the best on more rows, as many as the time allows.
+
+        Those that are not gone on with follow behind.
+        """
         n_all = len(self.Y)
-        if n_all <= n:
-            return found[:_REFINED]
         left = max(self.until - time.perf_counter(), 0.0)
-        step = self._seconds_per_step(found[0], n)
-        affordable = left / (_REFINED * 1.3 * _REFINED_STEPS * step)
-        more = int(min(n_all, _MOST_ROWS, n * affordable ** (1 / 2.7)))
+        more = n
+        if n_all > n:
+            step = self._seconds_per_step(found[0], n)
+            affordable = left / (_REFINED * _REFINED_STEPS * step)
+            more = int(min(n_all, _MOST_ROWS, n * affordable ** (1 / 2.7)))
         if more < 1.2 * n:
-            return found[:_REFINED]
-        refined = []
+            return found[:_KEPT]
+        refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
             if refined and self._over:
                 break
             now = time.perf_counter()
             self._until = now + (self.until - now) / (_REFINED - position)
             refined.append(self.descend(trial, more, _REFINED_STEPS))
-        return sorted(refined, key=lambda trial: trial.objective)
+        rest = found[len(refined) : _KEPT]
+        return sorted(refined, key=lambda trial: trial.objective) + rest
 
     def _seconds_per_step(self, trial: Trial, n: int) -> float:
         self._until = math.inf
