@@ -60,6 +60,8 @@ _FIRST_ROWS = 600
 _MOST_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
+# Steps by less end a descent, in the logarithm of the error.
+_LEAST_DESCENT = 3e-5
 _REFINED = 3
 # Trials that may become part of the model.
 _KEPT = 6
@@ -191,7 +193,7 @@ class _LeaveOneOut:
         """Go down from θ; what is best is kept in `best`."""
         low, high = np.log(_LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(_PENALTIES))]
-        options = {"maxiter": steps, "maxfun": 2 * steps}
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
         with suppress(_OutOfTimeError):
             minimize(
