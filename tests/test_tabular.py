@@ -417,3 +417,41 @@ def test_few_seconds_are_kept():
 def test_labels_of_one_class():
     with pytest.raises(ValueError, match="at least 2 classes, got one class, 'a'"):
         classifier().fit(TABLE, ["a"] * N)
+
+
+def test_a_fit_that_fails_changes_nothing():
+    fit = regressor(time_limit=0.5).fit(TABLE, TARGET)
+    before = fit.predict(TABLE)
+    with pytest.raises(ValueError, match="infinity"):
+        fit.fit(TABLE.assign(noise=np.inf), TARGET)
+    assert np.array_equal(fit.predict(TABLE), before)
+    assert not hasattr(fit, "_began")
+
+
+class Stopper:
+    """Ends the search after some trials."""
+
+    max_propagation_depth = None
+
+    def __init__(self, most):
+        self.most, self.n = most, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        pass
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.n += 1
+        return self.n >= self.most
+
+
+def test_callbacks_are_told_of_trials_and_stop_the_search():
+    stopper = Stopper(2)
+    fit = regressor(time_limit=60).set_callbacks(stopper).fit(TABLE, TARGET)
+    assert stopper.n >= 2
+    assert len(fit.leaderboard_) <= 3
