@@ -152,10 +152,20 @@ def test_a_matrix_that_is_not_positive_has_no_inverse():
     assert inverse(-np.eye(3), 0.1) is None
 
 
+@pytest.mark.parametrize("most_folded", [20, 100])
+def test_the_penalty_grows_where_the_matrix_is_singular(monkeypatch, most_folded):
+    monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
+    monkeypatch.setattr(model, "JUDGED_ROWS", 15)
+    X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
+    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, 0], np.arange(60))
+    assert 1e-25 < fit.alpha < 1e-9
+    assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
+
+
 def test_blend_is_the_best_mean_where_one_helps():
     E = RNG.normal(size=(3, 400, 1))
     E[1] += 0.1
-    E[2] *= 30  # of no use
+    E[2] = 8 * E[2] - E[0]  # of little use
     weights = blend([E[0], E[1], E[2]])
     assert np.isclose(weights.sum(), 1.0)
     assert weights[2] == 0.0

@@ -54,15 +54,16 @@ _LAST_SHARE = 0.15
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 _MOST_MEMBERS = 3
-_FEATURE_ROWS = 5000
+_FEATURE_ROWS = 8000
 # Penalties of logistic regression, over those of least squares.
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
 _LOGISTIC_FOLDS = (5, 3)
 _FEW_LOGISTIC_ROWS = 1000
 _LOGISTIC_ROWS = 2000
 _LOGISTIC_TOL = 1e-3
-_LOGISTIC_FEATURES = 4000
-_PREDICTION_ROWS = 1024
+# Numbers of random features, and entries of their matrix between the two.
+_LOGISTIC_FEATURES = (1000, 4000)
+_LOGISTIC_ENTRIES = 2 * 10**8
 
 
 class _Tabular(CallbackSupportMixin, BaseEstimator):
@@ -170,8 +171,10 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
                 break
             U = self._rows[trial.numbers][: len(rows)]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows])
-            if residuals is not None:
-                judged.append((trial, residuals))
+            while residuals is None:  # more rows than the trial has seen
+                trial = replace(trial, alpha=10 * trial.alpha)
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows])
+            judged.append((trial, residuals))
         return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
 
     def _forget(self) -> None:
@@ -466,7 +469,7 @@ class TabularClassifier(ClassifierMixin, _Tabular):
 
     Notes
     -----
-    Up to 5,000 rows the kernel is exact; for more, random features take its place.
+    Up to 8,000 rows the kernel is exact; for more, random features take its place.
 
     References
     ----------
@@ -578,15 +581,15 @@ class TabularClassifier(ClassifierMixin, _Tabular):
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         many = len(labels) > _FEATURE_ROWS
+        least, most = _LOGISTIC_FEATURES
+        D = min(max(_LOGISTIC_ENTRIES // len(labels), least), most)
         for weight, C, trial in chosen:
             if members and self._left() < 0.3 * self.time_limit and many:
                 break
             encoder = self._encoders[trial.numbers]
             if many:
                 encoder = copy(encoder).set_params(dtype="float32")
-            model = _logistic(
-                trial.kernel, C, _LOGISTIC_FEATURES if many else None, seed
-            )
+            model = _logistic(trial.kernel, C, D if many else None, seed)
             _quietly(model, encoder.transform(X), labels)
             members.append(self._member(weight, trial, encoder, model))
         return _normalised(members)

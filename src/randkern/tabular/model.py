@@ -25,6 +25,8 @@ _BLOCK_BYTES = 64 * 10**6
 # Rows up to which all are left out, in folds; beyond, so many one at a time.
 MOST_FOLDED = 3000
 _FOLDS = 20
+# Rows that an intercept is the mean of.
+_INTERCEPT_ROWS = 500
 JUDGED_ROWS = 1500
 # Rows whose Gram matrix is factorised, and rows up to which its products are taken.
 MOST_FACTORISED = 16_000
@@ -102,9 +104,22 @@ def folds_of(n: int) -> np.ndarray:
 def fit_ridge(
     kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
 ) -> ExactRidge:
-    """Fit the exact kernel to all rows, and judge it by some, the last in `order`."""
-    if len(X) <= MOST_FOLDED:
-        return _fit_folds(kernel, alpha, X, y, order)
+    """Fit the exact kernel to all rows, and judge it by some, the last in `order`.
+
+    The penalty grows until the matrix is positive to rounding.
+    """
+    fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
+    while True:
+        try:
+            return fit(kernel, alpha, X, y, order)
+        except np.linalg.LinAlgError:
+            alpha *= 10.0
+
+
+def _fit_tail(
+    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+) -> ExactRidge:
+    """Leave out the last rows one at a time."""
     X, y = X[order], y[order]
     n, first = len(X), len(X) - JUDGED_ROWS
     gram = exact_gram(kernel, X)
@@ -115,16 +130,36 @@ def fit_ridge(
     right = np.stack([y, np.ones(n)], axis=1)
     dual, sums = scipy.linalg.cho_solve((factor, True), right, check_finite=False).T
     intercept = dual.sum() / sums.sum()
-    dual = dual - intercept * sums
+    dual = (dual - intercept * sums)[:, None]
+    intercept = _intercepts(kernel, alpha, X, y, dual, np.zeros((n, 1), bool))
     # The last block of the factor is that of the Schur complement, whose inverse is a
     # block of the inverse.
     tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
     diagonal = tail.diagonal() - sums[first:] ** 2 / sums.sum()
     return ExactRidge(
-        *(kernel, alpha, X, dual[:, None], np.array([intercept])),
+        *(kernel, alpha, X, dual, intercept),
         judged=order[first:],
-        residuals=dual[first:] / diagonal,
+        residuals=dual[first:, 0] / diagonal,
     )
+
+
+def _intercepts(
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    y: np.ndarray,
+    dual: np.ndarray,
+    left_out: np.ndarray,
+) -> np.ndarray:
+    """Return the intercept of each column of `dual`, (m,).
+
+    In a fit, y_i − (Ka)_i − αa_i is the intercept for each of its rows i. This loses
+    less to rounding than what solving gives where α is small.
+    """
+    sample = slice(None, None, max(len(X) // _INTERCEPT_ROWS, 1))
+    fitted = kernel._gram(X[sample], X) @ dual + alpha * dual[sample]
+    left = y[sample, None] - fitted
+    return np.ma.masked_array(left, left_out[sample]).mean(axis=0).filled(0.0)
 
 
 def _fit_folds(
@@ -136,29 +171,30 @@ def _fit_folds(
     fit are subtracted, r = P_SS⁻¹ (Py)_S.
     """
     n = len(X)
-    found = inverse(np.array(kernel._gram(X, None)), alpha)
-    if found is None:
+    P = inverse(np.array(kernel._gram(X, None)), alpha)
+    if P is None:
         raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
-    P, shares = found
-    dual, intercept = P @ y, float(shares @ y)
+    dual = P @ y
     folds = np.empty(n, dtype=int)
     folds[order] = folds_of(n)
     residuals = np.empty(n)
     n_folds = int(folds.max()) + 1
-    fold_dual, fold_intercept = np.empty((n, n_folds)), np.empty(n_folds)
+    fold_dual = np.empty((n, n_folds))
     for fold in range(n_folds):
         S = np.flatnonzero(folds == fold)
         r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
         residuals[S] = r
         fold_dual[:, fold] = dual - P[:, S] @ r
         fold_dual[S, fold] = 0.0
-        fold_intercept[fold] = intercept - shares[S] @ r
+    duals = np.column_stack([dual, fold_dual])
+    left_out = folds[:, None] == np.arange(-1, n_folds)
+    intercepts = _intercepts(kernel, alpha, X, y, duals, left_out)
     return ExactRidge(
-        *(kernel, alpha, X, dual[:, None], np.array([intercept])),
+        *(kernel, alpha, X, dual[:, None], intercepts[:1]),
         judged=np.arange(n),
         residuals=residuals,
         fold_dual=fold_dual,
-        fold_intercept=fold_intercept,
+        fold_intercept=intercepts[1:],
     )
 
 

@@ -95,16 +95,9 @@ class Trial:
     origin: np.ndarray
     objective: float
 
-    @property
-    def name(self) -> str:
-        return f"{self.form}, {self.metric}"
 
-
-def inverse(gram: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return P, which overwrites `gram`, and u/(1ᵀu); None if K + αI is not positive.
-
-    The intercept is the product of u/(1ᵀu) with Y.
-    """
+def inverse(gram: np.ndarray, alpha: float) -> np.ndarray | None:
+    """Return P, which overwrites `gram`, or None where K + αI is not positive."""
     n = len(gram)
     gram.flat[:: n + 1] += alpha
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
@@ -116,15 +109,15 @@ def inverse(gram: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray] | N
         upper[row + 1 :, row] = upper[row, row + 1 :]
     sums = upper.sum(axis=1)
     upper -= np.outer(sums, sums / sums.sum())
-    return upper, sums / sums.sum()
+    return upper
 
 
 def leave_one_out(
     kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray
 ) -> np.ndarray | None:
     """Return the residuals of rows left out in turn, (n, k)."""
-    found = inverse(np.array(kernel._gram(X, None)), alpha)
-    return None if found is None else (found[0] @ Y) / found[0].diagonal()[:, None]
+    P = inverse(np.array(kernel._gram(X, None)), alpha)
+    return None if P is None else (P @ Y) / P.diagonal()[:, None]
 
 
 class _LeaveOneOut:
@@ -160,10 +153,9 @@ class _LeaveOneOut:
             raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
         alpha, n = math.exp(theta[-1]), len(self.X)
-        found = inverse(np.array(hyper.kernel._gram(self.X, None)), alpha)
-        if found is None:
+        P = inverse(np.array(hyper.kernel._gram(self.X, None)), alpha)
+        if P is None:
             return 1e3, np.zeros_like(theta)
-        P = found[0]
         diagonal = P.diagonal().copy()
         A = P @ self.Y
         E = A / diagonal[:, None]
