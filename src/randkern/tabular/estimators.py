@@ -33,9 +33,9 @@ from randkern.tabular.model import (
     JUDGED_ROWS,
     MEMORY_LIMIT,
     SOLVER,
-    ExactRidge,
     Member,
     TabularModel,
+    factorised_rows,
     factorising_seconds,
     fit_ridge,
     folds_of,
@@ -97,21 +97,6 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _left(self) -> float:
         return self._began + self.time_limit - time.perf_counter()
-
-    def _split(self, n: int, stream: Stream, y: Any = None) -> np.ndarray:
-        """Return the rows to fit, and set apart some of many rows to judge the fit."""
-        self._held_out: tuple[int, int] | None = None
-        rows = np.arange(n)
-        self._apart = rows[:0]
-        self._how, _ = plan_of(n, self.time_limit / 2)
-        if self._how == "factorise":
-            return rows
-        seed = int(stream.child("held out").generator().integers(2**31))
-        self._held_out = (JUDGED_ROWS, seed)
-        train, self._apart = train_test_split(
-            rows, test_size=JUDGED_ROWS, random_state=seed
-        )
-        return train
 
     def _search(
         self, X: Any, Y: np.ndarray, stream: Stream, report: FitReport
@@ -179,9 +164,9 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_apart", "_began"):
+        for name in ("_rows", "_order", "_searched", "_encoders", "_began", "_how"):
             self.__dict__.pop(name, None)
-        for name in ("_n_reported", "_held_out", "_how"):
+        for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart"):
             self.__dict__.pop(name, None)
 
     def _member(self, weight: float, trial: Trial, encoder: Any, fit: Any) -> Member:
@@ -298,20 +283,34 @@ class TabularRegressor(RegressorMixin, _Tabular):
         y = _check_y(y, y_numeric=True, estimator=self).astype(np.float64)
         X = X if is_table(X) else np.asarray(X, dtype=np.float64)
         stream = root_stream(self.random_state)
-        rows = self._split(len(y), stream)
-        X_all, y_all = X, y
-        if self._held_out is not None:
-            X, y = _safe_indexing(X, rows), y[rows]
+        X, y = self._set_apart(X, y, stream)
         deviation = float(y.std()) or 1.0
         Y = ((y - y.mean()) / deviation)[:, None]
         trials = self._search(X, Y, stream, report)
         chosen = self._blended(self._judged(trials, Y))
         members = self._fit_members(chosen, X, y, stream)
         self._finish(members, "KernelRidgeRegressor")
-        self._judge(X_all, y_all)
+        self._keep_residuals(len(y))
         self._forget()
         report.end()
         return self
+
+    def _set_apart(
+        self, X: Any, y: np.ndarray, stream: Stream
+    ) -> tuple[Any, np.ndarray]:
+        """Return the rows to fit: of too many for an exact fit, some judge it."""
+        self._held_out: Any = None
+        n = len(y)
+        self._how, _ = plan_of(n, self.time_limit / 2)
+        if self._how == "factorise":
+            return X, y
+        seed = int(stream.child("held out").generator().integers(2**31))
+        self._held_out = (seed, JUDGED_ROWS, n - JUDGED_ROWS)
+        rows, apart = train_test_split(
+            np.arange(n), test_size=JUDGED_ROWS, random_state=seed
+        )
+        self._X_apart, self._y_apart = _safe_indexing(X, apart), y[apart]
+        return _safe_indexing(X, rows), y[rows]
 
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
@@ -337,32 +336,40 @@ class TabularRegressor(RegressorMixin, _Tabular):
         members: list[Member] = []
         for at, (weight, trial) in enumerate(chosen):
             seconds = max(self._left(), 0.2 * self.time_limit) / (len(chosen) - at)
-            encoder = self._encoders[trial.numbers]
-            fit: Any
             if self._how != "factorise":
                 if members:
                     break  # the time is better spent on one good fit
-                how, D = plan_of(len(y), seconds)
-                if how == "iterate":  # on tiles of the Gram matrix, as many as fit
-                    encoder = copy(encoder).set_params(dtype="float32")
-                fit = self._fit_many(trial, encoder.transform(X), y, D or None, stream)
-            elif members and factorising_seconds(len(y)) > seconds:
+                members.append(self._fit_many(trial, X, y, stream))
+                continue
+            if members and factorising_seconds(len(y)) > seconds:
                 break
-            else:
-                U = encoder.transform(X)
-                fit = fit_ridge(trial.kernel, trial.alpha, U, y, order)
+            encoder = self._encoders[trial.numbers]
+            fit = fit_ridge(trial.kernel, trial.alpha, encoder.transform(X), y, order)
             members.append(self._member(weight, trial, encoder, fit))
         return _normalised(members)
 
-    def _fit_many(
-        self, trial: Trial, U: np.ndarray, y: np.ndarray, D: int | None, stream: Stream
-    ) -> KernelRidgeRegressor:
+    def _fit_many(self, trial: Trial, X: Any, y: np.ndarray, stream: Stream) -> Member:
+        """Return the better of two fits, by the rows that are set apart.
+
+        One is exact, to as many rows as the time allows, the other to all rows.
+        """
+        encoder = self._encoders[trial.numbers]
+        U, U_apart = encoder.transform(X), encoder.transform(self._X_apart)
+        n, seconds = len(y), max(self._left(), 0.3 * self.time_limit)
+        m = min(factorised_rows(seconds / 2), n)
+        part: Any = fit_ridge(
+            trial.kernel, trial.alpha, U[:m], y[:m], np.arange(m, dtype=int)
+        )
+        how, D = plan_of(n, max(self._left(), seconds / 2))
+        if how == "iterate":  # on tiles of the Gram matrix, as many as fit
+            encoder = copy(encoder).set_params(dtype="float32")
+            U = U.astype(np.float32)
         seed = int(stream.child("features").generator().integers(2**31))
-        model = KernelRidgeRegressor(
+        whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
-            D,
-            solver=SOLVER if D is None else "auto",
+            D or None,
+            solver=SOLVER if how == "iterate" else "auto",
             fit_intercept=True,
             memory_limit=MEMORY_LIMIT,
             random_state=seed,
@@ -370,25 +377,29 @@ class TabularRegressor(RegressorMixin, _Tabular):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", IllConditionedWarning)
-            return model.fit(U, y)
+            whole.fit(U, y)
+        errors = [
+            float(((fit.predict(U_apart).ravel() - self._y_apart) ** 2).mean())
+            for fit in (part, whole)
+        ]
+        if errors[0] < errors[1]:
+            self._held_out = (*self._held_out[:2], m)
+            return self._member(1.0, trial, self._encoders[trial.numbers], part)
+        return self._member(1.0, trial, encoder, whole)
 
-    def _judge(self, X: Any, y: np.ndarray) -> None:
+    def _keep_residuals(self, n: int) -> None:
         """Keep the residuals of rows that a fit has not seen."""
-        fits = [member.fit for member in self.model_.members]
-        weights = [member.weight for member in self.model_.members]
-        if all(isinstance(fit, ExactRidge) for fit in fits):
-            self._residuals = sum(
-                w * fit.residuals for w, fit in zip(weights, fits, strict=True)
-            )
-            self._folds = None
-            if fits[0].fold_dual is not None:
-                folds = np.empty(len(y), dtype=int)
-                folds[self._order] = folds_of(len(y))
-                self._folds = folds
+        members = self.model_.members
+        self._folds: np.ndarray | None = None
+        if self._how != "factorise":
+            predictions = self.model_.predict(self._X_apart)[:, 0]
+            self._residuals = self._y_apart - predictions
             return
-        self._folds = None
-        rows = _safe_indexing(X, self._apart)
-        self._residuals = y[self._apart] - self.model_.predict(rows)[:, 0]
+        parts = [member.weight * member.fit.residuals for member in members]
+        self._residuals = np.sum(parts, axis=0)
+        if members[0].fit.fold_dual is not None:
+            self._folds = np.empty(n, dtype=int)
+            self._folds[self._order] = folds_of(n)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,)."""

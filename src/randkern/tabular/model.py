@@ -220,6 +220,12 @@ def factorising_seconds(n: int) -> float:
     return _FACTORISING * n**3 / _operations_per_second()
 
 
+def factorised_rows(seconds: float) -> int:
+    """Return how many rows can be fitted exactly in about some seconds."""
+    n = int((seconds * _operations_per_second() / _FACTORISING) ** (1 / 3))
+    return min(max(n, _ALWAYS_FACTORISED), MOST_FACTORISED)
+
+
 def _operations_per_second() -> float:
     """Return how fast a matrix is factorised."""
     n, seconds = _TIMED_ROWS, math.inf
@@ -278,15 +284,16 @@ class TabularModel:
     members : list of Member
     estimator : str
         The class of the library that fits one of them.
-    held_out : tuple of (int, int) or None
-        Number of rows that are not fitted, and the seed that tells them.
+    held_out : tuple of (int, int, int) or None
+        The seed that draws rows which judge the fit, how many they are, and how many
+        of the others are fitted.
     """
 
     def __init__(
         self,
         members: Sequence[Member],
         estimator: str,
-        held_out: tuple[int, int] | None = None,
+        held_out: tuple[int, int, int] | None = None,
     ):
         self.members = list(members)
         self.estimator = estimator
@@ -307,12 +314,7 @@ class TabularModel:
             "from sklearn.pipeline import make_pipeline",
         ]
         if self.held_out is not None:
-            n, seed = self.held_out
-            lines += [
-                "from sklearn.model_selection import train_test_split",
-                "X, _, y, _ = train_test_split("
-                f"X, y, test_size={n}, random_state={seed})",
-            ]
+            lines += self._split_lines(*self.held_out)
         voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
         if len(self.members) > 1:
             lines.append(f"from sklearn.ensemble import {voting}")
@@ -328,13 +330,25 @@ class TabularModel:
         lines.append("model.fit(X, y)")
         return "\n".join(lines)
 
-    def _member_lines(self, member: Member, name: str) -> Iterator[str]:
+    def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
+        yield "from sklearn.model_selection import train_test_split"
+        split = "X, _, y, _ = train_test_split(X, y, "
+        yield f"{split}test_size={n_apart}, random_state={seed})"
+        if isinstance(self.members[0].fit, ExactRidge):
+            # The columns are encoded by more rows than are fitted.
+            yield "from sklearn.frozen import FrozenEstimator"
+            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X)"
+            yield f"X, y = X[:{n}], y[:{n}]"
+
+    @staticmethod
+    def _encoder_code(member: Member) -> str:
         encoder = member.encoder
         changed = {"numbers": encoder.numbers, "dtype": encoder.dtype}
         usual = {"numbers": "standard", "dtype": "float64"}
-        scaling = ", ".join(
-            f"{key}={value!r}" for key, value in changed.items() if value != usual[key]
-        )
+        options = [f"{k}={v!r}" for k, v in changed.items() if v != usual[k]]
+        return f"rk.TabularEncoder({', '.join(options)})"
+
+    def _member_lines(self, member: Member, name: str) -> Iterator[str]:
         fit = member.fit
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
@@ -353,9 +367,11 @@ class TabularModel:
             options["solver"] = fit.solver
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
+        encoder = self._encoder_code(member)
+        if self.held_out is not None and isinstance(fit, ExactRidge):
+            encoder = "FrozenEstimator(encoder)"
         yield (
-            f"{name} = make_pipeline(rk.TabularEncoder({scaling}), "
-            f"rk.{self.estimator}(kernel, {text}))"
+            f"{name} = make_pipeline({encoder}, rk.{self.estimator}(kernel, {text}))"
         )
 
     def importances(self, n_columns: int) -> np.ndarray:
