@@ -70,6 +70,7 @@ SECTIONS = {
     "features": "Features",
     "sizing": "How many features?",
     "models": "Models",
+    "tabular": "Tables",
     "skeletons": "Skeletons",
     "optics": "Optics",
     "datasets": "Data sets",

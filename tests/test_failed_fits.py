@@ -43,6 +43,7 @@ MODELS = {
 TRANSFORMERS = {
     "features": rk.RandomFeatures(n_components=20),
     "metric": rk.MetricLearner(n_components=20, n_iterations=1, metric="diagonal"),
+    "table": rk.TabularEncoder("quantile"),
     "optical": rk.OpticalFeatures(QUIET),
     "binarizer": optics.ThresholdBinarizer("median"),
     "thermometer": optics.ThermometerEncoder(),

@@ -41,6 +41,9 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(
+        ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
+    ),
+    **dict.fromkeys(
         (
             "GaussianProcessClassifier",
             "GaussianProcessRegressor",

@@ -36,6 +36,7 @@ from randkern import (
     optics,
     skeletons,
     solvers,
+    tabular,
 )
 from randkern._archives import (
     READING_ERRORS,
@@ -60,6 +61,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
+from randkern.tabular.model import ExactRidge, Member, TabularModel
 
 __all__ = ["load", "save"]
 
@@ -96,7 +98,7 @@ class TensorArray(np.ndarray):
 # others.
 _PUBLIC = (
     *((room, room.__name__) for room in (kernels, optics, skeletons, solvers)),
-    *((room, "randkern") for room in (features, metric, models)),
+    *((room, "randkern") for room in (features, metric, models, tabular)),
 )
 _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
 # What else estimators are made of is offered by this module, under the names of the
@@ -106,6 +108,7 @@ _PARTS = (
     *(Factor, FeaturePosterior, Group, InputMap, LaplacePosterior, Mixing),
     *(NormalEquations, Plan, RowPosterior, SGDState, ScatteringMedium),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
+    *(ExactRidge, Member, TabularModel),
 )
 # Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
 # trusts by itself.

@@ -1,0 +1,290 @@
+"""Columns of tables as numbers on one scale."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    check_is_fitted,
+    validate_data,
+)
+
+from randkern._fitting import all_or_nothing
+from randkern._tables import (
+    check_categories,
+    is_numeric,
+    is_table,
+    numbers_of,
+    objects_of,
+    without_sparse_columns,
+)
+
+__all__ = ["TabularEncoder"]
+
+# A column of text with more different values, most of them in one row only, is no
+# category.
+_MOST_CATEGORIES = 200
+_ROWS_PER_CATEGORY = 2
+# The most frequent categories have a column each; the others share one.
+_MOST_LEVELS = 64
+_LEAST_ROWS = 2
+_QUANTILES = 1000
+# Where the tails of a normal law are cut off, in standard deviations.
+_FARTHEST = 3.0
+_NANOSECONDS_PER_DAY = 86_400 * 10**9
+
+
+class TabularEncoder(TransformerMixin, BaseEstimator):
+    r"""Numbers on one scale from the columns of a table.
+
+    Columns of numbers and booleans are scaled; dates and durations become days first.
+    Missing numbers are replaced by the median, and told by a column of their own.
+    Categories, and text with few different values, become one column per value, so
+    that rows that differ in a category are at distance 1 along it; missing values are a
+    category, as are, together, values in a single row; values that were not there at
+    `fit` are none of them.
+
+    Parameters
+    ----------
+    numbers : {"standard", "quantile"}, default="standard"
+        ``"standard"``: mean 0 and variance 1. ``"quantile"``: each number is replaced
+        by the quantile of a normal law at its rank, at most 3 standard deviations
+        from the middle; for columns with long tails.
+    dtype : {"float64", "float32"}, default="float64"
+        Of the encoded rows.
+
+    Attributes
+    ----------
+    columns_ : ndarray of shape (n_features_out,)
+        Which column of the input each column of the output comes from.
+    blocks_ : ndarray of shape (n_features_out,)
+        Equal for columns of the output that say one thing, such as those of the values
+        of a category; numbers from 0 on.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Examples
+    --------
+    >>> import pandas as pd, randkern as rk
+    >>> table = pd.DataFrame({"size": [1.0, 2, 3], "colour": ["red", "blue", "red"]})
+    >>> rk.TabularEncoder().fit_transform(table).round(2)
+    array([[-1.22,  1.  ],
+           [ 0.  ,  0.  ],
+           [ 1.22,  1.  ]])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "numbers": [StrOptions({"standard", "quantile"})],
+        "dtype": [StrOptions({"float64", "float32"})],
+    }
+
+    def __init__(self, numbers: str = "standard", *, dtype: str = "float64"):
+        self.numbers = numbers
+        self.dtype = dtype
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None) -> TabularEncoder:
+        """Learn medians, scales and categories from dataframe or array `X`."""
+        self._validate_params()
+        X = self._checked(X, reset=True)
+        if is_table(X):
+            categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
+        else:
+            categories = []
+        self._categories = np.array(categories, dtype=int)
+        self._numbers = np.setdiff1d(np.arange(self.n_features_in_), categories)
+        numbers, objects = self._split(X)
+        self._fit_numbers(numbers)
+        self._fit_categories(objects)
+        return self
+
+    def _fit_numbers(self, numbers: np.ndarray) -> None:
+        self._scaler: Any = None
+        self._varying = self._missing = self._numbers[:0]
+        self._spread = np.ones(0)
+        if not len(self._numbers):
+            return
+        missing = np.isnan(numbers)
+        empty = missing.all(axis=0)
+        self._missing = np.flatnonzero(missing.any(axis=0) & ~empty)
+        self._medians = np.zeros(numbers.shape[1])
+        self._medians[~empty] = np.nanmedian(numbers[:, ~empty], axis=0)
+        filled = np.where(missing, self._medians, numbers)
+        varying = filled.min(axis=0) != filled.max(axis=0)
+        if not (varying.any() or len(self._missing) or len(self._categories)):
+            varying[0] = True  # rows without any column are no rows
+        self._varying = np.flatnonzero(varying)
+        if not len(self._varying):
+            return
+        filled = filled[:, self._varying]
+        if self.numbers == "standard":
+            self._scaler = StandardScaler().fit(filled)
+        else:
+            self._scaler = QuantileTransformer(
+                n_quantiles=min(_QUANTILES, len(filled)),
+                output_distribution="normal",
+                subsample=100_000,
+                random_state=0,
+            ).fit(filled)
+        spread = self._clipped(filled).std(axis=0)
+        self._spread = np.where(spread > 0, spread, 1.0)
+
+    def _clipped(self, filled: np.ndarray) -> np.ndarray:
+        scaled = self._scaler.transform(filled)
+        if self.numbers == "quantile":
+            np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
+        return scaled
+
+    def _fit_categories(self, objects: np.ndarray) -> None:
+        self._one_hot: Any = None
+        widths: list[int] = []
+        if len(self._categories):
+            for j, values in zip(self._categories, objects.T, strict=True):
+                self._check_levels(self._name(j), values)
+            self._one_hot = OneHotEncoder(
+                drop="if_binary",
+                handle_unknown="infrequent_if_exist",
+                min_frequency=_LEAST_ROWS if len(objects) > _LEAST_ROWS else None,
+                max_categories=_MOST_LEVELS,
+                sparse_output=False,
+            )
+            self._one_hot.fit(objects)
+            names = self._one_hot.get_feature_names_out(
+                [f"{j}" for j in range(len(self._categories))]
+            )
+            first = np.array([int(name.split("_", 1)[0]) for name in names], dtype=int)
+            widths = np.bincount(first, minlength=len(self._categories)).tolist()
+        repeated = np.repeat(widths, widths).astype(int)
+        self._level_scale = np.where(repeated == 1, 1.0, np.sqrt(0.5))
+        parts = [self._numbers[self._varying], self._numbers[self._missing]]
+        n_blocks = len(parts[0]) + len(parts[1])
+        self.columns_ = np.concatenate([*parts, np.repeat(self._categories, widths)])
+        self.columns_ = self.columns_.astype(int)
+        blocks = np.repeat(np.arange(len(widths)), widths)
+        blocks = np.unique(blocks, return_inverse=True)[1] + n_blocks
+        self.blocks_ = np.concatenate([np.arange(n_blocks), blocks]).astype(int)
+
+    def _check_levels(self, name: str, values: np.ndarray) -> None:
+        check_categories(name, values)
+        n = len({value for value in values if value is not None})
+        if n > _MOST_CATEGORIES and n > len(values) / _ROWS_PER_CATEGORY:
+            raise ValueError(
+                f"column {name!r} holds {n} different texts in {len(values)} rows, too "
+                "many for categories. Drop it, or put what it says into columns of "
+                "numbers or of few categories (for free text, for instance by "
+                "sklearn.feature_extraction.text.TfidfVectorizer and TruncatedSVD)."
+            )
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the encoded rows, (n, n_features_out).
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        """
+        check_is_fitted(self)
+        numbers, objects = self._split(self._checked(X, reset=False))
+        out = np.empty((len(numbers), len(self.columns_)), dtype=self.dtype)
+        n_numbers, n_missing = len(self._varying), len(self._missing)
+        if n_numbers:
+            filled = np.where(np.isnan(numbers), self._medians, numbers)
+            scaled = self._clipped(filled[:, self._varying])
+            out[:, :n_numbers] = scaled / self._spread
+        missing = slice(n_numbers, n_numbers + n_missing)
+        out[:, missing] = np.isnan(numbers[:, self._missing])
+        if self._one_hot is not None:
+            with warnings.catch_warnings():
+                # Of unknown categories: that they are none of the known ones.
+                warnings.simplefilter("ignore", UserWarning)
+                levels = self._one_hot.transform(objects)
+            out[:, missing.stop :] = levels * self._level_scale
+        return out
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return a name for each column of the output."""
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        n_missing = len(self._missing)
+        out = [names[j] for j in self.columns_]
+        for at in range(len(self._varying), len(self._varying) + n_missing):
+            out[at] = f"{out[at]}_missing"
+        if self._one_hot is not None:
+            levels = self._one_hot.get_feature_names_out(names[self._categories])
+            out[len(self._varying) + n_missing :] = levels
+        return np.array(out, dtype=object)
+
+    # -- reading ----------------------------------------------------------------------
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Return a table as it is, anything else as an array of floats."""
+        if not is_table(X):
+            return validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
+            )
+        if len(X.columns) == 0 or len(X) == 0:
+            raise ValueError(
+                f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
+                "each is needed."
+            )
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return without_sparse_columns(X, dense=True) if hasattr(X, "iloc") else X
+
+    def _name(self, j: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return str(j if names is None else names[j])
+
+    def _split(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return columns of numbers, NaN where missing, and columns of categories."""
+        if not is_table(X):
+            return X, np.empty((len(X), 0), dtype=object)
+        columns = [X[name] for name in X.columns]
+        numbers = np.empty((len(X), len(self._numbers)))
+        for at, j in enumerate(self._numbers):
+            numbers[:, at] = self._read_numbers(columns[j], j)
+        objects = np.empty((len(X), len(self._categories)), dtype=object)
+        for at, j in enumerate(self._categories):
+            objects[:, at] = objects_of(columns[j])
+        return numbers, objects
+
+    def _read_numbers(self, column: Any, j: int) -> np.ndarray:
+        name = self._name(j)
+        if _is_time(column):
+            values = np.asarray(column.to_numpy())
+            days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
+            return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)
+        if not is_numeric(column):
+            raise ValueError(
+                f"column {name!r} is {column.dtype} here, but held numbers when the "
+                "encoder was fitted."
+            )
+        values = numbers_of(column)
+        if np.isinf(values).any():
+            raise ValueError(
+                f"column {name!r} contains infinity; replace it by a missing value or "
+                "a large number."
+            )
+        return values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _is_time(column: Any) -> bool:
+    """Tell whether a column holds dates or durations."""
+    dtype = str(column.dtype).lower()
+    return dtype.startswith(("date", "timedelta", "duration"))
+
+
+def _is_text(column: Any) -> bool:
+    """Tell whether a column holds anything but numbers and dates."""
+    return not is_numeric(column) and not _is_time(column)

@@ -1,0 +1,396 @@
+"""The search for a kernel, by leave-one-out errors in closed form.
+
+With C = (K + αI)⁻¹ and u = C1, the inverse of ridge regression with an intercept is
+P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the residual e_i = (PY)_i/P_ii
+(Rifkin & Lippert 2007), and for L = Σ_i ‖e_i‖²
+
+    dL = tr(dK M),  M = 2 (P diag(‖e_i‖²/P_ii) P − ½ (UAᵀ + AUᵀ)),
+    A = PY,  U = P (e/diag P),
+
+so that all derivatives, in the penalty and in a lengthscale per column, cost one more
+product of n × n matrices.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import minimize, nnls
+
+from randkern._random import Stream
+from randkern.kernels import (
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    RationalQuadratic,
+)
+from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
+
+__all__ = ["KernelSearch", "Trial", "blend", "inverse", "leave_one_out"]
+
+FORMS: dict[str, Callable[[Any], Kernel]] = {
+    "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
+    "Laplacian L1": Laplacian,
+    "Laplacian L2": lambda lengthscale: Matern(0.5, lengthscale),
+    "Gaussian": Gaussian,
+    "rational quadratic": lambda lengthscale: RationalQuadratic(1.0, lengthscale),
+}
+_FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
+_LINEAR_WEIGHT = 0.1
+# Isotropic starts: lengthscales over the deviation of whole rows, and penalties.
+_SPREADS = (0.5, 1.5, 5.0)
+_ALPHAS = (1e-1, 1e-3)
+# Bounds of numbers that are learned.
+_LENGTHSCALES = (1e-3, 1e5)
+_PENALTIES = (1e-9, 1e3)
+# Numbers that are learned have a normal prior around the start, of this precision in
+# logarithms: without it few rows are fitted by lengthscales that are there for them.
+_PRECISION = 0.3
+# Rows of the first descents, and of the refined ones at most.
+_FIRST_ROWS = 600
+_MOST_ROWS = 2500
+_FIRST_STEPS = 30
+_REFINED_STEPS = 15
+# Steps by less end a descent, in the logarithm of the error.
+_LEAST_DESCENT = 3e-5
+_REFINED = 3
+# Trials that may become part of the model.
+_KEPT = 6
+# Shares of the time for the first descents.
+_FIRST_SHARE = 0.55
+# What a fit must take off the error of a blend, and weigh in it.
+_LEAST_GAIN = 0.005
+_LEAST_WEIGHT = 0.05
+
+
+class _OutOfTimeError(Exception):
+    """Ends a descent; what it has found so far is kept elsewhere."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel with its penalty, and its error on rows left out in turn.
+
+    `error` is the root of the mean squared error over that of the mean of the targets.
+    """
+
+    form: str
+    numbers: str
+    metric: str
+    kernel: Kernel
+    alpha: float
+    error: float
+    n_rows: int
+    seconds: float
+    theta: np.ndarray
+    origin: np.ndarray
+    objective: float
+
+
+def inverse(gram: np.ndarray, alpha: float) -> np.ndarray | None:
+    """Return P, which overwrites `gram`, or None where K + αI is not positive."""
+    n = len(gram)
+    gram.flat[:: n + 1] += alpha
+    factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None
+    factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    upper = factor.T
+    for row in range(n - 1):
+        upper[row + 1 :, row] = upper[row, row + 1 :]
+    sums = upper.sum(axis=1)
+    upper -= np.outer(sums, sums / sums.sum())
+    return upper
+
+
+def leave_one_out(
+    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray
+) -> np.ndarray | None:
+    """Return the residuals of rows left out in turn, (n, k)."""
+    P = inverse(np.array(kernel._gram(X, None)), alpha)
+    return None if P is None else (P @ Y) / P.diagonal()[:, None]
+
+
+class _LeaveOneOut:
+    """The logarithm of the mean squared error, with its gradient.
+
+    The last number of θ is log α; those before are multiplied by `ties` to give the
+    numbers of the kernel, so that columns of one block share a lengthscale.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: np.ndarray,
+        Y: np.ndarray,
+        ties: np.ndarray,
+        until: float,
+    ):
+        self.hyper = Hyperparameters(kernel)
+        self.X, self.Y, self.ties, self.until = X, Y - Y.mean(axis=0), ties, until
+        self.variance = float((self.Y**2).sum(axis=1).mean())
+        self.origin: Any = None
+        self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
+
+    def start(self, alpha: float) -> np.ndarray:
+        theta = np.linalg.lstsq(self.ties, self.hyper.theta, rcond=None)[0]
+        return np.append(theta, math.log(alpha))
+
+    def kernel(self, theta: np.ndarray) -> Kernel:
+        return self.hyper.at(self.ties @ theta[:-1]).kernel
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        if time.perf_counter() > self.until and self.best[1] is not None:
+            raise _OutOfTimeError
+        hyper = self.hyper.at(self.ties @ theta[:-1])
+        alpha, n = math.exp(theta[-1]), len(self.X)
+        P = inverse(np.array(hyper.kernel._gram(self.X, None)), alpha)
+        if P is None:
+            return 1e3, np.zeros_like(theta)
+        diagonal = P.diagonal().copy()
+        A = P @ self.Y
+        E = A / diagonal[:, None]
+        squares = (E**2).sum(axis=1)
+        error = max(float(squares.mean()), 1e-30)
+        U = P @ (E / diagonal[:, None])
+        half = P * np.sqrt(squares / diagonal)
+        # The product is only a direction: single precision is enough, at half the time.
+        half = half.astype(np.float32)
+        M = (half @ half.T).astype(np.float64)
+        M -= 0.5 * (U @ A.T)
+        M -= 0.5 * (A @ U.T)
+        M *= 2 / (n * error)
+        slope = np.zeros(hyper.size)
+        add_gram_gradient(hyper, self.X, self.X, M, slope)
+        gradient = np.append(self.ties.T @ slope, np.trace(M) * alpha)
+        value = math.log(error / self.variance)
+        if self.origin is not None:
+            away = theta[:-1] - self.origin
+            value += _PRECISION / n * float(away @ away)
+            gradient[:-1] += 2 * _PRECISION / n * away
+        if value < self.best[0]:
+            self.best = (value, theta.copy(), math.sqrt(error / self.variance))
+        return value, gradient
+
+    def descend(self, theta: np.ndarray, steps: int) -> None:
+        """Go down from θ; what is best is kept in `best`."""
+        low, high = np.log(_LENGTHSCALES)
+        bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(_PENALTIES))]
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
+        theta = np.clip(theta, *np.array(bounds).T)
+        with suppress(_OutOfTimeError):
+            minimize(
+                self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            )
+
+
+class KernelSearch:
+    """Descents from several kernels and scales of the columns, the best refined.
+
+    Parameters
+    ----------
+    rows : dict of str to ndarray of shape (n, ...)
+        Encoded rows, for each way to scale numbers.
+    blocks : dict of str to ndarray
+        Which columns share a lengthscale.
+    Y : ndarray of shape (n, k)
+    until : float
+        When to stop, on the clock of ``time.perf_counter``.
+    stream : Stream
+    report : function of a Trial
+        Returns whether to stop.
+    """
+
+    def __init__(
+        self,
+        rows: dict[str, np.ndarray],
+        blocks: dict[str, np.ndarray],
+        Y: np.ndarray,
+        until: float,
+        stream: Stream,
+        report: Callable[[Trial], bool],
+    ):
+        self.rows, self.blocks, self.Y = rows, blocks, Y
+        self.until, self.report = until, report
+        self.order = stream.generator().permutation(len(Y))
+        self.trials: list[Trial] = []
+        self.refined: list[Trial] = []
+        self._stopped = False
+
+    # -- one descent ------------------------------------------------------------------
+
+    def _kernel(self, form: str, numbers: str, spread: float) -> Kernel:
+        base, _, linear = form.partition(" + ")
+        X = self.rows[numbers]
+        deviation = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
+        if base == "Laplacian L1":
+            deviation *= math.sqrt(X.shape[1])
+        kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
+        return kernel + _LINEAR_WEIGHT * Linear() if linear else kernel
+
+    def _ties(self, form: str, numbers: str) -> np.ndarray:
+        blocks = self.blocks[numbers]
+        ties = np.zeros((len(blocks), int(blocks.max()) + 1))
+        ties[np.arange(len(blocks)), blocks] = 1.0
+        return scipy.linalg.block_diag(ties, 1.0) if "+" in form else ties
+
+    def _objective(
+        self, kernel: Kernel, form: str, numbers: str, n: int
+    ) -> _LeaveOneOut:
+        rows = self.order[:n]
+        return _LeaveOneOut(
+            kernel,
+            self.rows[numbers][rows],
+            self.Y[rows],
+            self._ties(form, numbers),
+            self._until,
+        )
+
+    def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
+        value, theta, error = goal.best
+        trial = Trial(
+            **like,
+            kernel=goal.kernel(theta),
+            alpha=math.exp(theta[-1]),
+            error=error,
+            n_rows=len(goal.X),
+            seconds=time.perf_counter() - began,
+            theta=theta,
+            origin=goal.origin,
+            objective=value,
+        )
+        self.trials.append(trial)
+        self._stopped = self.report(trial) or self._stopped
+        return trial
+
+    @property
+    def _over(self) -> bool:
+        return self._stopped or time.perf_counter() > self._until
+
+    def isotropic(self, form: str, numbers: str) -> Trial:
+        """Return the best of some kernels with one lengthscale."""
+        began, n = time.perf_counter(), min(_FIRST_ROWS, len(self.Y))
+        best: Any = None
+        for spread in _SPREADS:
+            kernel = self._kernel(form, numbers, spread)
+            goal = self._objective(kernel, form, numbers, n)
+            with suppress(_OutOfTimeError):
+                for alpha in _ALPHAS:
+                    goal(goal.start(alpha))
+            if best is None or goal.best[0] < best.best[0]:
+                best = goal
+            if self._over and best.best[1] is not None:
+                break
+        best.origin = best.best[1][:-1]
+        like = {"form": form, "numbers": numbers, "metric": "none"}
+        return self._record(best, like, began)
+
+    def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
+        """Learn a lengthscale per column from where another trial has ended."""
+        began, form = time.perf_counter(), form or start.form
+        theta, origin, kernel = start.theta, start.origin, start.kernel
+        if form != start.form:
+            kernel = self._kernel(form, start.numbers, 1.0)
+            extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
+            theta = np.concatenate([theta[:-1], extra, theta[-1:]])
+            origin = np.append(origin, extra)
+        goal = self._objective(kernel, form, start.numbers, n)
+        goal.origin = origin
+        goal.descend(theta, steps)
+        like = {"form": form, "numbers": start.numbers, "metric": "diagonal"}
+        return self._record(goal, like, began)
+
+    # -- the whole --------------------------------------------------------------------
+
+    def run(self) -> list[Trial]:
+        """Return the best trials, those that were refined first."""
+        began = time.perf_counter()
+        self._until = began + _FIRST_SHARE * (self.until - began)
+        n = min(_FIRST_ROWS, len(self.Y))
+        found: list[Trial] = []
+        for form, numbers in self._first_choices():
+            if found and self._over:
+                break
+            start = self.isotropic(form, numbers)
+            found.append(self.descend(start, n, _FIRST_STEPS))
+        found += self._relatives(found, n)
+        self._until = self.until
+        found.sort(key=lambda trial: trial.objective)
+        self.refined = self._refine(found, n)
+        return self.refined
+
+    def _first_choices(self) -> Iterator[tuple[str, str]]:
+        for numbers in self.rows:
+            for form in _FIRST_FORMS:
+                yield form, numbers
+
+    def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
+        """Yield other kernels, from the lengthscales that were found."""
+        radial = [trial for trial in found if trial.form == "Matern 3/2"]
+        source = min(radial, key=lambda trial: trial.objective)
+        best = min(found, key=lambda trial: trial.objective)
+        others = [(best, f"{best.form} + linear")]
+        others += [(source, form) for form in FORMS if form not in _FIRST_FORMS]
+        for start, form in others:
+            if self._over:
+                return
+            yield self.descend(start, n, _FIRST_STEPS // 2, form)
+
+    def _refine(self, found: list[Trial], n: int) -> list[Trial]:
+        """Go on with the best on more rows, as many as the time allows.
+
+        Those that are not gone on with follow behind.
+        """
+        n_all = len(self.Y)
+        left = max(self.until - time.perf_counter(), 0.0)
+        more = n
+        if n_all > n:
+            step = self._seconds_per_step(found[0], n)
+            affordable = left / (_REFINED * _REFINED_STEPS * step)
+            more = int(min(n_all, _MOST_ROWS, n * affordable ** (1 / 2.7)))
+        if more < 1.2 * n:
+            return found[:_KEPT]
+        refined: list[Trial] = []
+        for position, trial in enumerate(found[:_REFINED]):
+            if refined and self._over:
+                break
+            now = time.perf_counter()
+            self._until = now + (self.until - now) / (_REFINED - position)
+            refined.append(self.descend(trial, more, _REFINED_STEPS))
+        rest = found[len(refined) : _KEPT]
+        return sorted(refined, key=lambda trial: trial.objective) + rest
+
+    def _seconds_per_step(self, trial: Trial, n: int) -> float:
+        self._until = math.inf
+        goal = self._objective(trial.kernel, trial.form, trial.numbers, n)
+        began = time.perf_counter()
+        goal(trial.theta)
+        return time.perf_counter() - began
+
+
+def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
+    """Return weights ≥ 0 of sum 1 that make the blended residuals least.
+
+    The first is of the best fit: others join it only where they help.
+    """
+    E = np.stack([part.ravel() for part in residuals], axis=1)
+    size = float(np.sqrt((E[:, 0] ** 2).sum())) or 1.0
+    heavy = 1e3 * size
+    rows = np.vstack([E, np.full(E.shape[1], heavy)])
+    weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
+    alone = np.eye(E.shape[1])[0]
+    if weights.sum() == 0:
+        return alone
+    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0
+    weights /= weights.sum()
+    gain = 1 - float(np.linalg.norm(E @ weights)) / size
+    return weights if gain > _LEAST_GAIN else alone

@@ -1,0 +1,472 @@
+"""`TabularRegressor` and `TabularClassifier`: no argument, and what they choose."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.optimize
+from sklearn.base import clone
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randkern as rk
+from randkern.tabular import estimators, model, search
+from randkern.tabular.model import fit_ridge
+from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
+
+RNG = np.random.default_rng(5)
+N = 160
+TABLE = pd.DataFrame(
+    {
+        "size": RNG.normal(size=N) * 100,
+        "colour": RNG.choice(["red", "green", "blue"], N),
+        "day": pd.Timestamp("2024-01-01")
+        + pd.to_timedelta(RNG.integers(0, 90, N), "D"),
+        "open": RNG.random(N) < 0.5,
+        "noise": RNG.normal(size=N),
+        "gap": np.where(RNG.random(N) < 0.2, np.nan, RNG.normal(size=N)),
+    }
+)
+TARGET = (
+    np.sin(TABLE["size"] / 60)
+    + (TABLE["colour"] == "red")
+    + TABLE["gap"].fillna(2.0)
+    + 0.05 * RNG.normal(size=N)
+).to_numpy()
+LABELS = np.where(TARGET > np.median(TARGET), "high", "low")
+
+
+def regressor(**options):
+    return rk.TabularRegressor(**({"time_limit": 1.5, "random_state": 0} | options))
+
+
+def classifier(**options):
+    return rk.TabularClassifier(**({"time_limit": 1.5, "random_state": 0} | options))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor(time_limit=4).fit(TABLE, TARGET)
+
+
+@pytest.fixture(scope="module")
+def fitted_classifier():
+    return classifier(time_limit=4).fit(TABLE, LABELS)
+
+
+@parametrize_with_checks(
+    [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
+)
+def test_scikit_learn_conventions(estimator, check, monkeypatch):
+    # Less to try, so that the clock decides nothing and the checks are quick.
+    monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
+    monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
+    monkeypatch.setattr(search, "_FIRST_STEPS", 4)
+    monkeypatch.setattr(search, "_SPREADS", (1.5,))
+    monkeypatch.setattr(estimators, "_PENALTIES", (0.3,))
+    check(estimator)
+
+
+# -- leave-one-out -------------------------------------------------------------------
+
+
+def rows_and_targets(n=40, k=1):
+    X = RNG.normal(size=(n, 3))
+    Y = np.stack([np.sin(X[:, 0] + j) + 0.1 * RNG.normal(size=n) for j in range(k)], 1)
+    return X, Y
+
+
+def krr(kernel, alpha):
+    return rk.KernelRidgeRegressor(kernel, alpha, n_components=None, fit_intercept=True)
+
+
+@pytest.mark.parametrize("linear", ["", " + linear"])
+@pytest.mark.parametrize("form", list(search.FORMS))
+def test_gradient_is_that_of_finite_differences(form, linear):
+    X, Y = rows_and_targets(k=2)
+    blocks = {"standard": np.array([0, 1, 1])}
+    machine = KernelSearch(
+        *({"standard": X}, blocks, Y, np.inf, rk._random.root_stream(0)),
+        lambda trial: False,
+    )
+    machine._until = np.inf
+    kernel = machine._kernel(form + linear, "standard", 0.7)
+    goal = machine._objective(kernel, form + linear, "standard", len(X))
+    theta = goal.start(0.05)
+    goal.origin = theta[:-1] - 0.3
+    theta = theta + 0.1 * np.arange(len(theta))
+    slope = goal(theta)[1]
+    expected = scipy.optimize.approx_fprime(theta, lambda z: goal(z)[0], 1e-6)
+    # Of the product of two matrices, single precision.
+    np.testing.assert_allclose(slope, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_residuals_are_those_of_fits_without_a_row():
+    X, Y = rows_and_targets(25, 2)
+    kernel = rk.Matern(1.5, 1.3) + 0.2 * rk.Linear()
+    residuals = leave_one_out(kernel, 0.1, X, Y)
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        fit = krr(kernel, 0.1).fit(X[others], Y[others])
+        np.testing.assert_allclose(
+            residuals[i], Y[i] - fit.predict(X[[i]])[0], rtol=1e-6
+        )
+
+
+def test_folds_are_fits_without_their_rows():
+    X, Y = rows_and_targets(50)
+    kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
+    fit = fit_ridge(kernel, 0.1, X, Y[:, 0], order)
+    assert np.allclose(
+        fit.predict(X)[:, 0], krr(kernel, 0.1).fit(X, Y[:, 0]).predict(X)
+    )
+    folds = np.empty(50, dtype=int)
+    folds[order] = model.folds_of(50)
+    for fold in range(20):
+        rest = folds != fold
+        without = krr(kernel, 0.1).fit(X[rest], Y[rest, 0])
+        np.testing.assert_allclose(
+            fit.predict_folds(X)[:, fold], without.predict(X), rtol=1e-6, atol=1e-8
+        )
+        held = Y[~rest, 0] - without.predict(X[~rest])
+        np.testing.assert_allclose(fit.residuals[~rest], held, rtol=1e-6, atol=1e-8)
+
+
+def test_many_rows_are_judged_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(model, "MOST_FOLDED", 20)
+    monkeypatch.setattr(model, "JUDGED_ROWS", 15)
+    X, Y = rows_and_targets(60)
+    kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
+    fit = fit_ridge(kernel, 0.1, X, Y[:, 0], order)
+    assert np.array_equal(fit.judged, order[-15:])
+    expected = leave_one_out(kernel, 0.1, X, Y)[fit.judged, 0]
+    np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
+    assert np.allclose(
+        fit.predict(X)[:, 0], krr(kernel, 0.1).fit(X, Y[:, 0]).predict(X)
+    )
+
+
+def test_a_matrix_that_is_not_positive_has_no_inverse():
+    assert inverse(-np.eye(3), 0.1) is None
+
+
+@pytest.mark.parametrize("most_folded", [20, 100])
+def test_the_penalty_grows_where_the_matrix_is_singular(monkeypatch, most_folded):
+    monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
+    monkeypatch.setattr(model, "JUDGED_ROWS", 15)
+    X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
+    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, 0], np.arange(60))
+    assert 1e-25 < fit.alpha < 1e-9
+    assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
+
+
+def test_blend_is_the_best_mean_where_one_helps():
+    E = RNG.normal(size=(3, 400, 1))
+    E[1] += 0.1
+    E[2] = 8 * E[2] - E[0]  # of little use
+    weights = blend([E[0], E[1], E[2]])
+    assert np.isclose(weights.sum(), 1.0)
+    assert weights[2] == 0.0
+    assert 0.3 < weights[0] < 0.7
+    assert np.array_equal(blend([E[0], 0.998 * E[0]]), [1.0, 0.0])
+
+
+# -- columns -------------------------------------------------------------------------
+
+
+def test_columns_of_every_kind():
+    encoder = rk.TabularEncoder().fit(TABLE)
+    names = list(encoder.get_feature_names_out())
+    assert names == [
+        *("size", "day", "open", "noise", "gap", "gap_missing"),
+        *("colour_blue", "colour_green", "colour_red"),
+    ]
+    assert encoder.columns_.tolist() == [0, 2, 3, 4, 5, 5, 1, 1, 1]
+    assert encoder.blocks_.tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6]
+    encoded = pd.DataFrame(encoder.transform(TABLE), columns=names)
+    numbers = encoded[["size", "day", "open", "noise", "gap"]]
+    np.testing.assert_allclose(numbers.std(ddof=0), 1.0)
+    assert np.array_equal(encoded["gap_missing"] == 1, TABLE["gap"].isna())
+    days = TABLE["day"].diff().dt.days[1:]
+    np.testing.assert_allclose(
+        encoded["day"].diff()[1:]
+        * (TABLE["day"] - TABLE["day"].min()).dt.days.std(ddof=0),
+        days,
+    )
+    # Rows that differ in a category only are at distance 1.
+    colours = encoded[names[-3:]].drop_duplicates().to_numpy()
+    assert np.isclose(np.linalg.norm(colours[0] - colours[1]), 1.0)
+
+
+def test_polars_and_pandas_are_encoded_alike():
+    other = pl.DataFrame(
+        {
+            name: pl.Series(column.to_list(), nan_to_null=True)
+            for name, column in TABLE.items()
+        }
+    )
+    expected = rk.TabularEncoder().fit(TABLE).transform(TABLE)
+    encoder = rk.TabularEncoder().fit(other)
+    np.testing.assert_allclose(encoder.transform(other), expected, atol=1e-12)
+
+
+def test_quantiles_do_not_see_the_scale_of_a_column():
+    heavy = TABLE.assign(size=np.exp(TABLE["size"] / 100))
+    encoded = [
+        rk.TabularEncoder("quantile").fit_transform(table) for table in (TABLE, heavy)
+    ]
+    np.testing.assert_allclose(encoded[0], encoded[1], atol=0.05)
+    assert abs(encoded[0]).max() < 4
+
+
+def test_values_that_were_not_there_and_missing_ones():
+    train = pd.DataFrame({"a": ["x", "y", None, "x", "y", None, "z", "z"], "b": 1.0})
+    encoder = rk.TabularEncoder().fit(train)
+    new = pd.DataFrame({"a": ["never", None, "x"], "b": [np.nan, 1.0, 7.0]})
+    encoded = encoder.transform(new)
+    assert not encoded[0].any()
+    assert (encoded[1:] != 0).sum(axis=1).tolist() == [1, 1]
+    with pytest.raises(ValueError, match=r"column 'b' is .* but held numbers"):
+        encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
+
+
+def test_free_text_is_refused_by_name():
+    table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
+    table = pd.concat([table] * 2, ignore_index=True)
+    table["remark"] = [f"remark {i}" for i in range(2 * N)]
+    with pytest.raises(ValueError, match="'remark' holds 320 different texts.*Drop it"):
+        regressor().fit(table, np.tile(TARGET, 2))
+
+
+def test_rows_without_any_varying_column():
+    X = np.ones((30, 2))
+    fit = regressor(time_limit=0.3).fit(X, np.arange(30.0))
+    assert np.allclose(fit.predict(X), 14.5)
+    assert np.isclose(fit.feature_importances_.sum(), 1.0)
+
+
+# -- what is chosen ------------------------------------------------------------------
+
+
+def run(code, X, y):
+    names = {"X": X, "y": y}
+    exec(code, names)
+    return names["model"]
+
+
+def test_explained_code_makes_the_same_model(fitted):
+    again = run(fitted.model_.explain(), TABLE, TARGET)
+    np.testing.assert_allclose(again.predict(TABLE), fitted.predict(TABLE), rtol=1e-6)
+
+
+def test_explained_code_of_a_blend(fitted):
+    members = list(fitted.model_.members)
+    kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
+    X = members[0].encoder.transform(TABLE)
+    other = fit_ridge(kernel, 0.1, X, TARGET, np.arange(N))
+    parts = [
+        model.Member(share, members[0].encoder, fit, members[0].spread)
+        for share, fit in ((0.75, members[0].fit), (0.25, other))
+    ]
+    mixed = model.TabularModel(parts, "KernelRidgeRegressor")
+    again = run(mixed.explain(), TABLE, TARGET)
+    expected = mixed.predict(TABLE)[:, 0]
+    np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
+
+
+def test_explained_code_of_a_classifier(fitted_classifier):
+    again = run(fitted_classifier.model_.explain(), TABLE, LABELS)
+    expected = fitted_classifier.predict(TABLE)
+    assert np.array_equal(again.predict(TABLE), expected)
+    P = again.predict_proba(TABLE) ** (1 / fitted_classifier.temperature_)
+    P /= P.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(P, fitted_classifier.predict_proba(TABLE), rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["iterate", "features", "part"])
+@pytest.mark.filterwarnings("ignore")
+def test_many_rows(monkeypatch, how):
+    plan = ("features", 2) if how == "part" else (how, 300 * (how == "features"))
+    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: plan)
+    rows = 100 if how == "part" else 3
+    monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: rows)
+    monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    fit = regressor().fit(TABLE, TARGET)
+    assert len(fit._residuals) == 30
+    assert isinstance(fit.model_.members[0].fit, model.ExactRidge) == (how == "part")
+    again = run(fit.model_.explain(), TABLE, TARGET)
+    np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-3)
+    low, high = fit.predict_interval(TABLE, 0.8).T
+    assert (low < high).all()
+
+
+def test_plans():
+    assert model.plan_of(1000, 1e-9) == ("factorise", 0)
+    assert model.plan_of(10_000, 1e9) == ("factorise", 0)
+    assert model.plan_of(50_000, 1e9) == ("iterate", 0)
+    assert model.plan_of(10**7, 60.0)[0] == "features"
+    assert model.plan_of(50_000, 1e-6) == ("features", 500)
+
+
+def test_learns(fitted, fitted_classifier):
+    rng = np.random.default_rng(1)
+    new = TABLE.sample(frac=1.0, random_state=1, ignore_index=True)
+    new["size"] = rng.normal(size=N) * 80
+    truth = np.sin(new["size"] / 60) + (new["colour"] == "red") + new["gap"].fillna(2.0)
+    error = np.mean((fitted.predict(new) - truth) ** 2)
+    assert error < 0.15 * truth.var()
+    labels = np.where(truth > np.median(TARGET), "high", "low")
+    assert (fitted_classifier.predict(new) == labels).mean() > 0.85
+    board = fitted.leaderboard_
+    assert list(board) == ["kernel", "numbers", "metric", "rows", "error", "seconds"]
+    assert board["error"].is_monotonic_increasing
+    assert set(board["metric"]) == {"none", "diagonal"}
+
+
+def test_columns_without_a_say_have_no_importance():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(400, 6))
+    y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2 + 0.1 * rng.normal(size=400)
+    importances = regressor(time_limit=3).fit(X, y).feature_importances_
+    assert np.isclose(importances.sum(), 1.0)
+    assert importances[[0, 2, 4, 5]].max() < 0.01
+    assert importances[[1, 3]].min() > 0.1
+
+
+def test_probabilities_are_calibrated():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(900, 2))
+    chance = 1 / (1 + np.exp(-2 * np.sin(2 * X[:, 0])))
+    y = (rng.random(900) < chance).astype(int)
+    fit = classifier(time_limit=3).fit(X[:500], y[:500])
+    P = fit.predict_proba(X[500:])[:, 1]
+    # The truth's mean log loss, and what an error of 0.15 in probabilities costs.
+    truth = chance[500:]
+    excess = truth * np.log(truth / P) + (1 - truth) * np.log((1 - truth) / (1 - P))
+    assert excess.mean() < 0.05
+
+
+def test_intervals_are_those_of_cv_plus():
+    """Of all fits without a fold, by hand, as in Barber et al. 2021."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 3))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=200)
+    new = rng.normal(size=(40, 3))
+    fit = regressor().fit(X, y)
+    values = np.zeros((40, 200))
+    sizes = np.zeros(200)
+    for member in fit.model_.members:
+        U, V = (member.encoder.transform(rows) for rows in (X, new))
+        for fold in range(20):
+            held = fit._folds == fold
+            without = krr(member.kernel, member.fit.alpha).fit(U[~held], y[~held])
+            share = member.weight
+            sizes[held] += share * (y[held] - without.predict(U[held]))
+            values[:, held] += share * without.predict(V)[:, None]
+    sizes = abs(sizes)
+    for coverage in (0.9, 0.5):
+        rank = int(np.ceil(coverage * 201))
+        low = np.sort(values - sizes, axis=1)[:, 200 - rank]
+        high = np.sort(values + sizes, axis=1)[:, rank - 1]
+        found = fit.predict_interval(new, coverage)
+        np.testing.assert_allclose(
+            found, np.stack([low, high], 1), rtol=1e-4, atol=1e-4
+        )
+    assert not np.isfinite(fit.predict_interval(new, 0.999)).any()
+    with pytest.raises(ValueError, match=r"coverage must be .* got 90"):
+        fit.predict_interval(new, 90)
+
+
+def test_intervals_cover():
+    """900 new rows: 5 standard errors around 90 %, and 3 points for the fit."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2, 2, size=(1300, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=1300)
+    low, high = regressor().fit(X[:400], y[:400]).predict_interval(X[400:]).T
+    covered = ((low <= y[400:]) & (y[400:] <= high)).mean()
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900) + 0.03
+
+
+# -- as scikit-learn's users use it --------------------------------------------------
+
+
+def test_inspection(fitted):
+    curve = partial_dependence(fitted, TABLE, ["size"], grid_resolution=5)
+    assert curve["average"].shape == (1, 5)
+    importances = permutation_importance(
+        fitted, TABLE, TARGET, n_repeats=2, random_state=0
+    ).importances_mean
+    assert TABLE.columns[importances.argsort()[-3:]].sort_values().tolist() == [
+        *("colour", "gap", "size"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["fitted", "fitted_classifier"])
+def test_round_trips(kind, request, tmp_path):
+    fit = request.getfixturevalue(kind)
+    rk.save(fit, tmp_path / "model.skops")
+    for again in (pickle.loads(pickle.dumps(fit)), rk.load(tmp_path / "model.skops")):
+        assert np.array_equal(again.predict(TABLE), fit.predict(TABLE))
+        assert again.leaderboard_.equals(fit.leaderboard_)
+        assert again.model_.explain() == fit.model_.explain()
+    fresh = clone(fit)
+    assert fresh.get_params() == fit.get_params()
+    assert not hasattr(fresh, "model_")
+
+
+def test_same_seeds_give_the_same_model(fitted):
+    """With time enough that the clock decides nothing."""
+    fits = [regressor(time_limit=20).fit(TABLE[:60], TARGET[:60]) for _ in range(2)]
+    assert np.array_equal(*(fit.predict(TABLE) for fit in fits))
+
+
+def test_few_seconds_are_kept():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(1500, 30))
+    fit = regressor(time_limit=0.01).fit(X, X[:, 0])
+    assert 1 <= len(fit.leaderboard_) <= 3
+
+
+def test_labels_of_one_class():
+    with pytest.raises(ValueError, match="at least 2 classes, got one class, 'a'"):
+        classifier().fit(TABLE, ["a"] * N)
+
+
+def test_a_fit_that_fails_changes_nothing():
+    fit = regressor(time_limit=0.5).fit(TABLE, TARGET)
+    before = fit.predict(TABLE)
+    with pytest.raises(ValueError, match="infinity"):
+        fit.fit(TABLE.assign(noise=np.inf), TARGET)
+    assert np.array_equal(fit.predict(TABLE), before)
+    assert not hasattr(fit, "_began")
+
+
+class Stopper:
+    """Ends the search after some trials."""
+
+    max_propagation_depth = None
+
+    def __init__(self, most):
+        self.most, self.n = most, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        pass
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.n += 1
+        return self.n >= self.most
+
+
+def test_callbacks_are_told_of_trials_and_stop_the_search():
+    stopper = Stopper(2)
+    fit = regressor(time_limit=60).set_callbacks(stopper).fit(TABLE, TARGET)
+    assert stopper.n >= 2
+    assert len(fit.leaderboard_) <= 3
