@@ -5,7 +5,9 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression
@@ -273,3 +275,31 @@ def test_a_kernel_with_a_rule_for_its_lengthscale():
     single = clone(metric).set_params(kernel=rk.Gaussian(1.0)).fit(X, Y)
     np.testing.assert_allclose(double.components_, 2 * single.components_)
     assert LinearRegression().fit(metric.transform(X), Y).coef_.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("rows", "targets", "message"),
+    [
+        (np.ma.array(X, mask=np.abs(X) == np.abs(X).max()), Y, "masked"),
+        (X.astype("m8[s]"), Y, "timedelta64"),
+        (X, (100 * X[:, 0]).astype("M8[D]"), "datetime64"),
+        (pd.DataFrame(X).assign(text="a").rename(columns=str), Y, "'text'"),
+        (pd.DataFrame(X)[[]], Y, "no columns"),
+        (pl.DataFrame(X).lazy(), Y, "LazyFrame"),
+        (sp.csr_matrix(X), Y, "sparse"),
+        (rk.RowBlocks([(X, Y)]), Y, "RowBlocks"),
+        (X, None, "requires y"),
+        (X, pd.Series([pd.NA, 1] * 120, dtype="Int64"), "missing"),
+        (X[:1], Y[:1], "at least 2 rows"),
+    ],
+)
+def test_odd_rows_and_targets_are_refused_by_name(rows, targets, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        learner().fit(rows, targets)
+
+
+def test_integers_of_dataframes_are_labels():
+    plain = learner(n_iterations=1).fit(X, (Y > 0).astype(int))
+    series = pd.Series((Y > 0).astype(int), dtype="Int64")
+    other = learner(n_iterations=1).fit(pl.DataFrame(X), series)
+    assert np.array_equal(plain.components_, other.components_)

@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -26,12 +27,22 @@ from sklearn.model_selection import GroupKFold
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+)
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import FLOATS, check_positive, check_weights
+from randkern._readable import check_kind
+from randkern._validation import (
+    MOST_COMPONENTS,
+    check_positive,
+    check_weights,
+    validate_rows,
+)
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning, NoSignalWarning
@@ -40,6 +51,7 @@ from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.models._predictions import predict_by_features, predict_by_rows
+from randkern.models._targets import read_labels
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.models.memory import dual_bytes
 from randkern.models.normal_equations import NormalEquations
@@ -424,6 +436,19 @@ def _standardised(values: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarr
     return centred / deviation, scale
 
 
+def _checked_targets(y: Any) -> np.ndarray:
+    """Return labels, or one or more real targets."""
+    if y is None:
+        raise ValueError(
+            "MetricLearner requires y to be passed, but the target y is None."
+        )
+    check_kind(y, "y")
+    y = read_labels(y)
+    if np.asarray(y).dtype.kind != "f":
+        return np.asarray(y)
+    return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+
+
 def _coded(y: Any, weight: Any) -> tuple[np.ndarray, bool]:
     """Return centred targets of variance 1 in all, and whether they are labels."""
     y = np.asarray(y)
@@ -549,7 +574,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
         "metric": [StrOptions({"auto", "diagonal", "full"})],
         "n_iterations": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -588,13 +613,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         sample_weight : array of shape (n,), optional
         """
         self._validate_params()
-        X, y = validate_data(
-            *(self, X, y),
-            multi_output=True,
-            dtype=list(FLOATS),
-            order="C",
-            ensure_min_samples=2,
-        )
+        X, y = self._checked(X, reset=True), _checked_targets(y)
+        check_consistent_length(X, y)
+        if len(X) < 2:
+            raise ValueError(
+                "MetricLearner needs rows to learn from and rows to judge by, got "
+                f"n_samples = {len(X)}; expected at least 2 rows."
+            )
         weight = check_weights(sample_weight, X)
         if weight is not None:
             kept = weight > 0
@@ -634,6 +659,22 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         self._root = root * scale
         self._weigh(root**2 if root.ndim == 1 else (root**2).sum(axis=0), scale)
         return self
+
+    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
+        """Return the rows, which are dense numbers."""
+        X = validate_rows(self, X, reset=reset)
+        encoder = self.table_encoder_
+        if encoder is not None:
+            names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+            raise ValueError(
+                f"MetricLearner learns scales of numbers, but {names} hold "
+                "categories; encode them first, for instance by OneHotEncoder."
+            )
+        if sp.issparse(X):
+            raise TypeError(
+                "MetricLearner takes dense rows, got a sparse matrix; pass X.toarray()."
+            )
+        return X
 
     def _judged(self, splits: Sequence[_Split], path: list[_Trial]) -> list[_Trial]:
         """Return the path to the step to keep, an empty one if nothing was learned."""
@@ -722,7 +763,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         X : array or dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=list(FLOATS))
+        X = self._checked(X, reset=False)
         return _applied(self._root, X).astype(X.dtype, copy=False)
 
     @property

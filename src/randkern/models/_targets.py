@@ -28,7 +28,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
 
-__all__ = ["ClassLabels", "RealTargets"]
+__all__ = ["ClassLabels", "RealTargets", "read_labels"]
 
 
 class RealTargets:
@@ -113,7 +113,7 @@ def _without_missing(y: Any) -> Any:
     return y
 
 
-def _read_labels(y: Any) -> Any:
+def read_labels(y: Any) -> Any:
     """Return labels, those of a tensor of a dtype that PyTorch sorts.
 
     Integers stay integers, of which scikit-learn makes floats where pandas holds them
@@ -232,7 +232,7 @@ class ClassLabels:
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        y = column_or_1d(_read_labels(y), warn=True)
+        y = column_or_1d(read_labels(y), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         return y
