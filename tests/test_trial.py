@@ -476,6 +476,9 @@ LOOSE = ("ridge, sgd", "svc", "svc, exact", "process, learned")
 SIZES: dict[str, Any] = {"n_components": N_COMPONENTS, "random_state": 0}
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "features": lambda: rk.RandomFeatures(**SIZES),
+    "landmarks": lambda: rk.NystromFeatures(**SIZES),
+    "metric": lambda: rk.MetricLearner(n_iterations=1, **SIZES),
+    "ridge, landmarks": lambda: rk.KernelRidgeRegressor(features="nystrom", **SIZES),
     "ridge": lambda: rk.KernelRidgeRegressor(**SIZES),
     "ridge, intercept": lambda: rk.KernelRidgeRegressor(fit_intercept=True, **SIZES),
     "ridge, many": lambda: rk.KernelRidgeRegressor(n_components=60, random_state=0),
@@ -509,6 +512,8 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     ),
 }
 ENCODERS = ("threshold", "thermometer", "bit planes", "optics")
+# Those that `fit` shows rows alone.
+OF_ROWS = (*ENCODERS, "landmarks")
 CLASSIFIERS = (
     *("classifier", "classifier cv", "svc", "svc, exact"),
     *("logistic", "logistic, exact", "process of classes"),
@@ -582,7 +587,7 @@ def _outputs(model: Any, X: Any) -> np.ndarray:
 
 def _fitted(name: str, parameters: dict[str, Any], X: Any, y: Any, w: Any) -> Any:
     model = ESTIMATORS[name]().set_params(**parameters)
-    if name in ENCODERS:
+    if name in OF_ROWS:
         return model.fit(X)
     if name == "features":
         return model.fit(X, sample_weight=w)
@@ -611,10 +616,11 @@ def _outcome(trial: tuple[str, dict[str, Any], str, str, str]) -> str:
         kinds, plain_y = CLASS_TARGETS, _labels()
     y = kinds[targets](plain_y)
     read = [X]
-    if name not in ENCODERS:
+    if name not in OF_ROWS:
         read += [w] if name == "features" else [w, y]
     taken = {part.taken for part in read}
-    if parameters or (name in ENCODERS and sp.issparse(X.value)):
+    # Encoders take no sparse rows; learned metrics no categories, either.
+    if parameters or name == "metric" or (name in ENCODERS and sp.issparse(X.value)):
         taken.add(None)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from randkern._memory import check_memory
 from randkern._random import Stream
@@ -61,7 +62,7 @@ class Landmarks(Projection):
         ops = ops_of(X)
         rows, factor = self.kept(
             ops.as_float64(X[:0]),
-            lambda: (ops.as_float64(_placed(self.rows, X)), _placed(self.factor, X)),
+            lambda: (_placed(self.rows, X), _placed(self.factor, X)),
         )
         values = self.kernel._gram(rows[:stop], ops.as_float64(X))
         solved = ops.algebra.triangular_solve(factor[:stop, :stop], values)
@@ -75,8 +76,8 @@ class Landmarks(Projection):
 
 
 def _placed(array: Any, like: Rows) -> Any:
-    """Return an array, or CSR rows, where other rows lie."""
-    return array if ops_of(array) is ops_of(like) else ops_of(like).asarray(array, like)
+    """Return a float64 array, or CSR rows as they are, where other rows lie."""
+    return array if sp.issparse(array) else ops_of(like).float64_like(array, like)
 
 
 def landmark_plan(

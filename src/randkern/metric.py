@@ -452,7 +452,9 @@ def _checked_targets(y: Any) -> np.ndarray:
 def _coded(y: Any, weight: Any) -> tuple[np.ndarray, bool]:
     """Return centred targets of variance 1 in all, and whether they are labels."""
     y = np.asarray(y)
-    labelled = type_of_target(y) in ("binary", "multiclass") and (
+    with np.errstate(invalid="ignore"):  # it casts numbers of any size to integers
+        kind = type_of_target(y)
+    labelled = kind in ("binary", "multiclass") and (
         y.dtype.kind not in "iuf" or len(np.unique(y)) <= _MOST_CLASSES
     )
     if labelled:

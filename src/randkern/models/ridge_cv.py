@@ -269,9 +269,10 @@ class _ChoosesAlpha(KernelRidge):
         chosen = scored(scorer, values, y, weight, classes)
         if scale == 1:
             return np.array([chosen, chosen])
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
-        return np.array([chosen, reported])
+        # A ratio of squares that overflow, as R2, is that of the rescaled targets.
+        return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
         """Return (training, validation) rows; none for what leaves rows out."""

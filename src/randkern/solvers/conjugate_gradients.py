@@ -154,7 +154,8 @@ class Iterate:
         following = np.cumsum(gains[::-1], axis=0)[::-1]
         burst = np.max(following / gains, axis=0)
         estimate = burst * gains[-_LAST:].max(axis=0)
-        raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
+        with np.errstate(over="ignore"):  # infinite beside `left`, the lesser
+            raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
         return np.minimum(left, raised)
 
     def excess(
