@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import scipy.optimize
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -470,3 +471,26 @@ def test_callbacks_are_told_of_trials_and_stop_the_search():
     fit = regressor(time_limit=60).set_callbacks(stopper).fit(TABLE, TARGET)
     assert stopper.n >= 2
     assert len(fit.leaderboard_) <= 3
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+@pytest.mark.parametrize("cut", ["importances", "__init__"])
+def test_an_interrupted_fit_changes_nothing(make, cut, monkeypatch):
+    y = TARGET if make is regressor else LABELS
+    estimator = make(time_limit=0.3)
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model.TabularModel, cut, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(TABLE, y)
+        with pytest.raises(NotFittedError):
+            estimator.predict(TABLE)
+    expected = estimator.fit(TABLE, y).predict(TABLE)
+    with monkeypatch.context() as patched:
+        patched.setattr(model.TabularModel, cut, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(TABLE[["size", "noise"]], y)
+    assert np.array_equal(estimator.predict(TABLE), expected)
