@@ -54,6 +54,8 @@ _LAST_SHARE = 0.15
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 _MOST_MEMBERS = 3
+# Rows that tell how predictions depend on each column.
+_EFFECT_ROWS = 200
 _FEATURE_ROWS = 8000
 # Penalties of logistic regression, over those of least squares.
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
@@ -169,12 +171,12 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart"):
             self.__dict__.pop(name, None)
 
-    def _member(self, weight: float, trial: Trial, encoder: Any, fit: Any) -> Member:
-        return Member(weight, encoder, fit, self._rows[trial.numbers].var(axis=0))
-
     def _finish(self, members: list[Member], estimator: str) -> None:
         self.model_ = TabularModel(members, estimator, self._held_out)
-        self.feature_importances_ = self.model_.importances(self.n_features_in_)
+        samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
+        self.feature_importances_ = self.model_.importances(
+            self.n_features_in_, samples
+        )
 
     @property
     def leaderboard_(self) -> Any:
@@ -233,8 +235,8 @@ class TabularRegressor(RegressorMixin, _Tabular):
         rows left out, over that of the mean of the targets) and ``seconds``. A list of
         dicts without pandas.
     feature_importances_ : ndarray of shape (n_features_in_,)
-        The share of each column in the squared distances of rows, as the kernel sees
-        them; of sum 1.
+        The share of each column in the variance of the predictions, with what it
+        shares with others: total-effect indices, of sum 1.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -345,7 +347,7 @@ class TabularRegressor(RegressorMixin, _Tabular):
                 break
             encoder = self._encoders[trial.numbers]
             fit = fit_ridge(trial.kernel, trial.alpha, encoder.transform(X), y, order)
-            members.append(self._member(weight, trial, encoder, fit))
+            members.append(Member(weight, encoder, fit))
         return _normalised(members)
 
     def _fit_many(self, trial: Trial, X: Any, y: np.ndarray, stream: Stream) -> Member:
@@ -384,8 +386,8 @@ class TabularRegressor(RegressorMixin, _Tabular):
         ]
         if errors[0] < errors[1]:
             self._held_out = (*self._held_out[:2], m)
-            return self._member(1.0, trial, self._encoders[trial.numbers], part)
-        return self._member(1.0, trial, encoder, whole)
+            return Member(1.0, self._encoders[trial.numbers], part)
+        return Member(1.0, encoder, whole)
 
     def _keep_residuals(self, n: int) -> None:
         """Keep the residuals of rows that a fit has not seen."""
@@ -602,7 +604,7 @@ class TabularClassifier(ClassifierMixin, _Tabular):
                 encoder = copy(encoder).set_params(dtype="float32")
             model = _logistic(trial.kernel, C, D if many else None, seed)
             _quietly(model, encoder.transform(X), labels)
-            members.append(self._member(weight, trial, encoder, model))
+            members.append(Member(weight, encoder, model))
         return _normalised(members)
 
     def predict_proba(self, X: Any) -> np.ndarray:

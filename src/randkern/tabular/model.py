@@ -77,12 +77,11 @@ class ExactRidge:
 
 @dataclass
 class Member:
-    """A fit to encoded rows, its share of the prediction, and variances of columns."""
+    """A fit to encoded rows, and its share of the prediction."""
 
     weight: float
     encoder: TabularEncoder
     fit: Any
-    spread: np.ndarray
 
     @property
     def kernel(self) -> Kernel:
@@ -90,7 +89,10 @@ class Member:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or the probabilities of classes, (n, k)."""
-        rows = self.encoder.transform(X)
+        return self.predict_encoded(self.encoder.transform(X))
+
+    def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
+        """Return what `predict` does, of encoded rows."""
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
@@ -374,21 +376,27 @@ class TabularModel:
             f"{name} = make_pipeline({encoder}, rk.{self.estimator}(kernel, {text}))"
         )
 
-    def importances(self, n_columns: int) -> np.ndarray:
-        """Return how much of the squared distances of rows comes from each column."""
+    def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the total-effect index of each column, as shares of their sum.
+
+        It is E[(f(x) − f(x'))²]/2, where x' is x but for the column, which is another
+        row's (Jansen 1999, "Analysis of variance designs for model output").
+
+        Parameters
+        ----------
+        n_columns : int
+        samples : dict of arrays
+            Encoded rows in a random order, by how encoders scale numbers.
+        """
         total = np.zeros(n_columns)
         for member in self.members:
-            columns = member.encoder.columns_
-            relevance = np.zeros(len(columns))
-            for scale, leaf in kernel_leaves(member.kernel):
-                lengthscale = getattr(leaf, "lengthscale", None)
-                if lengthscale is not None:
-                    part = 1 / np.broadcast_to(lengthscale, len(columns)) ** 2
-                    relevance += scale * part / part.sum()
-            weighed = np.bincount(columns, relevance * member.spread, n_columns)
-            total += member.weight * weighed / (weighed.sum() or 1.0)
-        return (
-            total / total.sum()
-            if total.sum() > 0
-            else np.full(n_columns, 1 / n_columns)
-        )
+            rows = samples[member.encoder.numbers].astype(member.encoder.dtype)
+            others = np.roll(rows, len(rows) // 2, axis=0)
+            values = member.predict_encoded(rows)
+            for j in range(n_columns):
+                changed = np.where(member.encoder.columns_ == j, others, rows)
+                change = member.predict_encoded(changed) - values
+                total[j] += member.weight * float((change**2).sum())
+        if total.sum() > 0:
+            return total / total.sum()
+        return np.full(n_columns, 1 / n_columns)
