@@ -234,7 +234,7 @@ class TabularRegressor(RegressorMixin, _Tabular):
         (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean squared error of
         rows left out, over that of the mean of the targets) and ``seconds``. A list of
         dicts without pandas.
-    feature_importances_ : ndarray of shape (n_features_in_,)
+    feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of the predictions, with what it
         shares with others: total-effect indices, of sum 1.
     n_features_in_ : int
