@@ -90,7 +90,7 @@ def _repeatable() -> Iterator[None]:
 
 TIERS = ROOT / "tests" / "tiers.txt"
 # Of a listed test with so many cases one in as many stays in the tier below.
-CASES_PER_SAMPLE = 8
+CASES_PER_SAMPLE = 16
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
