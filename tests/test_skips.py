@@ -19,9 +19,8 @@ def test_of_data():
 def test_of_another():
     pass
 
-@pytest.mark.xfail
 def test_of_a_known_defect():
-    assert False
+    pytest.xfail("known")
 """
 
 

@@ -1,6 +1,7 @@
 """`TabularRegressor` and `TabularClassifier`: no argument, and what they choose."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -495,3 +496,15 @@ def test_an_interrupted_fit_changes_nothing(make, cut, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             estimator.fit(TABLE[["size", "noise"]], y)
     assert np.array_equal(estimator.predict(TABLE), expected)
+
+
+def test_importances_are_those_of_the_blend_not_of_its_members():
+    encoder = SimpleNamespace(
+        numbers="standard", dtype="float64", columns_=np.arange(2)
+    )
+    first = SimpleNamespace(predict=lambda rows: rows[:, 0])
+    second = SimpleNamespace(predict=lambda rows: rows[:, 1] - rows[:, 0])
+    members = [model.Member(0.5, encoder, fit) for fit in (first, second)]
+    blended = model.TabularModel(members, "KernelRidgeRegressor")
+    shares = blended.importances(2, {"standard": RNG.normal(size=(50, 2))})
+    np.testing.assert_allclose(shares, [0.0, 1.0], atol=1e-12)

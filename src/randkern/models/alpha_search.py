@@ -32,7 +32,6 @@ __all__ = [
     "squared_error",
 ]
 
-# A block of features in float64, beside its rotation.
 
 Split = tuple[np.ndarray, np.ndarray]
 # Slices of rows, and what is predicted for them at every penalty, (n_alphas, m, k).

@@ -75,8 +75,10 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         "time_limit": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state", np.random.Generator],
     }
-    time_limit: float
-    random_state: Any
+
+    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
+        self.time_limit = time_limit
+        self.random_state = random_state
 
     def _begin(self, X: Any, y: Any) -> None:
         self._validate_params()
@@ -265,10 +267,6 @@ class TabularRegressor(RegressorMixin, _Tabular):
     >>> bool((low < high).all())
     True
     """
-
-    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
-        self.time_limit = time_limit
-        self.random_state = random_state
 
     @with_callbacks
     @all_or_nothing
@@ -497,10 +495,6 @@ class TabularClassifier(ClassifierMixin, _Tabular):
     >>> model.score(X[1::2], y[1::2]) > 0.9
     True
     """
-
-    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
-        self.time_limit = time_limit
-        self.random_state = random_state
 
     @with_callbacks
     @all_or_nothing

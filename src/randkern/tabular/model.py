@@ -266,18 +266,6 @@ def _factor(kernel: Kernel) -> str:
     return f"({code})" if isinstance(kernel, Sum) else code
 
 
-def kernel_leaves(kernel: Kernel) -> Iterator[tuple[float, Any]]:
-    """Yield the parts of a sum with their scales."""
-    if isinstance(kernel, Sum):
-        yield from kernel_leaves(kernel.k1)
-        yield from kernel_leaves(kernel.k2)
-    elif isinstance(kernel, Scaled):
-        for scale, leaf in kernel_leaves(kernel.kernel):
-            yield scale * kernel.scale, leaf
-    else:
-        yield 1.0, kernel
-
-
 class TabularModel:
     """The weighted mean of some fits, for rows as they come.
 
@@ -388,15 +376,18 @@ class TabularModel:
         samples : dict of arrays
             Encoded rows in a random order, by how encoders scale numbers.
         """
-        total = np.zeros(n_columns)
+        changes: Any = 0.0
         for member in self.members:
             rows = samples[member.encoder.numbers].astype(member.encoder.dtype)
             others = np.roll(rows, len(rows) // 2, axis=0)
-            values = member.predict_encoded(rows)
-            for j in range(n_columns):
-                changed = np.where(member.encoder.columns_ == j, others, rows)
-                change = member.predict_encoded(changed) - values
-                total[j] += member.weight * float((change**2).sum())
+            moved = [
+                member.predict_encoded(
+                    np.where(member.encoder.columns_ == j, others, rows)
+                )
+                for j in range(n_columns)
+            ]
+            changes += member.weight * (np.stack(moved) - member.predict_encoded(rows))
+        total = (changes**2).sum(axis=(1, 2))
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
