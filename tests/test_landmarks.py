@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.stats import chi2
+from sklearn.base import clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -251,15 +252,20 @@ def test_models_are_fitted_on_the_features(model, name):
     assert np.array_equal(again.predict(NEW), got.predict(NEW))
 
 
-def test_streams_have_landmarks_too():
-    blocks = rk.RowBlocks([(X[:30], Y[:30]), (X[30:], Y[30:])])
+def test_streams_and_batches_have_landmarks_too():
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(2.0), 0.1, 20, features="nystrom", random_state=0
     )
-    streamed = model.fit(blocks).predict(NEW)
-    np.testing.assert_allclose(model.fit(X, Y).predict(NEW), streamed, atol=0.3)
-    batches = model.partial_fit(X[:30], Y[:30]).partial_fit(X[30:], Y[30:])
-    np.testing.assert_allclose(batches.predict(NEW), streamed, atol=0.5)
+    batches = [(X[:30], Y[:30]), (X[30:], Y[30:])]
+    streamed = clone(model).fit(rk.RowBlocks(batches))
+    added = clone(model).partial_fit(*batches[0]).partial_fit(*batches[1])
+    for got, rows in ((streamed, X), (added, X[:30])):
+        L = got.plan_.groups[0].factors[0].projection.rows
+        assert len(L) == 20
+        assert all((row == rows).all(axis=1).any() for row in L)
+        ridge = Ridge(alpha=0.1, fit_intercept=False).fit(evaluate(got.plan_, X), Y)
+        expected = ridge.predict(evaluate(got.plan_, NEW))
+        np.testing.assert_allclose(got.predict(NEW), expected, atol=1e-7)
 
 
 def test_features_that_do_not_exist():
