@@ -60,7 +60,8 @@ class FeatureModel(TakesKernel):
     @property
     def _plan(self) -> Plan:
         """The plan, where there are random features."""
-        assert self.plan_ is not None
+        if self.plan_ is None:
+            raise AttributeError("there is no plan: the exact kernel was fitted")
         return self.plan_
 
     # Whether fits to features take nothing of rows but sums and a sample, so that
