@@ -1,5 +1,6 @@
 """The contract of solvers: one protocol, whatever they solve and wherever it lies."""
 
+import time
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -148,11 +149,15 @@ def test_callbacks_of_the_solver_and_of_the_call_are_both_called(name, rng):
         given.append(at)
         return at.iteration == 3
 
+    began = time.perf_counter()
     try:
         solver.set_params(callback=own.append)
         solution = solve(name, rows_of(rng), callback=stop)
     finally:
         solver.set_params(**parameters)
+    seconds = [at.seconds for at in given]
+    assert 0 < seconds[0] < seconds[1] < seconds[2] <= solution.seconds
+    assert solution.seconds < time.perf_counter() - began
     assert solution.outcome is Outcome.STOPPED
     assert solution.iterations == 3
     assert [at.iteration for at in own] == [at.iteration for at in given] == [1, 2, 3]
