@@ -42,7 +42,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import bench, compare, console, reproduce, tune
+    from . import bench, compare, console, fit, info, predict, reproduce, tune
 
     app = typer.Typer(
         name="randkern",
@@ -53,6 +53,9 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
+    app.command("fit")(fit.command)
+    app.command("predict")(predict.command)
+    app.command("info")(info.command)
     app.command("compare")(compare.command)
     app.command("tune")(tune.command)
     app.add_typer(reproduce.application, name="reproduce")
