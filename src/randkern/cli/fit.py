@@ -127,7 +127,7 @@ def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
             strata = y
     return tuple(
         train_test_split(X, y, test_size=size, random_state=seed, stratify=strata)
-    )  # type: ignore[return-value]
+    )
 
 
 @dataclass(frozen=True)

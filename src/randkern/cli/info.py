@@ -48,6 +48,6 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
             if shares[j] > 0
         ]
         yield f"importances: {', '.join(named)}"
-    explained = getattr(fitted, "model_", None)
-    if hasattr(explained, "explain"):
-        yield f"\n{explained.explain()}"
+    explain = getattr(getattr(fitted, "model_", None), "explain", None)
+    if explain is not None:
+        yield f"\n{explain()}"
