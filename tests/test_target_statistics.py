@@ -1,0 +1,31 @@
+"""What a fit learns of targets and weights in one pass, joined over blocks of rows."""
+
+import numpy as np
+import pytest
+
+from randkern.data.target_statistics import Moments
+
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=(30, 2)) * [1.0, 50.0] + [3.0, -1e3]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 0.01, 1.0, 1e6])
+@pytest.mark.parametrize("cuts", [(0, 30), (0, 7, 8, 30)])
+def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
+    weight = scale * RNG.uniform(size=30)
+    parts = [Moments.of(Y[a:b], weight[a:b]) for a, b in zip(cuts, cuts[1:])]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined.joined(part)
+    mean = np.average(Y, axis=0, weights=weight)
+    assert joined.weight_sum == pytest.approx(weight.sum())
+    np.testing.assert_allclose(joined.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(joined.squares, weight @ (Y - mean) ** 2, rtol=1e-9)
+
+
+def test_rows_of_no_weight_count_for_nothing():
+    nothing = Moments.of(Y, np.zeros(30))
+    some = Moments.of(Y, np.ones(30))
+    for joined in (some.joined(nothing), nothing.joined(some)):
+        np.testing.assert_allclose(joined.mean, some.mean, rtol=1e-14)
+        np.testing.assert_allclose(joined.squares, some.squares, rtol=1e-14)
