@@ -1,5 +1,7 @@
 """What a fit learns of targets and weights in one pass, joined over blocks of rows."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ Y = RNG.normal(size=(30, 2)) * [1.0, 50.0] + [3.0, -1e3]
 @pytest.mark.parametrize("cuts", [(0, 30), (0, 7, 8, 30)])
 def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
     weight = scale * RNG.uniform(size=30)
-    parts = [Moments.of(Y[a:b], weight[a:b]) for a, b in zip(cuts, cuts[1:])]
+    parts = [Moments.of(Y[a:b], weight[a:b]) for a, b in itertools.pairwise(cuts)]
     joined = parts[0]
     for part in parts[1:]:
         joined = joined.joined(part)
