@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from randkern.data.target_statistics import Moments
+from randkern.data.target_statistics import Moments, unit_of
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(size=(30, 2)) * [1.0, 50.0] + [3.0, -1e3]
@@ -31,3 +31,13 @@ def test_rows_of_no_weight_count_for_nothing():
     for joined in (some.joined(nothing), nothing.joined(some)):
         np.testing.assert_allclose(joined.mean, some.mean, rtol=1e-14)
         np.testing.assert_allclose(joined.squares, some.squares, rtol=1e-14)
+
+
+@pytest.mark.parametrize("largest", [0.0, 5e-324, 1e-300, 0.3, 1.0, 7.0, 1e300])
+def test_the_unit_of_weights_divides_exactly(largest):
+    unit = unit_of(largest)
+    assert np.frexp(unit)[0] == 0.5  # a power of two
+    assert np.isfinite(1e5 / unit)
+    assert unit == 1.0 if largest == 0 else unit <= max(largest, 2.0**-960)
+    if largest > 2.0**-960:
+        assert largest < 2 * unit
