@@ -24,34 +24,24 @@ from sklearn.base import (
     clone,
 )
 from sklearn.model_selection import GroupKFold
-from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._readable import check_kind
-from randkern._validation import (
-    MOST_COMPONENTS,
-    check_positive,
-    check_weights,
-    validate_rows,
-)
+from randkern._validation import MOST_COMPONENTS, check_positive
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
+from randkern.data.reading import mapped_rows, read
+from randkern.data.target_statistics import Survey
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning, NoSignalWarning
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.feature_gradients import DrawSlopes
-from randkern.models._predictions import predict_by_features, predict_by_rows
-from randkern.models._targets import read_labels
+from randkern.models._targets import TargetsOrLabels
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.models.memory import dual_bytes
 from randkern.models.normal_equations import NormalEquations
@@ -73,7 +63,6 @@ _MOST_DIFFERENTIATED = 20_000
 # Up to so many rows all folds are held out in turn, beyond only one.
 _MOST_FOLDED = 1000
 _FOLDS = 5
-_MOST_CLASSES = 20
 # Full metrics are tried for so many columns, and so many rows per column, at least.
 _MOST_FULL = 500
 _ROWS_PER_COLUMN = 5
@@ -88,35 +77,133 @@ _LEAST_GAIN = 1.0
 _BLOCK_BYTES = 64 * 10**6
 
 
+# -- rows, standardised and transformed -------------------------------------------
+
+
+def _applied(root: Any, X: Any) -> Any:
+    """Return X Aᵀ, A given by itself or by its diagonal."""
+    root = ops_of(X).float64_like(root, X)
+    return X * root if root.ndim == 1 else X @ root.T
+
+
+@dataclass(frozen=True)
+class _Map:
+    """What standardises the columns of rows, and applies a metric.
+
+    `squared` tells whether the squares of targets take their place.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+    root: np.ndarray
+    squared: bool = False
+
+    def __call__(self, rows: ArrayRows) -> ArrayRows:
+        ops = ops_of(rows.X)
+        shift = ops.float64_like(self.shift, rows.X)
+        X = _applied(self.scale, ops.as_float64(rows.X) - shift)
+        Y = rows.Y**2 if self.squared else rows.Y
+        return ArrayRows(_applied(self.root, X), Y, rows.weight)
+
+    def blocks(self, rows: TrainingData) -> Iterator[ArrayRows]:
+        """Yield rows in float64, so many at a time that they take little memory."""
+        block = rows_within(_BLOCK_BYTES, 8 * len(self.shift), at_least=1024)
+        return map(self, rows.blocks(block))
+
+
+def _column_survey(rows: TrainingData, shift: np.ndarray, unit: np.ndarray) -> Survey:
+    """Return what a pass over the columns tells, less shifts and divided by units."""
+    mapped = _Map(shift, 1.0 / unit, np.ones(len(unit)))
+    blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
+    return Survey.of(blocks, len(unit))
+
+
+def _sizes(rows: TrainingData, mapped: _Map) -> np.ndarray:
+    """Return the weighted sum of squared norms of rows, and that of their weights."""
+    total = np.zeros(2)
+    for block in mapped.blocks(rows):
+        squares, (_, weight) = (block.X**2).sum(axis=1), block.targets()
+        total += float(weight @ squares), float(weight.sum())
+    return total
+
+
+def _equations_of(
+    rows: TrainingData, mapped: _Map, plan: Plan, unit: float
+) -> NormalEquations:
+    """Return the normal equations of features of transformed rows."""
+    like = ops_of(rows.like).as_float64(rows.like)
+    total = NormalEquations.empty(plan.n_components, rows.n_targets, unit, like)
+    for block in mapped.blocks(rows):
+        total.add(plan, block.X, block.Y, block.weight)
+    return total
+
+
+def _standardised(rows: TrainingData, reference: np.ndarray) -> tuple[_Map, np.ndarray]:
+    """Return what gives columns mean 0 and variance 1, and their variances.
+
+    Constant columns become 0: those that never differ from a row, the reference.
+    """
+    unit = np.ones(len(reference))
+    survey = rows.reduce(_column_survey, reference, unit)
+    if np.any(survey.target_scale != 1):  # whose squares are no numbers
+        unit = survey.target_scale
+        survey = rows.reduce(_column_survey, reference, unit)
+    deviation = np.sqrt(survey.target_squares / survey.weight_sum)
+    varies = (survey.largest_target > 0) & (deviation > 0)
+    scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0) / unit
+    with np.errstate(over="ignore"):
+        variances = (unit * deviation) ** 2
+    shift = reference + unit * survey.target_mean
+    return _Map(shift, scale, np.ones(len(unit))), variances
+
+
+def _unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
+    """Return rows with centred targets of variance 1 in all; whether these vary."""
+    survey = rows.survey()
+    if np.any(survey.target_scale != 1):
+        unit = survey.target_scale
+        rows = rows.rescaled(np.zeros_like(unit), unit)
+        survey = rows.survey()
+    squares = np.where(survey.spread > 0, survey.target_squares, 0.0)
+    deviation = np.sqrt(squares / survey.weight_sum)
+    each = np.where((deviation > 0) & (not labelled), deviation, 1.0)
+    total = math.sqrt(((deviation / each) ** 2).sum())
+    return rows.rescaled(survey.target_mean, each * (total or 1.0)), total > 0
+
+
 # -- ridge regression on transformed rows, and its gradients ----------------------
 
 
 class _Ridge:
     """f(u) = φ(u)·W + c with a plan, and Σ_i W_i k(u, u_i) + c without."""
 
-    def __init__(self, kernel: Any, plan: Plan | None, U: Any, Y: Any, weight: Any):
-        self.kernel, self.plan = kernel, plan
-        self.U, self.Y, self.weight = U, Y, weight
+    def __init__(
+        self, kernel: Any, plan: Plan | None, rows: TrainingData, mapped: _Map
+    ):
+        self.kernel, self.plan, self.rows, self.mapped = kernel, plan, rows, mapped
+
+    @cached_property
+    def _fitted(self) -> ArrayRows:
+        return self.mapped(self.rows.whole())
 
     @cached_property
     def _equations(self) -> NormalEquations:
-        assert self.plan is not None
-        equations = NormalEquations.empty(self.plan.n_components, self.Y.shape[1])
-        equations.add(self.plan, self.U, self.Y, self.weight)
-        return equations
+        unit = self.rows.survey().weight_unit
+        return self.rows.reduce(_equations_of, self.mapped, self.plan, unit)
 
     @cached_property
-    def _gram(self) -> np.ndarray:
-        return exact_gram(self.kernel, self.U)
+    def _gram(self) -> Any:
+        return exact_gram(self.kernel, self._fitted.X)
 
-    def solve(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    def solve(self, alpha: float) -> tuple[Any, Any]:
         """Return weights, (D, k) or (n, k), and intercepts."""
         with warnings.catch_warnings():
             # Penalties that are too small are tried too.
             warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
+                gram, (Y, weight) = self._gram, self._fitted.targets()
                 solution, intercept = solve_dual(
-                    self._gram.copy(), self.Y, self.weight, alpha, True
+                    ops_of(gram).copy(gram), Y, weight, alpha, True
                 )
             else:
                 solution, intercept = self._equations.solve(
@@ -124,48 +211,50 @@ class _Ridge:
                 )
         return solution.value, intercept
 
-    def predict(self, weights: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """Return f(u) − c for the rows of U, (n, k)."""
+    def values(self, U: Any) -> Any:
+        """Return what weights multiply at the rows of U: φ(u), or k(u, u_i)."""
         if self.plan is None:
-            return predict_by_rows(self.kernel, self.U, weights, U)
-        return predict_by_features(self.plan, weights, U)
+            return self.kernel._gram(U, self._fitted.X)
+        return evaluate(self.plan, U)
 
-    def outer_products(self, weights: Any, rows: np.ndarray, full: bool) -> np.ndarray:
-        """Return the mean of J(u)ᵀJ(u) over some training rows, or its diagonal."""
-        U = self.U[rows]
-        weight = np.ones(len(U)) if self.weight is None else self.weight[rows]
-        total = np.zeros((U.shape[1],) * (2 if full else 1))
-        width = len(self.U) if self.plan is None else self.plan.n_components
-        block = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
-        for part in row_blocks(len(U), block):
+    def outer_products(self, weights: Any, numbers: np.ndarray, full: bool) -> Any:
+        """Return the mean of J(u)ᵀJ(u) over some rows, or its diagonal."""
+        rows = self.mapped(self.rows.take(numbers))
+        U, (_, weight) = rows.X, rows.targets()
+        ops, d = ops_of(U), U.shape[1]
+        total = ops.zeros((d, d) if full else (d,), U)
+        width = self.rows.n_rows if self.plan is None else self.plan.n_components
+        for part in row_blocks(
+            len(U), rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
+        ):
+            root = (weight[part] ** 0.5)[:, None]
             for gradient in self.gradients(weights, U[part]):
-                gradient *= np.sqrt(weight[part])[:, None]
+                gradient = gradient * root
                 total += gradient.T @ gradient if full else (gradient**2).sum(axis=0)
-        return total / weight.sum()
+        return ops.to_host(total) / (float(weight.sum()) or 1.0)
 
-    def gradients(self, weights: np.ndarray, U: np.ndarray) -> Iterator[np.ndarray]:
+    def gradients(self, weights: Any, U: Any) -> Iterator[Any]:
         """Yield the gradients of every output at the rows of U, (n, d)."""
+        ops = ops_of(U)
         if self.plan is not None:
             (group,) = self.plan.groups
+            ((factor,),) = (group.factors for group in self.plan.groups)
+            basis = factor.inputs.apply(ops.algebra.identity(U.shape[1], U))
+            frequencies = factor.projection.project(
+                basis, 0, factor.projection.n_draws
+            ).T
             Z = evaluate(self.plan, U)
             for column in weights.T:
-                slopes = DrawSlopes(group, U, Z, np.broadcast_to(column, Z.shape))
-                yield slopes.phase @ self._frequencies
+                every = ops.xp.broadcast_to(column, Z.shape)
+                yield DrawSlopes(group, U, Z, every).phase @ frequencies
             return
-        scale = 1.0 / self.kernel.lengthscale
-        squared = ops_of(U).scaled_squared_distances(U, self.U, scale, False)
+        scale, rows = 1.0 / self.kernel.lengthscale, self._fitted.X
+        squared = ops.scaled_squared_distances(U, rows, scale, False)
         # K = f(s) has the gradient 2 f'(s) (u − v)/ℓ².
         slope = scale**2 * self.kernel._slope(squared)
         for column in weights.T:
             weighted = slope * column
-            yield weighted @ self.U - weighted.sum(axis=1)[:, None] * U
-
-    @cached_property
-    def _frequencies(self) -> np.ndarray:
-        assert self.plan is not None
-        ((factor,),) = (group.factors for group in self.plan.groups)
-        basis = factor.inputs.apply(np.eye(self.U.shape[1]))
-        return factor.projection.project(basis, 0, factor.projection.n_draws).T
+            yield weighted @ rows - weighted.sum(axis=1)[:, None] * U
 
 
 # -- the search -------------------------------------------------------------------
@@ -173,30 +262,22 @@ class _Ridge:
 
 @dataclass(frozen=True)
 class _Split:
-    """Standardised rows that are fitted, and those that judge the fit."""
+    """Rows that are fitted, and those that judge the fit."""
 
-    X: np.ndarray
-    Y: np.ndarray
-    weight: np.ndarray | None
-    X_held: np.ndarray
-    Y_held: np.ndarray
-    weight_held: np.ndarray | None
+    rows: ArrayRows
+    held: ArrayRows
     # Which rows held out are equal: they judge as one, as a row of their weight would.
-    groups_held: np.ndarray
+    groups: np.ndarray
 
-    def losses(self, residuals: np.ndarray) -> np.ndarray:
+    def losses(self, residuals: Any) -> np.ndarray:
         """Return the weighted sum of squares for every different row held out."""
-        losses = (residuals**2).sum(axis=1)
-        if self.weight_held is not None:
-            losses *= self.weight_held
-        return np.bincount(self.groups_held, losses)
+        losses = (residuals**2).sum(axis=1) * self.held.targets()[1]
+        return np.bincount(self.groups, ops_of(losses).to_host(losses))
 
     @property
-    def squares(self) -> _Split:
-        """The same rows, the squares of the targets as targets."""
-        mean = np.average(self.Y, axis=0, weights=self.weight)
-        squares, held = (self.Y - mean) ** 2, (self.Y_held - mean) ** 2
-        return replace(self, Y=squares, Y_held=held)
+    def losses_of_mean(self) -> np.ndarray:
+        Y, weight = self.rows.targets()
+        return self.losses(self.held.Y - weight @ Y / weight.sum())
 
 
 @dataclass(frozen=True)
@@ -208,7 +289,7 @@ class _Trial:
     """
 
     roots: list[np.ndarray]
-    fits: list[tuple[_Ridge, np.ndarray]]
+    fits: list[tuple[_Ridge, Any]]
     losses: np.ndarray
     spread: int
     alpha: int
@@ -218,11 +299,6 @@ class _Trial:
     @property
     def error(self) -> float:
         return float(self.losses.mean())
-
-
-def _applied(root: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return X Aᵀ, A given by itself or by its diagonal."""
-    return X * root if root.ndim == 1 else X @ root.T
 
 
 def _root(G: np.ndarray, power: float) -> np.ndarray:
@@ -283,35 +359,46 @@ class _Search:
     exact_rows: int
     alpha: float | None
     stream: Stream
-    splits: Sequence[_Split]
+    standardised: _Map
+    splits: Sequence[_Split] = ()
 
-    def ridge(self, split: _Split, root: np.ndarray, spread: int) -> tuple[Any, _Ridge]:
+    def ridge(
+        self, rows: TrainingData, root: np.ndarray, spread: int
+    ) -> tuple[np.ndarray, _Ridge]:
         """Return A, scaled so that rows vary by 2ℓ² over the spread's square."""
-        U = _applied(root, split.X)
-        variance = float(np.average((U**2).sum(axis=1), weights=split.weight)) or 1.0
-        scale = math.sqrt(2 / variance) * self.kernel.lengthscale / _SPREADS[spread]
+        mapped = replace(self.standardised, root=root)
+        squares, weight_sum = rows.reduce(_sizes, mapped)
+        scale = math.sqrt(2 * weight_sum / squares) if squares else math.sqrt(2)
+        root = root * (scale * self.kernel.lengthscale / _SPREADS[spread])
         plan = None
-        if len(U) > self.exact_rows:
-            row, stream = np.zeros((1, U.shape[1])), self.stream.child("features")
+        if rows.n_rows > self.exact_rows:
+            row, stream = np.zeros((1, len(root))), self.stream.child("features")
             plan = fit_plan(self.kernel, row, None, self.n_components, stream)
-        return root * scale, _Ridge(self.kernel, plan, U * scale, split.Y, split.weight)
+        return root, _Ridge(self.kernel, plan, rows, replace(mapped, root=root))
 
     def trial(self, roots: Sequence[Any], spread: int, alpha: int) -> _Trial:
         """Fit with some metrics, one per split, and the best penalty near `alpha`."""
-        pairs = [
-            self.ridge(split, root, spread)
-            for split, root in zip(self.splits, roots, strict=True)
+        scaled, ridges = zip(
+            *(
+                self.ridge(split.rows, root, spread)
+                for split, root in zip(self.splits, roots, strict=True)
+            ),
+            strict=True,
+        )
+        held = [
+            (ridge.mapped(split.held).Y, ridge.values(ridge.mapped(split.held).X))
+            for split, ridge in zip(self.splits, ridges, strict=True)
         ]
 
         def at(alpha: int) -> _Trial:
             fits, losses = [], []
-            for split, (root, ridge) in zip(self.splits, pairs, strict=True):
+            for split, ridge, (Y, values) in zip(
+                self.splits, ridges, held, strict=True
+            ):
                 weights, intercept = ridge.solve(self.penalty(alpha))
                 fits.append((ridge, weights))
-                predicted = ridge.predict(weights, _applied(root, split.X_held))
-                losses.append(split.losses(split.Y_held - predicted - intercept))
-            scaled = [root for root, _ in pairs]
-            return _Trial(scaled, fits, np.concatenate(losses), spread, alpha)
+                losses.append(split.losses(Y - values @ weights - intercept))
+            return _Trial(list(scaled), fits, np.concatenate(losses), spread, alpha)
 
         n_alphas = len(_ALPHAS) if self.alpha is None else 1
         return _descend(at, alpha if self.alpha is None else 0, n_alphas)
@@ -321,25 +408,25 @@ class _Search:
 
     def start(self) -> _Trial:
         """Fit with the identity, at the best of several lengthscales."""
-        ones = [np.ones(split.X.shape[1]) for split in self.splits]
+        ones = [self.standardised.root for _ in self.splits]
         trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
         return min(trials, key=lambda trial: trial.error)
 
-    def outer_products(self, trial: _Trial, full: bool) -> list[np.ndarray]:
-        """Return G in the columns of the rows, one per split, or its diagonal."""
-        out = []
-        for root, (ridge, weights) in zip(trial.roots, trial.fits, strict=True):
-            rows = np.arange(len(ridge.U))
-            if len(rows) > _MOST_DIFFERENTIATED:
-                generator = self.stream.child("gradients").generator()
-                rows = generator.choice(len(rows), _MOST_DIFFERENTIATED, replace=False)
-            G = ridge.outer_products(weights, rows, full or root.ndim == 2)
-            if root.ndim == 2:
-                G = root.T @ G @ root
-            else:
-                G = G * np.outer(root, root) if G.ndim == 2 else G * root**2
-            out.append(G if full or G.ndim == 1 else np.diagonal(G))
-        return out
+    def gradients(
+        self, root: np.ndarray, ridge: _Ridge, weights: Any, full: bool
+    ) -> np.ndarray:
+        """Return G of a fit in the standardised columns, or its diagonal."""
+        numbers = np.arange(ridge.rows.n_rows)
+        if len(numbers) > _MOST_DIFFERENTIATED:
+            generator = self.stream.child("gradients").generator()
+            drawn = generator.choice(len(numbers), _MOST_DIFFERENTIATED, replace=False)
+            numbers = np.sort(drawn)
+        G = ridge.outer_products(weights, numbers, full or root.ndim == 2)
+        if root.ndim == 2:
+            G = root.T @ G @ root
+        else:
+            G = G * np.outer(root, root) if G.ndim == 2 else G * root**2
+        return G if full or G.ndim == 1 else np.diagonal(G)
 
     def step(self, sources: list[_Trial], full: bool) -> _Trial:
         """Return the best trial with a metric made of the gradients of another.
@@ -352,7 +439,10 @@ class _Search:
             spread, alpha = sources[0].spread, sources[0].alpha
             if number:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
-            outer = self.outer_products(source, full)
+            outer = [
+                self.gradients(root, *fit, full)
+                for root, fit in zip(source.roots, source.fits, strict=True)
+            ]
             for power in _POWERS:
                 found = self.trial([_root(G, power) for G in outer], spread, alpha)
                 if best is None or found.error < best.error:
@@ -366,28 +456,24 @@ class _Search:
 
         return _descend(at, best.spread, len(_SPREADS))
 
-    def fixed(self, roots: Sequence[Any], like: _Trial) -> _Trial:
-        """Fit with some metrics at the lengthscale and the penalty of another trial."""
-        search = replace(self, alpha=self.penalty(like.alpha))
-        return search.trial(roots, like.spread, 0)
-
     @property
     def of_squares(self) -> _Search:
         """The same, the squares of the targets as targets."""
-        return replace(self, splits=[split.squares for split in self.splits])
+        return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, path: Sequence[_Trial], squares: Any, full: bool) -> np.ndarray:
-        """Return the metric that the choices of a path lead to on one split."""
-        (split,) = self.splits
-        roots = [np.ones(split.X.shape[1])]
+    def replay(
+        self, rows: TrainingData, path: Sequence[_Trial], squares: Any, full: bool
+    ) -> np.ndarray:
+        """Return the metric that the choices of a path lead to on all rows."""
+        metric = self.standardised.root
         for last, following in pairwise(path):
-            if following.source:
-                source = self.of_squares.fixed(roots, squares)
-            else:
-                source = self.fixed(roots, last)
-            outer = self.outer_products(source, full)
-            roots = [_root(G, following.power) for G in outer]
-        return self.ridge(split, roots[0], path[-1].spread)[0]
+            search, like = (
+                (self.of_squares, squares) if following.source else (self, last)
+            )
+            root, ridge = search.ridge(rows, metric, like.spread)
+            weights, _ = ridge.solve(self.penalty(like.alpha))
+            metric = _root(self.gradients(root, ridge, weights, full), following.power)
+        return self.ridge(rows, metric, path[-1].spread)[0]
 
     def best(
         self, kinds: Sequence[bool], squares: _Trial | None, n_iterations: int
@@ -419,73 +505,46 @@ class _Search:
                 path[-2] = replace(path[-2], fits=[])
 
 
-def _standardised(values: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return columns of mean 0 and variance 1, and what they were multiplied by.
-
-    Constant columns become 0. Divided by the largest entry first, no square overflows.
-    """
-    centred = values - np.average(values, axis=0, weights=weight)
-    constant = values.min(axis=0) == values.max(axis=0)
-    centred[:, constant] = 0.0
-    peak = np.abs(centred).max(axis=0)
-    peak[constant] = 1.0
-    centred /= peak
-    deviation = np.sqrt(np.average(centred**2, axis=0, weights=weight))
-    deviation[constant] = 1.0
-    scale = np.where(constant, 0.0, 1.0 / (peak * deviation))
-    return centred / deviation, scale
+def _weighted(rows: TrainingData, exact_rows: int) -> TrainingData:
+    """Return rows in memory less those of weight 0, and few rows in memory."""
+    if not rows.in_memory:
+        few = rows.n_rows <= exact_rows
+        return rows.take(np.arange(rows.n_rows)) if few else rows
+    weight = rows.whole().weight
+    if weight is None or bool((weight > 0).all()):
+        return rows
+    return rows.take(ops_of(weight).flatnonzero(weight))
 
 
-def _checked_targets(y: Any) -> np.ndarray:
-    """Return labels, or one or more real targets."""
-    if y is None:
-        raise ValueError(
-            "MetricLearner requires y to be passed, but the target y is None."
-        )
-    check_kind(y, "y")
-    y = read_labels(y)
-    if np.asarray(y).dtype.kind != "f":
-        return np.asarray(y)
-    return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-
-
-def _coded(y: Any, weight: Any) -> tuple[np.ndarray, bool]:
-    """Return centred targets of variance 1 in all, and whether they are labels."""
-    y = np.asarray(y)
-    with np.errstate(invalid="ignore"):  # it casts numbers of any size to integers
-        kind = type_of_target(y)
-    labelled = kind in ("binary", "multiclass") and (
-        y.dtype.kind not in "iuf" or len(np.unique(y)) <= _MOST_CLASSES
-    )
-    if labelled:
-        Y = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
-        Y -= np.average(Y, axis=0, weights=weight)
-    else:
-        Y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        Y = _standardised(Y.reshape(len(Y), -1), weight)[0]
-    variance = np.average((Y**2).sum(axis=1), weights=weight)
-    return Y / math.sqrt(variance or 1.0), labelled
-
-
-def _splits(X: np.ndarray, Y: np.ndarray, weight: Any, stream: Stream) -> list[_Split]:
-    """Return rows to fit and rows to judge by; equal rows are on one side."""
-    rows = np.arange(len(X))
-    if len(X) > _MOST_SEARCHED:
+def _sample(rows: TrainingData, stream: Stream) -> ArrayRows:
+    """Return the rows that the search takes, none of weight 0."""
+    numbers = np.arange(rows.n_rows)
+    if rows.n_rows > _MOST_SEARCHED:
         generator = stream.child("searched").generator()
-        rows = np.sort(generator.choice(len(X), _MOST_SEARCHED, replace=False))
-    groups = np.unique(X[rows], axis=0, return_inverse=True)[1].ravel()
+        numbers = np.sort(generator.choice(rows.n_rows, _MOST_SEARCHED, replace=False))
+    sample = rows.take(numbers)
+    if sample.weight is None or bool((sample.weight > 0).all()):
+        return sample
+    if not bool((sample.weight > 0).any()):
+        raise ValueError(
+            "no sampled row has a weight above zero: leave out rows without weight."
+        )
+    return sample.take(ops_of(sample.weight).flatnonzero(sample.weight))
+
+
+def _splits(rows: ArrayRows, stream: Stream) -> list[_Split]:
+    """Return rows to fit and rows to judge by; equal rows are on one side."""
+    X = ops_of(rows.X).to_host(rows.X)
+    groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
     n_folds = min(_FOLDS, int(groups.max()) + 1)
     if n_folds < 2:
         return []
     seed = int(stream.child("folds").generator().integers(2**31))
     folds = GroupKFold(n_folds, shuffle=True, random_state=seed)
     splits = []
-    for train, held in folds.split(rows, groups=groups):
-        parts = []
-        for part in (rows[train], rows[held]):
-            parts += [X[part], Y[part], None if weight is None else weight[part]]
-        parts.append(np.unique(groups[held], return_inverse=True)[1])
-        splits.append(_Split(*parts))
+    for train, held in folds.split(X, groups=groups):
+        inverse = np.unique(groups[held], return_inverse=True)[1]
+        splits.append(_Split(rows.take(train), rows.take(held), inverse))
         if groups.max() >= _MOST_FOLDED:
             break
     return splits
@@ -494,7 +553,9 @@ def _splits(X: np.ndarray, Y: np.ndarray, weight: Any, stream: Stream) -> list[_
 # -- the transformer --------------------------------------------------------------
 
 
-class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel):
+class MetricLearner(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, TargetsOrLabels, TakesKernel
+):
     r"""A linear map of the columns that is learned from labels.
 
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
@@ -600,71 +661,70 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         self.alpha = alpha
         self.random_state = random_state
 
+    # Fits take sums over rows and a sample of them; see randkern.data.reading.
+    _needs_sums_alone: ClassVar[bool] = True
+    memory_limit: ClassVar[None] = None
+
     def _default_kernel(self) -> Kernel:
         return Matern(nu=1.5, lengthscale="scale")
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MetricLearner:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MetricLearner:
         """Learn the map.
 
         Parameters
         ----------
-        X : array or dataframe of shape (n, d)
+        X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their targets and weights; Dask collections are summed over by their
+            workers, and tensors where they lie.
         y : array of shape (n,) or (n, k)
             Labels, or one or more real targets.
         sample_weight : array of shape (n,), optional
         """
         self._validate_params()
-        X, y = self._checked(X, reset=True), _checked_targets(y)
-        check_consistent_length(X, y)
-        if len(X) < 2:
-            raise ValueError(
-                "MetricLearner needs rows to learn from and rows to judge by, got "
-                f"n_samples = {len(X)}; expected at least 2 rows."
-            )
-        weight = check_weights(sample_weight, X)
-        if weight is not None:
-            kept = weight > 0
-            X, y, weight = X[kept], y[kept], weight[kept]
         stream = root_stream(self.random_state)
-        rows, scale = _standardised(X.astype(np.float64), weight)
-        Y, labelled = _coded(y, weight)
-        kernel = self._resolved(rows, weight, stream)
-        self._check_memory(len(rows), Y.shape[1])
+        rows, _ = read(self, X, y, sample_weight, stream)
+        self._check_dense(rows.like)
+        self._check_size(rows)
         # Steps are chosen with half of the features, at a fourth of the cost.
-        exact_rows = self.n_components or len(rows)
+        exact_rows = self.n_components or rows.n_rows
+        rows, varies = _unit_targets(_weighted(rows, exact_rows), self._labelled)
+        sample = _sample(rows, stream)
+        reference = ops_of(sample.X).to_host(sample.X[0]).astype(np.float64)
+        standardised, variances = _standardised(rows, reference)
+        kernel = self._resolved(standardised(sample), stream)
         search = _Search(
             kernel,
             (exact_rows + 1) // 2,
             exact_rows,
             None if self.alpha == "auto" else float(self.alpha),
             stream,
-            _splits(rows, Y, weight, stream),
+            standardised,
+            _splits(sample, stream) if varies else [],
         )
         squares, full = None, False
         path: list[_Trial] = []
-        if search.splits and Y.any():
+        if search.splits:
             # A target may have a mean that hardly depends on x, but a variance that
             # does: its squares then tell which columns matter. Those of ±1 do not.
-            squares = None if labelled else search.of_squares.start()
+            squares = None if self._labelled else search.of_squares.start()
             kinds = self._kinds(search.splits[0])
             full, path = search.best(kinds, squares, self.n_iterations)
             path = self._judged(search.splits, path)
         if not path:
-            return self._keep_identity(X, kernel)
-        everything = _Split(rows, Y, weight, rows[:0], Y[:0], None, np.arange(0))
-        search = replace(search, n_components=exact_rows, splits=[everything])
-        root = search.replay(path, squares, full)
+            return self._keep_identity(sample.X, variances, kernel)
+        search = replace(search, n_components=exact_rows, splits=())
+        root = search.replay(rows, path, squares, full)
         self.metric_ = ("full" if full else "diagonal") if len(path) > 1 else "identity"
         self.alpha_ = search.penalty(path[-1].alpha)
         self.kernel_ = kernel
-        self._root = root * scale
-        self._weigh(root**2 if root.ndim == 1 else (root**2).sum(axis=0), scale)
-        return self
+        relevance = root**2 if root.ndim == 1 else (root**2).sum(axis=0)
+        relevance = np.where(standardised.scale > 0, relevance, 0.0)
+        return self._keep(root * standardised.scale, relevance, rows.like)
 
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        """Return the rows, which are dense numbers."""
-        X = validate_rows(self, X, reset=reset)
+    def _check_dense(self, like: Any) -> None:
+        """Raise unless rows are dense numbers."""
         encoder = self.table_encoder_
         if encoder is not None:
             names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
@@ -672,19 +732,28 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
                 f"MetricLearner learns scales of numbers, but {names} hold "
                 "categories; encode them first, for instance by OneHotEncoder."
             )
-        if sp.issparse(X):
+        if sp.issparse(like):
             raise TypeError(
                 "MetricLearner takes dense rows, got a sparse matrix; pass X.toarray()."
             )
-        return X
+
+    def _check_size(self, rows: TrainingData) -> None:
+        """Raise where there are too few rows, or too many for a Gram matrix."""
+        n = rows.n_rows
+        if n < 2:
+            raise ValueError(
+                "MetricLearner needs rows to learn from and rows to judge by, got "
+                f"n_samples = {n}; expected at least 2 rows."
+            )
+        if self.n_components is None:
+            # The best fits of a step and of the one before are kept.
+            needed = 4 * dual_bytes(n, rows.n_targets)
+            what = f"learning a metric with the exact kernel of {n} rows"
+            check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
 
     def _judged(self, splits: Sequence[_Split], path: list[_Trial]) -> list[_Trial]:
         """Return the path to the step to keep, an empty one if nothing was learned."""
-        losses = []
-        for split in splits:
-            mean = np.average(split.Y, axis=0, weights=split.weight)
-            losses.append(split.losses(split.Y_held - mean))
-        constant = np.concatenate(losses)
+        constant = np.concatenate([split.losses_of_mean for split in splits])
         self.history_ = [trial.error / float(constant.mean()) for trial in path]
         kept = int(np.argmin(self.history_))
         if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
@@ -693,38 +762,41 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         learned = _has_signal(path[kept].losses, constant)
         return path[: kept + 1] if learned else []
 
-    def _keep_identity(self, X: np.ndarray, kernel: Any) -> MetricLearner:
+    def _keep_identity(
+        self, sample: Any, variances: np.ndarray, kernel: Any
+    ) -> MetricLearner:
         warnings.warn(
             "no kernel predicted the targets clearly better than their mean on rows "
             "held out: MetricLearner keeps the columns as they are. More rows, or "
             "other columns, may help.",
             NoSignalWarning,
-            stacklevel=3,
+            stacklevel=4,  # the call of fit
         )
         self.metric_, self.n_iter_ = "identity", 0
         self.alpha_ = float(_ALPHAS[-1]) if self.alpha == "auto" else float(self.alpha)
         self.history_ = getattr(self, "history_", [])
-        self.kernel_ = clone(kernel).set_params(lengthscale="scale").resolve(X)
-        self._root = np.ones(X.shape[1])
-        self._weigh(X.astype(np.float64).var(axis=0), self._root)
-        return self
+        self.kernel_ = clone(kernel).set_params(lengthscale="scale").resolve(sample)
+        return self._keep(np.ones(len(variances)), variances, sample)
 
-    def _weigh(self, relevance: np.ndarray, scale: np.ndarray) -> None:
-        relevance = np.where(scale > 0, relevance, 0.0)
-        total = float(relevance.sum())
+    def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Any) -> Any:
+        """Keep A, and the relevance of columns as shares, where the rows lie."""
+        total, place = float(relevance.sum()), ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))
-        self.feature_importances_ = relevance / total if total else equal
+        del self._reader, self._labelled  # what later passes over targets needed
+        self._root = place(root, like)
+        self.feature_importances_ = place(relevance / total if total else equal, like)
+        return self
 
     def _kinds(self, split: _Split) -> list[bool]:
         """Return which kinds of metric to try: False is diagonal, True is full."""
-        n, d = split.X.shape
+        n, d = split.rows.X.shape
         if self.metric != "auto":
             return [self.metric == "full"]
         return (
             [False, True] if 1 < d <= min(_MOST_FULL, n / _ROWS_PER_COLUMN) else [False]
         )
 
-    def _resolved(self, rows: np.ndarray, weight: Any, stream: Stream) -> Any:
+    def _resolved(self, rows: ArrayRows, stream: Stream) -> Any:
         """Return the kernel with a number as its lengthscale."""
         if self.kernel is None:
             return Matern(nu=1.5)
@@ -742,31 +814,35 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
                 f"{self.kernel!r}; use for instance randkern.Matern(nu=1.5)."
             )
         seed = int(stream.child("kernel").generator().integers(2**31))
-        return kernel.resolve(rows, weight, seed)
-
-    def _check_memory(self, n: int, k: int) -> None:
-        """Raise before a Gram matrix of many rows is made."""
-        if self.n_components is None:
-            # The best fits of a step and of the one before are kept.
-            needed = 4 * dual_bytes(n, k)
-            what = f"learning a metric with the exact kernel of {n} rows"
-            check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
+        return kernel.resolve(rows.X, rows.weight, seed)
 
     @property
-    def components_(self) -> np.ndarray:
+    def components_(self) -> Any:
         check_is_fitted(self, "_root")
-        return np.diag(self._root) if self._root.ndim == 1 else self._root
+        root = self._root
+        if root.ndim == 2:
+            return root
+        return root[:, None] * ops_of(root).algebra.identity(len(root), root)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Return X Aᵀ, float32 for float32 rows.
 
         Parameters
         ----------
-        X : array or dataframe of shape (n, d)
+        X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
+            A Dask collection gives a Dask array.
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        return _applied(self._root, X).astype(X.dtype, copy=False)
+        single = getattr(X, "dtype", None) == np.float32
+        dtype = np.float32 if single else np.float64
+        return mapped_rows(
+            self.transform, X, self._transformed, self.n_features_in_, dtype
+        )
+
+    def _transformed(self, X: Any) -> Any:
+        self._check_dense(X)
+        ops = ops_of(X)
+        return ops.asarray(_applied(self._root, ops.as_float64(X)), X)
 
     @property
     def _n_features_out(self) -> int:
@@ -775,5 +851,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.array_api_support = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
