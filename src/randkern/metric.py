@@ -463,17 +463,22 @@ class _Search:
 
     def replay(
         self, rows: TrainingData, path: Sequence[_Trial], squares: Any, full: bool
-    ) -> np.ndarray:
-        """Return the metric that the choices of a path lead to on all rows."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the metric that the choices of a path lead to on all rows.
+
+        Also the G that it is made of; of the identity, that of its fit.
+        """
         metric = self.standardised.root
-        for last, following in pairwise(path):
+        for last, following in pairwise(path if path[1:] else path * 2):
             search, like = (
                 (self.of_squares, squares) if following.source else (self, last)
             )
             root, ridge = search.ridge(rows, metric, like.spread)
             weights, _ = ridge.solve(self.penalty(like.alpha))
-            metric = _root(self.gradients(root, ridge, weights, full), following.power)
-        return self.ridge(rows, metric, path[-1].spread)[0]
+            G = self.gradients(root, ridge, weights, full)
+            if following is not last:
+                metric = _root(G, following.power)
+        return self.ridge(rows, metric, path[-1].spread)[0], G
 
     def best(
         self, kinds: Sequence[bool], squares: _Trial | None, n_iterations: int
@@ -591,7 +596,8 @@ class MetricLearner(
         ``"identity"``: no step was better than standardised columns by a standard
         error.
     feature_importances_ : ndarray of shape (d,)
-        Diagonal of AᵀA times the variances of the columns, of sum 1.
+        Mean squares of the gradients that A is made of, along standardised columns, of
+        sum 1; where nothing was learned, the variances of the columns.
     kernel_ : Kernel
         The kernel for transformed rows, with its lengthscale.
     alpha_ : float
@@ -715,12 +721,11 @@ class MetricLearner(
         if not path:
             return self._keep_identity(sample.X, variances, kernel)
         search = replace(search, n_components=exact_rows, splits=())
-        root = search.replay(rows, path, squares, full)
+        root, G = search.replay(rows, path, squares, full)
         self.metric_ = ("full" if full else "diagonal") if len(path) > 1 else "identity"
         self.alpha_ = search.penalty(path[-1].alpha)
         self.kernel_ = kernel
-        relevance = root**2 if root.ndim == 1 else (root**2).sum(axis=0)
-        relevance = np.where(standardised.scale > 0, relevance, 0.0)
+        relevance = (G if G.ndim == 1 else np.diagonal(G)) * (standardised.scale > 0)
         return self._keep(root * standardised.scale, relevance, rows.like)
 
     def _check_dense(self, like: Any) -> None:
