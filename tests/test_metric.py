@@ -15,10 +15,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern._random import root_stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError, NoSignalWarning
 from randkern.features import fit_plan
-from randkern.data.training_data import ArrayRows
-from randkern.metric import _Map, _Ridge
+from randkern.metric.ridge import GradientRidge, StandardisedMap
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(240, 5))
@@ -27,8 +27,8 @@ Y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2
 
 def ridge_of(kernel, plan, targets, weight=None):
     """Return the fit to the rows as they are."""
-    plain = _Map(np.zeros(5), np.ones(5), np.ones(5))
-    return _Ridge(kernel, plan, ArrayRows(X, targets, weight), plain)
+    plain = StandardisedMap(np.zeros(5), np.ones(5), np.ones(5))
+    return GradientRidge(kernel, plan, ArrayRows(X, targets, weight), plain)
 
 
 def learner(**options):
