@@ -8,8 +8,9 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -177,6 +178,27 @@ def test_skewed_noise_is_no_signal():
             learner().fit(rng.normal(size=(150, 3)), rng.lognormal(0, 1.5, size=150))
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_columns_that_do_not_matter_have_no_importance(labelled):
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(size=(600, 20))
+    y = 10 * np.sin(np.pi * rows[:, 0] * rows[:, 1]) + 20 * (rows[:, 2] - 0.5) ** 2
+    y += 10 * rows[:, 3] + 5 * rows[:, 4] + rng.normal(size=600)
+    metric = learner(metric="diagonal").fit(rows, y > 14 if labelled else y)
+    assert metric.feature_importances_[5:].max() < 0.01
+    assert metric.feature_importances_[:5].min() > 0.01
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_shuffled_copies_of_columns_have_no_importance(load):
+    rows, labels = load(return_X_y=True)
+    rng = np.random.default_rng(2)
+    copies = np.column_stack([rng.permutation(column) for column in rows.T])
+    metric = learner(metric="diagonal").fit(np.hstack([rows, copies]), labels)
+    assert metric.metric_ == "diagonal"
+    assert metric.feature_importances_[rows.shape[1] :].max() < 0.01
+
+
 # -- rows of all kinds ------------------------------------------------------------
 
 
@@ -226,6 +248,87 @@ def test_all_rows_make_the_metric_of_a_large_table():
     assert not np.allclose(metric.components_, other.components_, rtol=1e-6)
     again = learner(**options).fit(rows, y)
     assert np.array_equal(metric.components_, again.components_)
+
+
+def cut(*arrays):
+    return rk.RowBlocks(
+        [tuple(array[i : i + 150] for array in arrays) for i in range(0, 600, 150)]
+    )
+
+
+def chunks(*arrays):
+    da = pytest.importorskip("dask.array")
+    return tuple(
+        da.from_array(array, chunks=(130, *array.shape[1:])) for array in arrays
+    )
+
+
+@pytest.mark.parametrize("labels", [None, np.int64, str])
+def test_streams_and_dask_collections_give_the_same_metric(labels):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(600, 4)) * [1, 1e-3, 50, 1] + [0, 0, 1e5, 0]
+    y = np.sin(2 * rows[:, 0]) + rows[:, 3] ** 2 + 0.1 * rng.normal(size=600)
+    if labels is not None:
+        y = np.digitize(y, [0, 1]).astype(labels)
+    weight = rng.integers(0, 3, 600).astype(float) + (np.arange(600) < 300)
+    options = {"n_components": 40, "n_iterations": 1}
+    expected = learner(**options).fit(rows, y, weight + 1)
+    assert expected.n_iter_ == 1
+    for given in ((cut(rows, y, weight + 1),), chunks(rows, y, weight + 1)):
+        metric = learner(**options).fit(*given)
+        A = expected.components_
+        np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
+        transformed = metric.transform(given[0] if len(given) > 1 else rows)
+        assert transformed.shape == (600, 4)
+        np.testing.assert_allclose(
+            np.asarray(transformed), rows @ metric.components_.T, rtol=1e-9, atol=1e-9
+        )
+    # Rows of weight 0 are no rows.
+    streamed = learner(**options).fit(cut(rows, y, weight))
+    used = weight > 0
+    kept = learner(**options).fit(rows[used], y[used], weight[used])
+    A = kept.components_
+    np.testing.assert_allclose(streamed.components_, A, atol=1e-6 * abs(A).max())
+
+
+def test_a_pass_sees_blocks_only():
+    """No array of all rows is made: blocks of 150 rows are never seen together."""
+    seen = []
+    plain = StandardisedMap.__call__
+
+    def watched(self, rows):
+        seen.append(rows.n_rows)
+        return plain(self, rows)
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(600, 3))
+    y = np.sin(2 * rows[:, 0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("randkern.metric.search._MOST_SEARCHED", 100)
+        patch.setattr("randkern.metric.search._MOST_DIFFERENTIATED", 120)
+        patch.setattr(StandardisedMap, "__call__", watched)
+        learner(n_components=30, n_iterations=1, metric="diagonal").fit(cut(rows, y))
+    assert max(seen) == 150
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    options = {"n_components": 60, "n_iterations": 1, "metric": "full"}
+    plain = learner(**options).fit(X, Y)
+    with config_context(array_api_dispatch=True):
+        metric = learner(**options).fit(torch.from_numpy(X), torch.from_numpy(Y))
+        transformed = metric.transform(torch.from_numpy(X).float())
+    assert transformed.dtype == torch.float32
+    A = plain.components_
+    np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
+
+
+def test_streams_of_labels_and_numbers_are_refused():
+    blocks = [(X[:120], Y[:120]), (X[120:], np.where(Y[120:] > 0, "a", "b"))]
+    with pytest.raises(ValueError, match="make all blocks alike"):
+        learner().fit(rk.RowBlocks(blocks))
+    with pytest.raises(ValueError, match="needs all rows in memory"):
+        learner(n_components=None).fit(rk.RowBlocks([(X, Y)]))
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ __all__ = [
     "GradientRidge",
     "StandardisedMap",
     "applied",
+    "mean_products",
     "squared_sizes",
     "standardised",
     "unit_targets",
@@ -183,43 +184,65 @@ class GradientRidge:
         return evaluate(self.plan, U)
 
     def outer_products(self, weights: Any, numbers: np.ndarray, full: bool) -> Any:
-        """Return the mean of J(u)ᵀJ(u) over some rows, or its diagonal."""
-        rows = self.mapped(self.rows.take(numbers))
-        U, (_, weight) = rows.X, rows.targets()
-        ops, d = ops_of(U), U.shape[1]
-        total = ops.zeros((d, d) if full else (d,), U)
-        width = self.rows.n_rows if self.plan is None else self.plan.n_components
-        for part in row_blocks(
-            len(U), rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
-        ):
+        """Return the mean of J(x)ᵀJ(x) over some rows, or its diagonal.
+
+        J is the derivative in the standardised columns.
+        """
+        rows = self.rows.take(numbers)
+        weight = rows.targets()[1]
+        ops, d = ops_of(rows.X), rows.X.shape[1]
+        total = ops.zeros((d, d) if full else (d,), rows.X)
+        for part, block in self.parts(rows):
             root = (weight[part] ** 0.5)[:, None]
-            for gradient in self.gradients(weights, U[part]):
+            for gradient in self.gradients(weights, block):
                 gradient = gradient * root
                 total += gradient.T @ gradient if full else (gradient**2).sum(axis=0)
         return ops.to_host(total) / (float(weight.sum()) or 1.0)
 
-    def gradients(self, weights: Any, U: Any) -> Iterator[Any]:
-        """Yield the gradients of every output at the rows of U, (n, d)."""
-        ops = ops_of(U)
+    def parts(self, rows: ArrayRows) -> Iterator[tuple[slice, ArrayRows]]:
+        """Yield parts of rows whose gradients take little memory."""
+        width = self.rows.n_rows if self.plan is None else self.plan.n_components
+        most = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
+        for part in row_blocks(rows.n_rows, most):
+            yield part, rows.part(part.start, part.stop)
+
+    def gradients(self, weights: Any, rows: ArrayRows) -> Iterator[Any]:
+        """Yield the gradients of every output in the standardised columns, (n, d)."""
+        U, ops = self.mapped(rows).X, ops_of(rows.X)
+        # The gradient in Ax, times A.
+        back = ops.float64_like(self.mapped.root.T, U)
         if self.plan is not None:
             (group,) = self.plan.groups
             ((factor,),) = (group.factors for group in self.plan.groups)
+            n_draws = factor.projection.n_draws
             basis = factor.inputs.apply(ops.algebra.identity(U.shape[1], U))
-            frequencies = factor.projection.project(
-                basis, 0, factor.projection.n_draws
-            ).T
+            frequencies = factor.projection.project(basis, 0, n_draws).T
             Z = evaluate(self.plan, U)
             for column in weights.T:
                 every = ops.xp.broadcast_to(column, Z.shape)
-                yield DrawSlopes(group, U, Z, every).phase @ frequencies
+                slopes = DrawSlopes(group, U, Z, every).phase
+                yield applied(back, slopes @ frequencies)
             return
-        scale, rows = 1.0 / self.kernel.lengthscale, self._fitted.X
-        squared = ops.scaled_squared_distances(U, rows, scale, False)
+        scale, fitted = 1.0 / self.kernel.lengthscale, self._fitted.X
+        squared = ops.scaled_squared_distances(U, fitted, scale, False)
         # K = f(s) has the gradient 2 f'(s) (u − v)/ℓ².
         slope = scale**2 * self.kernel._slope(squared)
         for column in weights.T:
             weighted = slope * column
-            yield weighted @ rows - weighted.sum(axis=1)[:, None] * U
+            yield applied(back, weighted @ fitted - weighted.sum(axis=1)[:, None] * U)
+
+
+def mean_products(
+    first: tuple[GradientRidge, Any], second: tuple[GradientRidge, Any], rows: ArrayRows
+) -> np.ndarray:
+    """Return the mean over rows of products of two fits' gradients, per column."""
+    weight = rows.targets()[1]
+    total = ops_of(rows.X).zeros(rows.X.shape[1], rows.X)
+    for part, block in first[0].parts(rows):
+        pairs = (ridge.gradients(weights, block) for ridge, weights in (first, second))
+        for one, other in zip(*pairs, strict=True):
+            total += weight[part] @ (one * other)
+    return ops_of(total).to_host(total) / float(weight.sum())
 
 
 def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:

@@ -18,7 +18,12 @@ from randkern._random import Stream
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.features import fit_plan
-from randkern.metric.ridge import GradientRidge, StandardisedMap, squared_sizes
+from randkern.metric.ridge import (
+    GradientRidge,
+    StandardisedMap,
+    mean_products,
+    squared_sizes,
+)
 
 __all__ = ["ALPHAS", "Found", "Search", "searched_rows", "split_rows"]
 
@@ -178,11 +183,17 @@ class Search:
         squares, weight_sum = rows.reduce(squared_sizes, mapped)
         scale = math.sqrt(2 * weight_sum / squares) if squares else math.sqrt(2)
         root = root * (scale * self.kernel.lengthscale / _SPREADS[spread])
+        return self.fit(rows, replace(mapped, root=root), "features")
+
+    def fit(
+        self, rows: TrainingData, mapped: StandardisedMap, draw: str
+    ) -> GradientRidge:
+        """Return a fit on the features of a draw, or on the exact kernel."""
         plan = None
         if rows.n_rows > self.exact_rows:
-            row, stream = np.zeros((1, len(root))), self.stream.child("features")
+            row, stream = np.zeros((1, len(mapped.shift))), self.stream.child(draw)
             plan = fit_plan(self.kernel, row, None, self.n_components, stream)
-        return GradientRidge(self.kernel, plan, rows, replace(mapped, root=root))
+        return GradientRidge(self.kernel, plan, rows, mapped)
 
     def trial(self, roots: Sequence[np.ndarray], spread: int, alpha: int) -> _Trial:
         """Fit with some metrics, one per split, and the best penalty near `alpha`."""
@@ -214,18 +225,12 @@ class Search:
 
     def gradients(self, ridge: GradientRidge, weights: Any, full: bool) -> np.ndarray:
         """Return G of a fit in the standardised columns, or its diagonal."""
-        root = ridge.mapped.root
         numbers = np.arange(ridge.rows.n_rows)
         if len(numbers) > _MOST_DIFFERENTIATED:
             generator = self.stream.child("gradients").generator()
             drawn = generator.choice(len(numbers), _MOST_DIFFERENTIATED, replace=False)
             numbers = np.sort(drawn)
-        G = ridge.outer_products(weights, numbers, full or root.ndim == 2)
-        if root.ndim == 2:
-            G = root.T @ G @ root
-        else:
-            G = G * np.outer(root, root) if G.ndim == 2 else G * root**2
-        return G if full or G.ndim == 1 else np.diagonal(G)
+        return ridge.outer_products(weights, numbers, full)
 
     def step(self, sources: list[_Trial], full: bool) -> _Trial:
         """Return the best trial with a metric made of the gradients of another.
@@ -258,23 +263,34 @@ class Search:
         """The same, the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, rows: TrainingData, found: Found) -> tuple[np.ndarray, np.ndarray]:
-        """Return the metric that the steps lead to on all rows.
-
-        Also the G that it is made of; of the identity, that of its fit.
-        """
-        metric, full, first = self.standardised.root, found.full, found.path[0]
-        last = first
-        for trial in found.path[1:] or [first]:
+    def replay(self, rows: TrainingData, found: Found) -> np.ndarray:
+        """Return the metric that the steps lead to on all rows."""
+        metric, last = self.standardised.root, found.path[0]
+        for trial in found.path[1:]:
             search, like = self, last
             if trial.source and found.squares is not None:
                 search, like = self.of_squares, found.squares
             ridge = search.ridge(rows, metric, like.spread)
-            G = self.gradients(ridge, ridge.solve(self.penalty(like.alpha))[0], full)
-            if trial is not first:
-                metric = _root(G, trial.power)
+            weights, _ = ridge.solve(self.penalty(like.alpha))
+            metric = _root(self.gradients(ridge, weights, found.full), trial.power)
             last = trial
-        return self.ridge(rows, metric, last.spread).mapped.root, G
+        return self.ridge(rows, metric, last.spread).mapped.root
+
+    def importances(
+        self, rows: ArrayRows, root: np.ndarray, found: Found
+    ) -> np.ndarray:
+        """Return the mean squares of gradients along standardised columns.
+
+        They are products of the gradients of two fits, each to half of the rows and on
+        features of its own, so that noise adds nothing to them on average.
+        """
+        mapped = replace(self.standardised, root=root)
+        order = self.stream.child("halves").generator().permutation(rows.n_rows)
+        fits = []
+        for number, half in enumerate(np.array_split(order, 2)):
+            ridge = self.fit(rows.take(np.sort(half)), mapped, f"half {number}")
+            fits.append((ridge, ridge.solve(self.penalty(found.path[-1].alpha))[0]))
+        return mean_products(fits[0], fits[1], rows).clip(0.0) * (mapped.scale > 0)
 
     def best(
         self, kinds: Sequence[bool], labelled: bool, n_iterations: int
