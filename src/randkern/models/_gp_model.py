@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.hyperparameters import with_kernel
@@ -38,6 +39,8 @@ class GaussianProcess(FeatureModel):
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
     }
 
+    # Rows of a fit on landmarks whose exact likelihood is maximised.
+    _most_exact_rows: ClassVar[int] = 1000
     # By how much learning may change a scale; those of regression follow the targets.
     _scale_range: ClassVar[float] = 1e10
 
@@ -54,6 +57,22 @@ class GaussianProcess(FeatureModel):
     @property
     def _sample(self) -> ArrayRows:
         return ArrayRows(*self._learned_from)
+
+    @property
+    def _learning_plan(self) -> Plan | None:
+        """The features that hyperparameters are learned on; None: the exact kernel."""
+        return None if self.features == "nystrom" else self.plan_
+
+    def _draw_landmarks(self, X: Rows, sample_weight: Any, stream: Stream) -> None:
+        """Choose landmarks for the learned kernel, if there are any."""
+        if self.features == "nystrom":
+            self._draw_features(X, sample_weight, stream)
+
+    def _left_out(self, X: Rows, Z: Any) -> Any:
+        """Return k(x, x) − φ(x)·φ(x) of landmarks, 0 of random features."""
+        if self.features == "random":
+            return 0.0
+        return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
 
     @abstractmethod
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
@@ -73,7 +92,8 @@ class GaussianProcess(FeatureModel):
         beside those of the kernel.
         """
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        evidence = self._evidence(sample, self.plan_)
+        plan = self._learning_plan
+        evidence = self._evidence(sample, plan)
         hyper = evidence.hyper
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
@@ -81,8 +101,8 @@ class GaussianProcess(FeatureModel):
         if self.optimizer is not None and len(theta):
             theta = self._maximised(sample, evidence, theta, stream)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
-            if self.plan_ is not None:
-                self.plan_ = with_kernel(self.plan_, before, self.kernel_)
+            if plan is not None:
+                self.plan_ = with_kernel(plan, before, self.kernel_)
         self._theta = tuple(theta.tolist())
 
     def _maximised(
@@ -97,9 +117,11 @@ class GaussianProcess(FeatureModel):
         coarse = coarse_rows(sample, stream.child("coarse"))
         objectives = [evidence]
         if coarse is not sample:
-            objectives.insert(0, self._evidence(coarse, self.plan_))
+            objectives.insert(0, self._evidence(coarse, self._learning_plan))
         smooth = None
-        if self.plan_ is not None and any("lengthscale" in name for name in names):
+        if self._learning_plan is not None and any(
+            "lengthscale" in name for name in names
+        ):
             # Features of fixed draws have maxima of their own along lengthscales.
             rows = smooth_rows(coarse, stream.child("smooth"))
             smooth = self._evidence(rows, None)
@@ -152,5 +174,7 @@ class GaussianProcess(FeatureModel):
                 f"theta must hold {len(self.theta_)} finite logarithms, of "
                 f"{self.hyperparameters_}, got {theta!r}."
             )
-        value, gradient = self._evidence(self._sample, self.plan_)(theta, eval_gradient)
+        value, gradient = self._evidence(self._sample, self._learning_plan)(
+            theta, eval_gradient
+        )
         return (value, gradient) if eval_gradient else value

@@ -17,7 +17,7 @@ from randkern._validation import Rows, check_count, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.dask import is_dask
-from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -74,6 +74,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         variance.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        ``"nystrom"``: kernel values at `n_components` landmarks (see
+        :class:`~randkern.NystromFeatures`). The mean is that of the subset of
+        regressors, the variance that of the deterministic training conditional, which
+        adds k(x, x) − φ(x)·φ(x), what the features leave out: far from the data it is
+        that of the prior.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
@@ -117,7 +123,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
     always that of all rows. Of rows that are not in memory the sample takes 64 MB at
-    most. The exact kernel uses all rows. Features are computed in
+    most. The exact kernel uses all rows. Landmarks are chosen anew for the learned
+    kernel, whose hyperparameters maximise the exact likelihood of a uniform sample of
+    1,000 rows. Features are computed in
     float64 also for float32 rows, whose errors would exceed a small noise.
 
     The prior mean is zero: targets far from it are to be centred (`normalize_y`).
@@ -129,7 +137,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     References
     ----------
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
-    5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression".
+    5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression";
+    Quiñonero-Candela & Rasmussen 2005, "A unifying view of sparse approximate Gaussian
+    process regression", sections 4 and 5.
 
     Examples
     --------
@@ -164,6 +174,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         n_restarts_optimizer: int = 0,
         normalize_y: bool = False,
         projection: str = "auto",
+        features: str = "random",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -174,6 +185,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.normalize_y = normalize_y
         self.projection = projection
+        self.features = features
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -191,21 +203,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         self._validate_params()
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
-        learned = 0
+        rows, drawn_from = read(self, X, y, sample_weight, stream)
+        self._draw(*drawn_from, stream)
+        learned, most = 0, 0 if self._learning_plan else self._most_exact_rows
         if self.optimizer is not None:
             learned = rows.n_rows
             if self.plan_ is not None:
-                learned = min(learned, most_learning_rows(self.plan_.n_components))
+                affordable = most_learning_rows(self.plan_.n_components)
+                learned = min(learned, most or affordable)
         limit = self._memory_for(rows)
         check_process_memory(self.plan_, rows, learned, limit)
         self._set_units(rows)
         unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         self.intercept_ = 0.0
-        sample = learning_rows(rows, self.plan_, stream.child("sample"))
+        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         extra = {"noise": math.log(self.noise)}
         self._learn(sample, extra, stream.child("restarts"))
+        self._draw_landmarks(*drawn_from, stream)
         self.noise_ = math.exp(self.theta_[-1])
         if self.plan_ is None:
             K = self.kernel_._gram(sample.X, None)
@@ -339,13 +354,22 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             out[rows] = ops_of(X).algebra.column_products(half, half)
             if self.plan_ is None:
                 out[rows] = self.kernel_._diag(part) - out[rows]
+            elif self.features == "nystrom":
+                part = ops_of(X).as_float64(part)
+                out[rows] += self._left_out(part, evaluate(self._plan, part))
         return out.clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
         half = self._half(X)
-        if self.plan_ is not None:
-            return half.T @ half
-        return self.kernel_._gram(ops_of(X).as_float64(X), None) - half.T @ half
+        covariance = half.T @ half
+        if self.plan_ is not None and self.features == "random":
+            return covariance
+        X = ops_of(X).as_float64(X)
+        exact = self.kernel_._gram(X, None)
+        if self.plan_ is None:
+            return exact - covariance
+        Z = evaluate(self.plan_, X)
+        return covariance + exact - Z @ Z.T
 
     def _half(self, X: Rows) -> np.ndarray:
         if self.plan_ is not None:

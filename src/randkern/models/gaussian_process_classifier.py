@@ -15,7 +15,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.dask import is_dask
-from randkern.data.reading import mapped_rows
+from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -67,6 +67,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        As in :class:`~randkern.GaussianProcessRegressor`: kernel values at landmarks,
+        and the variance of the deterministic training conditional.
     memory_limit : int, str or None, default=None
         As in :class:`~randkern.GaussianProcessRegressor`.
     random_state : int, generator or None, default=None
@@ -117,6 +120,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         n_restarts_optimizer: int = 0,
         class_weight: Any = None,
         projection: str = "auto",
+        features: str = "random",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -126,6 +130,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.class_weight = class_weight
         self.projection = projection
+        self.features = features
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -141,13 +146,15 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """
         self._validate_params()
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows, drawn_from = read(self, X, y, sample_weight, stream)
+        self._draw(*drawn_from, stream)
         limit, k = self._memory_for(rows), rows.n_targets
         most = _learning_rows(k)
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learn(sample, {}, stream.child("restarts"))
+        self._draw_landmarks(*drawn_from, stream)
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
@@ -206,7 +213,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def _features_of(self, X: Rows) -> tuple[np.ndarray, np.ndarray | float]:
         """Return features of rows, and the variance that they leave out."""
         if self.plan_ is not None:
-            return evaluate(self.plan_, X), 0.0
+            Z = evaluate(self.plan_, X)
+            return Z, self._left_out(X, Z)
         ops = ops_of(X)
         K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
         Z = ops.algebra.triangular_solve(self._triangle, K.T).T

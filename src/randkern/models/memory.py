@@ -202,6 +202,8 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
         columns = min(SAMPLED_COLUMNS, n_components)
+        if plan.factor is not None:
+            columns = 3 * n_components  # solved in float64
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
         vectors = 8 * 12 * n_components * k
         blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
