@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -21,12 +22,13 @@ from randkern.data.reading import are_in_memory, read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._predictions import MOST_EXACT_ROWS
+from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import (
     CallbackSupportMixin,
     FitReport,
     with_callbacks,
 )
-from randkern.models.dual import exact_gram, feature_gram, solve_dual
+from randkern.models.dual import exact_gram, feature_gram, solve_dual_leaving_out
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
@@ -162,7 +164,24 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         # Weights of arrays have the unit of their largest.
         unit = None if rows.in_memory else rows.survey().weight_unit
         statistics = rows.reduce(normal_equations_of, self._plan, unit)
-        self._solve_primal(statistics, overwrite=True)
+        solution, intercept = self._solve_primal(statistics, overwrite=True)
+        if rows.in_memory:
+            sample = rows.whole().take(self._left_out_of(rows.whole()))
+            left = statistics.left_out(self._plan, sample, solution, intercept)
+            self._keep_left_out(sample, left)
+
+    def _left_out_of(self, rows: ArrayRows) -> np.ndarray:
+        """Return some rows of positive weight, to be left out one at a time."""
+        numbers = np.arange(rows.n_rows)
+        if rows.weight is not None:
+            numbers = numbers[ops_of(rows.weight).to_host(rows.weight) > 0]
+        if len(numbers) > MOST_LEFT_OUT:
+            generator = Stream(self._key).child("left out").generator()
+            numbers = np.sort(generator.choice(numbers, MOST_LEFT_OUT, replace=False))
+        return numbers
+
+    def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
+        """Keep what the residuals of some rows left out of the fit, (m, k), tell."""
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
@@ -255,6 +274,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "dual_coef_",
             "X_fit_",
             "solution_",
+            "temperature_",
+            "_left_out_sizes",
         ):
             self.__dict__.pop(name, None)
 
@@ -267,24 +288,27 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use fewer components",
         )
 
-    def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
+    def _solve_primal(
+        self, statistics: NormalEquations, *, overwrite: bool
+    ) -> tuple[Solution, Any]:
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # it was changed after a batch
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
         self._store(solution, solution.value, intercept)
+        return solution, intercept
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve an n × n system where there are more features than rows."""
-        n, D, X = rows.n_rows, self._plan.n_components, rows.X
+        n, D = rows.n_rows, self._plan.n_components
         check_memory(
             self._dual_bytes(rows),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
         )
-        self._solve_dual(feature_gram(self._plan, X), rows)
+        self._solve_dual(rows, lambda X: feature_gram(self._plan, X))
 
     def _fit_exact(
         self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
@@ -302,13 +326,25 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
-        self._solve_dual(exact_gram(self.kernel_, rows.X), rows)
+        self._solve_dual(rows, lambda X: exact_gram(self.kernel_, X))
 
-    def _solve_dual(self, gram: Any, rows: ArrayRows) -> None:
-        solution, intercept = solve_dual(
-            gram, rows.Y, rows.weight, float(self.alpha), self.fit_intercept
+    def _solve_dual(self, rows: ArrayRows, gram_of: Callable[[Rows], Any]) -> None:
+        given, left_out = rows, self._left_out_of(rows)
+        order = None
+        if len(left_out) < rows.n_rows:
+            # Those to be left out come last, where that is nearly free.
+            rest = np.setdiff1d(np.arange(rows.n_rows), left_out)
+            order = np.concatenate([rest, left_out])
+            rows, left_out = rows.take(order), np.arange(len(rest), len(order))
+        solution, intercept, left = solve_dual_leaving_out(
+            *(gram_of(rows.X), rows.Y, rows.weight),
+            *(float(self.alpha), self.fit_intercept, left_out),
         )
-        self._store_dual(rows.X, solution, intercept)
+        self._keep_left_out(rows.take(left_out), left)
+        if order is not None:
+            value = solution.value[np.argsort(order)]
+            solution = replace(solution, value=value)
+        self._store_dual(given.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Keep the weights of rows, or those of features that they stand for."""

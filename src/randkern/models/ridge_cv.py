@@ -137,7 +137,9 @@ class _ChoosesAlpha(KernelRidge):
             self._draw(X, given.weight, stream, kernels[best])
             search = self._search(used.X, used.Y, sample_weight, alphas, limit)
         self._shift = tuple(scale * shift for shift in self._shift)
-        solution, intercept = search.solve(self.alpha_)
+        left_out = self._left_out_of(used)
+        solution, intercept, left = search.solve(self.alpha_, left_out)
+        self._keep_left_out(used.take(left_out), left * scale)
         solution = replace(solution, value=solution.value * scale)
         intercept = intercept * scale
         if isinstance(search, PrimalSearch):
