@@ -214,3 +214,19 @@ def test_rows_are_drawn_by_the_seed(rng, few):
     ]
     assert fits[0].temperature_ == fits[1].temperature_
     assert calibration.MOST_LEFT_OUT == 500
+
+
+@SYSTEMS
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("cls", MODELS)
+def test_weights_that_are_whole_numbers_repeat_rows(
+    rng, n_components, fit_intercept, cls
+):
+    X, y = data(rng)
+    w = rng.integers(1, 4, size=30)
+    options = {"n_components": n_components, "fit_intercept": fit_intercept}
+    first = cls(rk.Gaussian(2.0), 0.1, **options, random_state=0)
+    second = clone(first).fit(np.repeat(X, w, axis=0), np.repeat(y, w))
+    first.fit(X, y, sample_weight=w)
+    sizes = second._left_out_sizes[np.cumsum(w) - 1]
+    np.testing.assert_allclose(first._left_out_sizes, sizes, rtol=1e-6)

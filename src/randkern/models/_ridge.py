@@ -167,7 +167,9 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         solution, intercept = self._solve_primal(statistics, overwrite=True)
         if rows.in_memory:
             sample = rows.whole().take(self._left_out_of(rows.whole()))
-            left = statistics.left_out(self._plan, sample, solution, intercept)
+            left = statistics.left_out(
+                self._plan, sample, solution, intercept, self._share_of(sample)
+            )
             self._keep_left_out(sample, left)
 
     def _left_out_of(self, rows: ArrayRows) -> np.ndarray:
@@ -179,6 +181,21 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             generator = Stream(self._key).child("left out").generator()
             numbers = np.sort(generator.choice(numbers, MOST_LEFT_OUT, replace=False))
         return numbers
+
+    def _share_of(self, rows: ArrayRows) -> Any:
+        """Return which part of each row's weight is left out: all, or one of many.
+
+        Weights that are whole numbers stand for rows that are repeated.
+        """
+        if not self._are_repeated(rows.weight):
+            return 1.0
+        return 1.0 / rows.weight
+
+    def _are_repeated(self, weight: Any) -> bool:
+        """Tell whether weights are whole numbers that the user has given."""
+        if weight is None or getattr(self, "class_weight", None) is not None:
+            return False
+        return bool((weight == ops_of(weight).xp.round(weight)).all())
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
         """Keep what the residuals of some rows left out of the fit, (m, k), tell."""
@@ -336,11 +353,13 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             rest = np.setdiff1d(np.arange(rows.n_rows), left_out)
             order = np.concatenate([rest, left_out])
             rows, left_out = rows.take(order), np.arange(len(rest), len(order))
+        sample = rows.take(left_out)
         solution, intercept, left = solve_dual_leaving_out(
             *(gram_of(rows.X), rows.Y, rows.weight),
             *(float(self.alpha), self.fit_intercept, left_out),
+            self._share_of(sample),
         )
-        self._keep_left_out(rows.take(left_out), left)
+        self._keep_left_out(sample, left)
         if order is not None:
             value = solution.value[np.argsort(order)]
             solution = replace(solution, value=value)

@@ -196,15 +196,17 @@ class PrimalSearch:
         self._total = _added(parts)
 
     def solve(
-        self, alpha: float, left_out: np.ndarray
+        self, alpha: float, left_out: np.ndarray, share: Any
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without a share of one of them each.
         """
-        solution = self.total.solve(alpha, self.fit_intercept, overwrite=True)
+        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
         rows = ArrayRows(self.X, self.Y, self.weight).take(left_out)
-        return *solution, self.total.left_out(self.plan, rows, *solution)
+        solution, intercept = solved
+        left = self.total.left_out(self.plan, rows, solution, intercept, share)
+        return solution, intercept, left
 
     @property
     def total(self) -> NormalEquations:
@@ -319,14 +321,14 @@ class DualSearch:
             yield iter([(slice(0, len(test)), predictions)])
 
     def solve(
-        self, alpha: float, left_out: np.ndarray
+        self, alpha: float, left_out: np.ndarray, share: Any
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without a share of one of them each.
         """
         system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual_leaving_out(*system, left_out)
+        return solve_dual_leaving_out(*system, left_out, share)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

@@ -87,7 +87,10 @@ def _of_both(values: np.ndarray) -> np.ndarray:
 
 
 def temperature_of(
-    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None = None
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray | None = None,
+    n_units: float | None = None,
 ) -> float:
     """Return the number to divide logits by for the least log loss.
 
@@ -102,6 +105,8 @@ def temperature_of(
     labels : ndarray of shape (n,)
         Positions of the classes.
     weight : ndarray of shape (n,), optional
+    n_units : float, optional
+        What stands for n, if rows are repeated.
 
     References
     ----------
@@ -112,9 +117,9 @@ def temperature_of(
     finite = np.isfinite(logits).all(axis=1)
     logits, labels = logits[finite], labels[finite]
     weight = None if weight is None else weight[finite]
-    n = len(logits)
+    n, n_units = len(logits), n_units or len(logits)
     chosen = logits[np.arange(n), labels]
-    target = chosen + (logits.mean(axis=1) - chosen) / (n + 1)
+    target = chosen + (logits.mean(axis=1) - chosen) / (n_units + 1)
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)

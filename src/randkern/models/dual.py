@@ -140,11 +140,12 @@ def solve_dual_leaving_out(
     alpha: float,
     fit_intercept: bool,
     left_out: np.ndarray,
+    share: Any = 1.0,
 ) -> tuple[Solution, np.ndarray, Any]:
     """Return what :func:`solve_dual` does, and residuals of fits without a row, (m, k).
 
     Of the rows `left_out`, sorted numbers, each of positive weight; the last rows take
-    the least work.
+    the least work. `share` is the part of their weights that is left out.
     """
     scale = float(gram.diagonal().mean())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
@@ -153,9 +154,11 @@ def solve_dual_leaving_out(
     solution = solver.solve(state, system.right)
     diagonal = state.inverse_diagonal(left_out)
     if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
-        least = np.finfo(float).tiny
-        diagonal = diagonal - system.share[left_out] / max(shift + state.jitter, least)
-    diagonal = diagonal.clip(min=np.finfo(float).tiny)
+        shifted = max(shift + state.jitter, np.finfo(float).tiny)
+        diagonal = diagonal - system.share[left_out] / shifted
+    least = np.finfo(float).tiny
+    # With the hat matrix H this is that of (I − H)/α; what is left out, of share·H.
+    diagonal = share * diagonal.clip(min=least) + (1.0 - share) / max(shift, least)
     scaled = system.root[left_out] * diagonal
     residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)

@@ -198,10 +198,12 @@ class NormalEquations:
         rows: ArrayRows,
         solution: Solution,
         intercept: np.ndarray,
+        share: Any,
     ) -> Any:
         """Return the residuals of rows in fits without one of them each, (m, k).
 
-        After `solve` has used the statistics up; the rows were among them.
+        After `solve` has used the statistics up; the rows were among them. `share` is
+        the part of their weights that is left out.
         """
         state, mean, weight_sum = self._solved
         ops = ops_of(mean)
@@ -210,7 +212,7 @@ class NormalEquations:
         leverage = (centred.T * state.apply_inverse(centred.T)).sum(axis=0)
         leverage += 1.0 / weight_sum
         if rows.weight is not None:
-            leverage *= rows.weight / self.weight_unit
+            leverage *= share * rows.weight / self.weight_unit
         freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
         return (rows.Y - Z @ solution.value - intercept) / freedom[:, None]
 

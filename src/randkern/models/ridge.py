@@ -353,7 +353,10 @@ class KernelRidgeClassifier(
             labels, decisions = (signs[:, 0] > 0).astype(int), decisions[:, 0]
         else:
             labels = signs.argmax(axis=1)
-        self.temperature_ = temperature_of(decisions, labels, weight)
+        n_units = len(labels)
+        if weight is not None and self._are_repeated(rows.weight):
+            n_units = weight.sum()
+        self.temperature_ = temperature_of(decisions, labels, weight, n_units)
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the share of labels that are wrong."""

@@ -138,8 +138,10 @@ class _ChoosesAlpha(KernelRidge):
             search = self._search(used.X, used.Y, sample_weight, alphas, limit)
         self._shift = tuple(scale * shift for shift in self._shift)
         left_out = self._left_out_of(used)
-        solution, intercept, left = search.solve(self.alpha_, left_out)
-        self._keep_left_out(used.take(left_out), left * scale)
+        sample = used.take(left_out)
+        share = self._share_of(sample)
+        solution, intercept, left = search.solve(self.alpha_, left_out, share)
+        self._keep_left_out(sample, left * scale)
         solution = replace(solution, value=solution.value * scale)
         intercept = intercept * scale
         if isinstance(search, PrimalSearch):
