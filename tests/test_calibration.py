@@ -133,10 +133,11 @@ def test_probabilities_are_calibrated_on_new_rows():
 
 
 def test_rows_that_are_all_told_apart_leave_a_doubt():
-    logits = np.repeat([-1.0, 1.0], 10)
-    temperature = temperature_of(logits, (logits > 0).astype(int))
+    logits = np.repeat([[0.0, -1.0], [0.0, 1.0]], 10, axis=0)
+    of_class = np.repeat([[True, False], [False, True]], 10, axis=0)
+    temperature = temperature_of(logits, of_class)
     assert 0.5 / 22 < expit(-1 / temperature) < 2 / 22
-    assert temperature_of(logits, np.zeros(20, int), np.zeros(20)) == 1.0
+    assert temperature_of(logits, of_class, np.zeros(20)) == 1.0
 
 
 @SYSTEMS

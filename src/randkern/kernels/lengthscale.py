@@ -118,23 +118,21 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     largest = ops.largest(abs(sample))
     sample = sample / (largest or 1.0)
     low, high = ops.xp.min(sample, axis=0), ops.xp.max(sample, axis=0)
-    reach = ops.to_host(high - low)
+    reach = high - low
+    deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
     # What varies by rounding errors is constant.
-    rounding = 64 * ops.precision(X.dtype) * ops.to_host(ops.xp.maximum(-low, high))
-    varying = np.flatnonzero(reach > rounding)
-    if not len(varying):
+    varying = reach > 64 * ops.precision(X.dtype) * ops.xp.maximum(-low, high)
+    unseen = varying & (_WILD * reach < ops.largest(reach))
+    unseen = unseen & (_WILD * deviation < ops.largest(deviation))
+    if not bool(unseen.any()):
         return
-    deviation = ops.to_host(ops.xp.std((sample - low) / (high - low + 1e-300), axis=0))
-    reach, deviation = reach[varying], (deviation * reach)[varying]
-    unseen = (_WILD * reach < reach.max()) & (_WILD * deviation < deviation.max())
-    if not unseen.any():
-        return
-    order = deviation.argsort()
-    few = [names[varying[j]] for j in order if unseen[j]]
-    large = [
-        names[varying[j]] for j in order[::-1] if _WILD * deviation[j] > deviation.max()
-    ]
-    spread = f"{largest * deviation.min():.2g} to {largest * deviation.max():.2g}"
+    deviation = largest * ops.to_host(deviation)
+    varying, unseen = ops.to_host(varying), ops.to_host(unseen)
+    order = [j for j in deviation.argsort() if varying[j]]
+    few = [names[j] for j in order if unseen[j]]
+    seen = _WILD * deviation > deviation.max()
+    large = [names[j] for j in order[::-1] if seen[j]]
+    spread = f"{deviation[order[0]]:.2g} to {deviation[order[-1]]:.2g}"
     warnings.warn(
         f"columns of X have standard deviations from {spread}: a kernel with one "
         f"lengthscale sees {_listed(large)}, but not {_listed(few)}. Scale them first, "

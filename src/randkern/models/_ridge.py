@@ -172,15 +172,17 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             )
             self._keep_left_out(sample, left)
 
-    def _left_out_of(self, rows: ArrayRows) -> np.ndarray:
+    def _left_out_of(self, rows: ArrayRows) -> Any:
         """Return some rows of positive weight, to be left out one at a time."""
-        numbers = np.arange(rows.n_rows)
-        if rows.weight is not None:
-            numbers = numbers[ops_of(rows.weight).to_host(rows.weight) > 0]
-        if len(numbers) > MOST_LEFT_OUT:
+        n, weight = rows.n_rows, rows.weight
+        if weight is not None:
+            weighted = ops_of(weight).flatnonzero(weight)
+            n = len(weighted)
+        numbers = np.arange(n)
+        if n > MOST_LEFT_OUT:
             generator = Stream(self._key).child("left out").generator()
-            numbers = np.sort(generator.choice(numbers, MOST_LEFT_OUT, replace=False))
-        return numbers
+            numbers = np.sort(generator.choice(n, MOST_LEFT_OUT, replace=False))
+        return numbers if weight is None else ops_of(weight).take(weighted, numbers)
 
     def _share_of(self, rows: ArrayRows) -> Any:
         """Return which part of each row's weight is left out: all, or one of many.
@@ -346,13 +348,16 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         self._solve_dual(rows, lambda X: exact_gram(self.kernel_, X))
 
     def _solve_dual(self, rows: ArrayRows, gram_of: Callable[[Rows], Any]) -> None:
-        given, left_out = rows, self._left_out_of(rows)
+        given, ops, n = rows, ops_of(rows.Y), rows.n_rows
+        chosen = self._left_out_of(rows)
+        left_out = np.arange(n - len(chosen), n)
         order = None
-        if len(left_out) < rows.n_rows:
+        if len(chosen) < n:
             # Those to be left out come last, where that is nearly free.
-            rest = np.setdiff1d(np.arange(rows.n_rows), left_out)
-            order = np.concatenate([rest, left_out])
-            rows, left_out = rows.take(order), np.arange(len(rest), len(order))
+            last = ops.zeros(n, rows.Y)
+            last[chosen] = 1.0
+            order = ops.xp.argsort(last, stable=True)
+            rows = rows.take(order)
         sample = rows.take(left_out)
         solution, intercept, left = solve_dual_leaving_out(
             *(gram_of(rows.X), rows.Y, rows.weight),
@@ -361,7 +366,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         )
         self._keep_left_out(sample, left)
         if order is not None:
-            value = solution.value[np.argsort(order)]
+            value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)
         self._store_dual(given.X, solution, intercept)
 

@@ -87,10 +87,7 @@ def _of_both(values: np.ndarray) -> np.ndarray:
 
 
 def temperature_of(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray | None = None,
-    n_units: float | None = None,
+    logits: Any, of_class: Any, weight: Any = None, n_units: float | None = None
 ) -> float:
     """Return the number to divide logits by for the least log loss.
 
@@ -99,12 +96,11 @@ def temperature_of(
 
     Parameters
     ----------
-    logits : ndarray of shape (n,) or (n, k)
-        Of rows that were left out of the fit; a vector holds those of the second of two
-        classes, beside 0 for the first.
-    labels : ndarray of shape (n,)
-        Positions of the classes.
-    weight : ndarray of shape (n,), optional
+    logits : array of shape (n, k)
+        Of rows that were left out of the fit.
+    of_class : array of shape (n, k), bool
+        The class of each row.
+    weight : array of shape (n,), optional
     n_units : float, optional
         What stands for n, if rows are repeated.
 
@@ -112,22 +108,17 @@ def temperature_of(
     ----------
     Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
     """
-    if logits.ndim == 1:
-        logits = np.stack([0.0 * logits, logits], axis=1)
-    finite = np.isfinite(logits).all(axis=1)
-    logits, labels = logits[finite], labels[finite]
-    weight = None if weight is None else weight[finite]
-    n, n_units = len(logits), n_units or len(logits)
-    chosen = logits[np.arange(n), labels]
-    target = chosen + (logits.mean(axis=1) - chosen) / (n_units + 1)
+    ops, n = ops_of(logits), len(logits)
+    if not n or (weight is not None and not float(weight.sum())):
+        return 1.0
+    chosen = (logits * of_class).sum(axis=1)
+    target = chosen + (logits.mean(axis=1) - chosen) / ((n_units or n) + 1)
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
-        losses = logsumexp(scale * logits, axis=1) - scale * target
-        return float(np.average(losses, weights=weight))
+        losses = ops.special.logsumexp(scale * logits, 1) - scale * target
+        return ops.average(losses, None if weight is None else weight)
 
-    if not n or (weight is not None and not weight.any()):
-        return 1.0
     # One parameter, in whose inverse the loss is convex.
     found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")
     return math.exp(found.x)
@@ -149,17 +140,17 @@ def check_coverage(coverage: Any) -> float:
     return float(coverage)
 
 
-def half_widths(sizes: np.ndarray, coverage: float) -> np.ndarray:
+def half_widths(sizes: Any, coverage: float) -> Any:
     """Return the ⌈c(n + 1)⌉-th least of n sizes of residuals, for each column.
 
     Infinite where there are too few: one row more is larger than them with probability
     at most 1 − c (split conformal prediction).
     """
-    n = len(sizes)
+    ops, n = ops_of(sizes), len(sizes)
     rank = math.ceil(coverage * (n + 1))
     if rank > n:
-        return np.full(sizes.shape[1:], math.inf)
-    return np.partition(sizes, rank - 1, axis=0)[rank - 1]
+        return math.inf + ops.zeros(sizes.shape[1:], sizes)
+    return ops.xp.sort(sizes, axis=0)[rank - 1]
 
 
 def _has_residuals(estimator: Any) -> bool:
@@ -176,7 +167,7 @@ class LeaveOneOutIntervals:
     """A regressor that keeps the sizes of residuals of rows left out."""
 
     predict: Any
-    _left_out_sizes: np.ndarray
+    _left_out_sizes: Any
 
     @available_if(_has_residuals)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
@@ -198,7 +189,9 @@ class LeaveOneOutIntervals:
         """
         width = half_widths(self._left_out_sizes, check_coverage(coverage))
         mean = self.predict(X)
-        if not is_dask(mean):
+        if is_dask(mean):
+            width = ops_of(width).to_host(width)
+        else:
             width = ops_of(mean).float64_like(width, mean)
         width = width if mean.ndim == 2 else width[0]
         stack = np.stack if is_dask(mean) else ops_of(mean).xp.stack

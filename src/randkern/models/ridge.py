@@ -180,7 +180,7 @@ class KernelRidgeRegressor(
         return float(r2_score(y, predictions, sample_weight=weight))
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        self._left_out_sizes = ops_of(residuals).to_host(abs(residuals))
+        self._left_out_sizes = abs(residuals)
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -346,17 +346,14 @@ class KernelRidgeClassifier(
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        to_host = ops_of(rows.Y).to_host
-        signs, decisions = to_host(rows.Y), to_host(rows.Y - residuals)
-        weight = None if rows.weight is None else to_host(rows.weight)
-        if signs.shape[1] == 1:
-            labels, decisions = (signs[:, 0] > 0).astype(int), decisions[:, 0]
-        else:
-            labels = signs.argmax(axis=1)
-        n_units = len(labels)
-        if weight is not None and self._are_repeated(rows.weight):
-            n_units = weight.sum()
-        self.temperature_ = temperature_of(decisions, labels, weight, n_units)
+        logits, of_class, weight = rows.Y - residuals, rows.Y > 0, rows.weight
+        if logits.shape[1] == 1:
+            logits = ops_of(logits).hstack([0.0 * logits, logits])
+            of_class = ops_of(logits).hstack([~of_class, of_class])
+        n_units = float(len(logits))
+        if weight is not None and self._are_repeated(weight):
+            n_units = float(weight.sum())
+        self.temperature_ = temperature_of(logits, of_class, weight, n_units)
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the share of labels that are wrong."""

@@ -137,7 +137,8 @@ class _ChoosesAlpha(KernelRidge):
             self._draw(X, given.weight, stream, kernels[best])
             search = self._search(used.X, used.Y, sample_weight, alphas, limit)
         self._shift = tuple(scale * shift for shift in self._shift)
-        left_out = self._left_out_of(used)
+        # All rows have positive weights.
+        left_out = self._left_out_of(ArrayRows(used.X, used.Y))
         sample = used.take(left_out)
         share = self._share_of(sample)
         solution, intercept, left = search.solve(self.alpha_, left_out, share)
