@@ -182,7 +182,8 @@ def test_penalties_that_are_almost_infinite(C, rng, recwarn):
 
 @pytest.mark.parametrize("started", [False, True])
 def test_newtons_method_reaches_the_optimum(started, rng):
-    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+    Z, signs = np.zeros((60, 64)), rng.choice([-1.0, 1.0], 60)
+    Z[:, :7] = rng.normal(size=(60, 7))
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
     start = upper * rng.uniform(size=60) if started else None
@@ -473,7 +474,7 @@ def test_newtons_steps_keep_to_the_smaller_system(monkeypatch, data):
 
     monkeypatch.setattr(NumpyAlgebra, "lower_factor", counted)
     Z, signs = features_of(X, n_components=64), np.where(y, 1.0, -1.0)[:, None]
-    wide = features_of(X[:60], n_components=600)
+    wide = features_of(X[:60], n_components=640)
     upper, longest = np.full(60, 1e5), np.linalg.norm(wide, axis=1).max()
     found = solve_box(FeatureArray(wide), signs[:60, 0], upper, 1e-6, longest)
     assert found.gap < 1e-6

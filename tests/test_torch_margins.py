@@ -94,7 +94,8 @@ def test_soft_margins_in_single_precision(limit, data):
 
 
 def test_newtons_method_on_tensors(rng):
-    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+    Z, signs = np.zeros((60, 64)), rng.choice([-1.0, 1.0], 60)
+    Z[:, :7] = rng.normal(size=(60, 7))
     upper = 10.0 ** rng.uniform(-4, 3, 60)
     longest = np.linalg.norm(Z, axis=1).max()
     expected, got = (
@@ -178,8 +179,9 @@ def test_infeasible_margins_are_certified(D, data):
 @pytest.mark.parametrize("separable", [True, False])
 def test_hard_margins_by_newtons_method(separable, kind, rng):
     """All rows at once: the margin of quadratic programming, or a certificate."""
-    Z = rng.normal(size=(120, 20))
-    signs = np.sign(Z @ rng.normal(size=20))
+    Z = np.zeros((120, 64))
+    Z[:, :20] = rng.normal(size=(120, 20))
+    signs = np.sign(Z @ rng.normal(size=64))
     if not separable:
         signs[:30] *= -1
     M = Z * signs[:, None]

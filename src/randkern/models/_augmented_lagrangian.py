@@ -23,21 +23,19 @@ Where U is infinite and no w exists, a grows along a combination of rows that va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, combined, products
 from randkern.models.memory import SIGNED_ROWS
 
 __all__ = ["DualSolution", "solve_box"]
 
 # The weight σ of the first iteration, its growth and its bound; steps beyond which an
 # iteration was hard enough not to raise it.
-_FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 1.0, 10.0, 1e10
+_FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 10.0, 10.0, 1e10
 _MANY_STEPS = 15
 _MOST_ITERATIONS, _MOST_STEPS = 50, 40
 # A step is as long as leaves this share of the slope along it.
@@ -91,7 +89,7 @@ def solve_box(
     Parameters
     ----------
     features : FeatureMatrix
-        Float32 or float64; products are formed in float64.
+        Float64.
     signs : ndarray of shape (n,)
     upper : ndarray of shape (n,)
         Positive; all infinite for a hard margin.
@@ -108,7 +106,8 @@ def solve_box(
     >>> import numpy as np
     >>> from randkern.models.feature_matrix import FeatureArray
     >>> from randkern.models._augmented_lagrangian import solve_box
-    >>> Z, signs = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+    >>> Z, signs = np.zeros((2, 64)), np.array([1.0, -1.0])
+    >>> Z[:, 0] = 1.0, -2.0
     >>> found = solve_box(FeatureArray(Z), signs, np.full(2, 10.0), 1e-10, 2.0)
     >>> found.alpha.round(6)
     array([1., 0.])
@@ -270,7 +269,7 @@ class _Problem:
 
 
 class _SignedRows:
-    """Rows m_i = y_i z_i of length at most 1, in blocks of float64."""
+    """Rows m_i = y_i z_i of length at most 1."""
 
     def __init__(self, features: FeatureMatrix, signs: np.ndarray, longest: float):
         self._features, self.ops, self.width = features, ops_of(signs), features.width
@@ -278,39 +277,25 @@ class _SignedRows:
         unit = 2.0 ** math.frexp(longest)[1]
         self.longest, self.square, self._factors = longest / unit, unit**2, signs / unit
 
-    def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+    def weights(self, alpha: np.ndarray) -> np.ndarray:
+        """Return Mᵀa."""
+        return combined(self._features, (alpha * self._factors)[:, None])[0]
+
+    def values(self, weights: np.ndarray) -> np.ndarray:
+        """Return Mw."""
+        out = self.ops.zeros(self._features.n_rows, weights)
         for block in self._features.blocks():
-            for part in row_blocks(len(block.values), SIGNED_ROWS):
-                start = block.rows.start
-                here = slice(start + part.start, start + part.stop)
-                yield here, self.ops.as_float64(block.values[part])
+            out[block.rows] = products(block.values, weights[None])[:, 0]
+        return self._factors * out
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Return some rows."""
-        Z = self.ops.as_float64(self._features.take(numbers))
-        return Z * self._factors[numbers, None]
+        return self._features.take(numbers) * self._factors[numbers, None]
 
     def gram(self, free: np.ndarray) -> np.ndarray:
         """Return FᵀF of the rows that are free."""
         gram = self.ops.zeros((self.width, self.width), self._factors)
         factors = self._factors * free
-        for rows, Z in self._blocks():
-            self.ops.add_gram(Z * factors[rows, None], gram)
+        for block in self._features.blocks(SIGNED_ROWS):
+            self.ops.add_gram(block.values * factors[block.rows, None], gram)
         return gram
-
-    def weights(self, alpha: np.ndarray) -> np.ndarray:
-        """Return Mᵀa."""
-        out, factors = (
-            self.ops.zeros(self.width, alpha),
-            alpha * self._factors,
-        )
-        for rows, Z in self._blocks():
-            out += factors[rows] @ Z
-        return out
-
-    def values(self, weights: np.ndarray) -> np.ndarray:
-        """Return Mw."""
-        out = self.ops.zeros(self._features.n_rows, weights)
-        for rows, Z in self._blocks():
-            out[rows] = Z @ weights
-        return self._factors * out

@@ -28,8 +28,12 @@ from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
 from randkern.models._augmented_lagrangian import solve_box
-from randkern.models._svm_dual import scores_of
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor, add_combinations
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    combined,
+    scores_of,
+)
 
 __all__ = ["HardMargin", "separate"]
 
@@ -193,10 +197,7 @@ def _separate_all(
         alpha[rows] = found.shares
         raise _error(alpha, found.residual, name)
     alpha[rows] = found.alpha
-    weights = ops.zeros((1, features.width), signs)
-    for block in features.blocks():
-        factors = found.alpha[block.rows] * signs[block.rows]
-        add_combinations(block.values, factors[:, None], weights)
+    weights = combined(features, (found.alpha * signs)[:, None])
     scores, _ = scores_of(features, weights)
     missing = float((1 - signs * scores[:, 0]).max())
     return _margin(weights[0], alpha, float(weights[0] @ weights[0]), missing)

@@ -23,10 +23,15 @@ from randkern._tensors import is_tensor
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.models._augmented_lagrangian import solve_box
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    add_combinations,
+    combined,
+    scores_of,
+)
 from randkern.models.memory import newton_bytes
 
-__all__ = ["SVMDual", "scores_of"]
+__all__ = ["SVMDual"]
 
 # The difference of gradients that coordinate descent stops at, and by how much it falls
 # in each round.
@@ -48,6 +53,7 @@ class SVMDual:
     Parameters
     ----------
     features : FeatureMatrix
+        Those of tensors are float64.
     signs : ndarray of shape (n, k)
     upper : ndarray of shape (n,)
         Bounds U ≥ 0 of the dual variables.
@@ -97,8 +103,6 @@ class SVMDual:
         if is_tensor(self.signs):
             self._update(self.weights)
             self.n_rounds = self._follow_newton()
-            if self._go_on_in_float64(tol):
-                self.n_rounds += self._follow_newton()
             reason = "Newton's method came no nearer; raise tol, or lower C."
         else:
             self._descend(tol, max_iter, stream.generator())
@@ -187,19 +191,17 @@ class SVMDual:
             add_combinations(block.values, factors, out)
         return out
 
-    def _go_on_in_float64(self, tol: float) -> bool:
+    def _go_on_in_float64(self, tol: float) -> None:
         """Recompute cached features of float32 rows, where they do not tell enough.
 
         Features that are recomputed in every pass would take twice as many passes.
         """
         Z = self.features.cached
         if Z is None or self._is_precise() or 2 * Z.nbytes > self.cache_bytes:
-            return False
-        if not (self.gap > tol).any():
-            return False
-        self.features = self.features.in_float64(self.cache_bytes)
-        self._update(self.weights)
-        return True
+            return
+        if (self.gap > tol).any():
+            self.features = self.features.in_float64(self.cache_bytes)
+            self._update(self.weights)
 
     def _is_precise(self) -> bool:
         return self.features.dtype.itemsize == 8
@@ -231,20 +233,5 @@ class SVMDual:
             n_steps = max(n_steps, found.n_steps)
             if found.gap < gap:
                 self.alpha[usable, t] = found.alpha
-        weights = self.ops.zeros(self.weights.shape, self.signs)
-        for block in self.features.blocks():
-            factors = self.alpha[block.rows] * self.signs[block.rows]
-            add_combinations(block.values, factors, weights)
-        self._update(weights)
+        self._update(combined(self.features, self.alpha * self.signs))
         return n_steps
-
-
-def scores_of(features: FeatureMatrix, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return w·z of every row for k rows of weights, and the longest row's norm."""
-    ops = ops_of(weights)
-    scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
-    for block in features.blocks():
-        Z = block.values
-        scores[block.rows] = products(Z, weights)
-        square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
-    return scores, square**0.5

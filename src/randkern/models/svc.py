@@ -194,7 +194,8 @@ class KernelSVC(MarginClassifier):
                 f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        features = self._features(rows, kept, precise=math.isinf(self.C))
+        precise = math.isinf(self.C) or is_tensor(signs)
+        features = self._features(rows, kept, precise)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
