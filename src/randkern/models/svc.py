@@ -20,7 +20,7 @@ from randkern.models._hard_margin import separate
 from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.memory import feature_cache_bytes, interior_point_bytes
+from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 __all__ = ["KernelSVC"]
 
@@ -189,12 +189,13 @@ class KernelSVC(MarginClassifier):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                interior_point_bytes(n, width),
+                newton_bytes(n, width),
                 spare,
-                f"an interior-point method of {width} features",
+                f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        features = self._features(rows, kept, precise=math.isinf(self.C))
+        precise = math.isinf(self.C) or is_tensor(signs)
+        features = self._features(rows, kept, precise)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
@@ -204,7 +205,7 @@ class KernelSVC(MarginClassifier):
                 features,
                 signs,
                 self.C * weight,
-                kept_bytes=kept,
+                cache_bytes=kept,
                 spare_bytes=spare,
             ).solve(self.tol, self.max_iter, order)
             weights, alpha = dual.weights, dual.alpha
