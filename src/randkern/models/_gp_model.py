@@ -13,13 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.data.training_data import ArrayRows
+from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_learning import (
+    Stage,
     bounds,
     coarse_rows,
+    few_features,
     first_starts,
     maximise,
     smooth_rows,
@@ -94,15 +97,6 @@ class GaussianProcess(FeatureModel):
     ) -> np.ndarray:
         """Return θ where the likelihood of the sample is largest."""
         names = self.hyperparameters_
-        coarse = coarse_rows(sample, stream.child("coarse"))
-        objectives = [evidence]
-        if coarse is not sample:
-            objectives.insert(0, self._evidence(coarse, self.plan_))
-        smooth = None
-        if self.plan_ is not None and any("lengthscale" in name for name in names):
-            # Features of fixed draws have maxima of their own along lengthscales.
-            rows = smooth_rows(coarse, stream.child("smooth"))
-            smooth = self._evidence(rows, None)
         rescaling = np.zeros(len(theta))
         rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
         square = spread = 1.0  # of labels
@@ -110,15 +104,47 @@ class GaussianProcess(FeatureModel):
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self.kernel_._diag(coarse.X).mean())
+        variance = float(self.kernel_._diag(sample.X).mean())
         return maximise(
-            objectives,
+            self._stages(sample, stream),
             names,
             first_starts(names, theta, square, variance, rescaling),
             bounds(names, theta, square, spread, self._scale_range),
             int(self.n_restarts_optimizer),
             stream,
-            smooth,
+        )
+
+    def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:
+        """Return what is climbed one after the other: of few rows, more, and all.
+
+        Features of fixed draws have maxima of their own along lengthscales: of few rows
+        the exact kernel's likelihood is climbed first, then that of few features, which
+        have no better use for short lengthscales than many.
+        """
+        plan = self.plan_
+        coarse = coarse_rows(sample, stream.child("coarse"))
+        fewest = smooth_rows(coarse, stream.child("smooth"))
+        smooth = any("lengthscale" in name for name in self.hyperparameters_)
+        ladder = [(fewest, None if smooth else plan)]
+        if plan is not None and self.features == "random":
+            few = few_features(plan.n_components)
+            if few < plan.n_components:
+                ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
+        ladder += [(coarse, plan), (sample, plan)]
+        stages: list[Stage] = []
+        for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
+            if (rows, features) != later:
+                evidence = self._evidence(rows, features)
+                evidence.precise = False
+                stages.append(Stage.of(evidence, later is None))
+        return stages
+
+    def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
+        """Draw other features of the kernel, as the model does."""
+        return fit_plan(
+            *(self.kernel_, rows.X, rows.weight, n_components, stream),
+            projection=self.projection,
+            fourier=self.fourier,
         )
 
     @property
