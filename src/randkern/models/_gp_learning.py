@@ -26,10 +26,12 @@ __all__ = [
     "coarse_rows",
     "few_features",
     "first_starts",
+    "given_bounds",
     "learning_rows",
     "maximise",
     "most_learning_rows",
     "smooth_rows",
+    "with_priors",
 ]
 
 # Operations of one evaluation of the evidence with its gradient: about a second.
@@ -209,6 +211,73 @@ def bounds(
     return out
 
 
+def given_bounds(
+    limits: list[tuple[float, float]],
+    theta: np.ndarray,
+    names: list[str],
+    given: dict[str, Any] | None,
+) -> list[tuple[float, float]]:
+    """Return the bounds with those that the user has given in their place."""
+    limits = list(limits)
+    for key, pair in (given or {}).items():
+        for place in _places(key, names, "bounds"):
+            if isinstance(pair, str) and pair == "fixed":
+                limits[place] = (float(theta[place]),) * 2
+                continue
+            low, high = _positive_pair(key, pair, "bounds", "(low, high), or 'fixed'")
+            if low > high:
+                raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
+            limits[place] = (math.log(low), math.log(high))
+    return limits
+
+
+def with_priors(
+    objective: Objective, names: list[str], priors: dict[str, Any] | None
+) -> Objective:
+    """Return a log likelihood plus the log density of θ, but for a constant.
+
+    ``{name: (median, sigma)}`` is a log-normal law: the logarithm is normal with the
+    standard deviation sigma.
+    """
+    if not priors:
+        return objective
+    centre, precision = np.zeros(len(names)), np.zeros(len(names))
+    for key, pair in priors.items():
+        median, sigma = _positive_pair(key, pair, "priors", "(median, sigma)")
+        for place in _places(key, names, "priors"):
+            centre[place], precision[place] = math.log(median), sigma**-2
+
+    def posterior(theta: np.ndarray, gradient: bool = True) -> Any:
+        value, slope = objective(theta, gradient)
+        pull = precision * (theta - centre)
+        return value - 0.5 * float(pull @ (theta - centre)), slope - pull
+
+    return posterior
+
+
+def _places(key: str, names: list[str], what: str) -> list[int]:
+    """Return which entries of θ a name stands for: one, or all of an attribute."""
+    found = []
+    for place, name in enumerate(names):
+        path = name.partition("[")[0]
+        if key in (name, path, path.rpartition("__")[2]):
+            found.append(place)
+    if not found:
+        raise ValueError(
+            f"{what} name {key!r}, which is not learned; expected some of {names}."
+        )
+    return found
+
+
+def _positive_pair(key: str, pair: Any, what: str, expected: str) -> tuple[float, ...]:
+    values = np.asarray(pair, dtype=float) if np.ndim(pair) == 1 else np.empty(0)
+    if values.shape != (2,) or not np.all((values > 0) & np.isfinite(values)):
+        raise ValueError(
+            f"{what}[{key!r}] must be {expected}, of positive numbers, got {pair!r}."
+        )
+    return tuple(values.tolist())
+
+
 @dataclass(frozen=True)
 class Start:
     """A θ to descend from; `staged` first moves all but the lengthscales."""
@@ -271,13 +340,13 @@ class Stage:
     promise: float = _PROMISE
 
     @classmethod
-    def of(cls, evidence: Any, is_last: bool) -> Stage:
-        """Return the stage of a log marginal likelihood of rows."""
+    def of(cls, evidence: Any, objective: Objective, is_last: bool) -> Stage:
+        """Return the stage of a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
         affordable = int(operations / evidence.operations)
         most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
         promise = _PROMISE if is_last else _SAMPLED_PROMISE
-        return cls(evidence, evidence.rows.n_rows, most, promise)
+        return cls(objective, evidence.rows.n_rows, most, promise)
 
 
 @dataclass(frozen=True)
@@ -419,16 +488,29 @@ def _descend(
     share: float,
     most: int,
 ) -> _End:
+    low, high = np.transpose(limits)
+    free = low < high
+    end, inverse = start.copy(), np.eye(len(start))
+    if not free.any():
+        return _End(end, -_negative(objective, end)[0], inverse)
+
+    def of_free(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = start.copy()
+        theta[free] = numbers
+        value, slope = _negative(objective, theta)
+        return value, slope[free]
+
     result = scipy.optimize.minimize(
-        lambda theta: _negative(objective, theta),
-        start,
+        of_free,
+        start[free],
         jac=True,
         method="L-BFGS-B",
-        bounds=limits,
+        bounds=np.array(limits)[free],
         options={"ftol": share, "maxiter": most},
     )
-    low, high = np.transpose(limits)
-    return _End(result.x.clip(low, high), -result.fun, result.hess_inv.todense())
+    end[free] = result.x
+    inverse[np.ix_(free, free)] = result.hess_inv.todense()
+    return _End(end.clip(low, high), -float(result.fun), inverse)
 
 
 def _distinct(ends: list[_End]) -> list[_End]:
@@ -469,7 +551,8 @@ def _warn_of_the_end(
             f"{name} = {math.exp(x):.3g} at its {side} bound"
             for name, x, limit in zip(names, end.theta, limits, strict=True)
             for side, bound in zip(("lower", "upper"), limit, strict=True)
-            if abs(x - bound) < _TOUCHING and not _is_usual(name, side, names)
+            if abs(x - bound) < _TOUCHING < limit[1] - limit[0]
+            and not _is_usual(name, side, names)
         ]
         if not ended:
             return

@@ -24,8 +24,10 @@ from randkern.models._gp_learning import (
     coarse_rows,
     few_features,
     first_starts,
+    given_bounds,
     maximise,
     smooth_rows,
+    with_priors,
 )
 from randkern.plan import Plan
 
@@ -39,6 +41,8 @@ class GaussianProcess(FeatureModel):
         **FeatureModel._parameter_constraints,
         "optimizer": [StrOptions({"l-bfgs-b"}), None],
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
+        "bounds": [dict, None],
+        "priors": [dict, None],
     }
 
     # By how much learning may change a scale; those of regression follow the targets.
@@ -46,6 +50,8 @@ class GaussianProcess(FeatureModel):
 
     optimizer: str | None
     n_restarts_optimizer: int
+    bounds: dict[str, Any] | None
+    priors: dict[str, Any] | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # Numbers, which have no device.
@@ -105,11 +111,16 @@ class GaussianProcess(FeatureModel):
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self.kernel_._diag(sample.X).mean())
+        usual = bounds(names, theta, square, spread, self._scale_range)
+        limits = given_bounds(usual, theta, names, self.bounds)
+        low, high = np.transpose(limits)
+        if np.all(low == high):
+            return theta
         return maximise(
             self._stages(sample, stream),
             names,
             first_starts(names, theta, square, variance, rescaling),
-            bounds(names, theta, square, spread, self._scale_range),
+            limits,
             int(self.n_restarts_optimizer),
             stream,
         )
@@ -136,7 +147,8 @@ class GaussianProcess(FeatureModel):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
                 evidence.precise = False
-                stages.append(Stage.of(evidence, later is None))
+                objective = with_priors(evidence, self.hyperparameters_, self.priors)
+                stages.append(Stage.of(evidence, objective, later is None))
         return stages
 
     def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
