@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 _ROWS = 1024
+# Where the noise is a larger share of the variance of the process, the largest product
+# of a gradient loses less than 1e-3 of it in single precision.
+_SINGLE_SHARE = 1e-8
+_SIZED_ROWS = 100
 
 
 def posterior_sums(
@@ -201,7 +205,14 @@ class LikelihoodOfRows(ABC):
     hyper : Hyperparameters
     plan : Plan or None
         None for the exact kernel.
+
+    Attributes
+    ----------
+    precise : bool
+        Whether gradients are to be as precise as values; for climbing they need not.
     """
+
+    precise = True
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
@@ -212,6 +223,13 @@ class LikelihoodOfRows(ABC):
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the value at θ and its gradient (zeros if not asked for)."""
+
+    @property
+    def operations(self) -> float:
+        """How many operations an evaluation with the gradient takes, about."""
+        n = self.rows.n_rows
+        D = n if self.plan is None else self.plan.n_components
+        return 4.0 * n * D * min(n, D)
 
     def _plan_at(self, hyper: Hyperparameters) -> Plan:
         assert self.plan is not None
@@ -268,7 +286,14 @@ class Evidence(LikelihoodOfRows):
         posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
             return posterior.evidence, out
-        inverse = ops_of(posterior.factor).algebra.inverse_by_factor(posterior.factor)
+        ops = ops_of(posterior.factor)
+        inverse = ops.algebra.inverse_by_factor(posterior.factor)
+        trace = float(inverse.diagonal().sum())
+        size = float(hyper.kernel._diag(rows.X[:_SIZED_ROWS]).mean())
+        if not self.precise and noise > _SINGLE_SHARE * size:
+            # Rows of Z(ZᵀZ + σ²I)⁻¹ reach 1/(2σ), the inverse 1/σ²: float32 loses 2⁻²⁴
+            # times the size of a row of features over σ, relative to them.
+            inverse = ops.xp.astype(inverse, ops.xp.float32)
         D, k = posterior.mean.shape
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
@@ -277,12 +302,12 @@ class Evidence(LikelihoodOfRows):
             residual = part.Y - Z @ posterior.mean
             residual_squares += float((w * residual**2).sum())
             # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
-            G = Z @ inverse
+            G = ops.as_float64(ops.asarray(Z, inverse) @ inverse)
             G *= -k * w / noise
             G += (w * residual / noise) @ posterior.mean.T
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
-        out[-1] += k * (D - float(inverse.diagonal().sum()) - float(weight.sum()))
+        out[-1] += k * (D - trace - float(weight.sum()))
         out[-1] *= 0.5
         return posterior.evidence, out
 

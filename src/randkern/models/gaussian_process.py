@@ -69,6 +69,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         None keeps the hyperparameters.
     n_restarts_optimizer : int, default=0
         Further starts, each a factor of about 4 away from the first.
+    bounds : dict or None, default=None
+        ``"fixed"``, or the least and the largest value, of what is learned:
+        ``{"noise": "fixed", "lengthscale": (0.1, 10.0)}``. Names are those of
+        `hyperparameters_`; without an index they stand for a whole vector, without a
+        path for every attribute of that name.
+    priors : dict or None, default=None
+        Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
+        the standard deviation of the logarithm: learning then maximises the log
+        likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance.
@@ -172,6 +181,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
+        bounds: dict[str, Any] | None = None,
+        priors: dict[str, Any] | None = None,
         normalize_y: bool = False,
         projection: str = "auto",
         features: str = "random",
@@ -183,6 +194,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.n_components = n_components
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.bounds = bounds
+        self.priors = priors
         self.normalize_y = normalize_y
         self.projection = projection
         self.features = features

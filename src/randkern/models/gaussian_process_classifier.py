@@ -63,6 +63,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         hyperparameters.
     n_restarts_optimizer : int, default=0
         Further starts, each a factor of about 4 away from the given one.
+    bounds, priors : dict or None, default=None
+        As in :class:`~randkern.GaussianProcessRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
@@ -118,6 +120,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
+        bounds: dict[str, Any] | None = None,
+        priors: dict[str, Any] | None = None,
         class_weight: Any = None,
         projection: str = "auto",
         features: str = "random",
@@ -128,6 +132,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.n_components = n_components
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.bounds = bounds
+        self.priors = priors
         self.class_weight = class_weight
         self.projection = projection
         self.features = features
