@@ -10,24 +10,24 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import randkern as rk
-from randkern.bench import accuracy, features
-from randkern.bench.contenders import Contender, known_projections, make_rows
-from randkern.bench.figures import (
+from randkern.datasets import load_dataset
+from randkern.projections import PROJECTIONS
+from randkern_lab.benchmarks import accuracy, features
+from randkern_lab.benchmarks.contenders import Contender, known_projections, make_rows
+from randkern_lab.benchmarks.figures import (
     plot_accuracy,
     plot_cost,
     plot_features,
     plot_sweep,
 )
-from randkern.bench.fresh_process import measure_afresh
-from randkern.bench.scores import (
+from randkern_lab.benchmarks.fresh_process import measure_afresh
+from randkern_lab.benchmarks.scores import (
     gram_errors,
     gram_matrix,
     ridge_scores,
 )
-from randkern.bench.summaries import equal_cost, paired_ratio, summarise
-from randkern.bench.timing import interleave
-from randkern.datasets import load_dataset
-from randkern.projections import PROJECTIONS
+from randkern_lab.benchmarks.summaries import equal_cost, paired_ratio, summarise
+from randkern_lab.benchmarks.timing import interleave
 
 pytestmark = pytest.mark.slow
 

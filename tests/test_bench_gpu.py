@@ -8,9 +8,9 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
-from randkern.bench import gpu
-from randkern.cli.bench import application
-from randkern.experiments.energy import EnergyMeter
+from randkern_lab.benchmarks import gpu
+from randkern_lab.oldcli.bench import application
+from randkern_lab.papers.energy import EnergyMeter
 
 pytestmark = pytest.mark.slow
 

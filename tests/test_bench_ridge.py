@@ -8,12 +8,16 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import randkern as rk
-from randkern.bench import ridge, ridge_process, ridge_scaling
-from randkern.bench.labelled_rows import LabelledRows
-from randkern.bench.ridge_contenders import PEERS, RidgeContender, known_solvers
-from randkern.bench.ridge_figures import plot_ridge, plot_ridge_scaling
-from randkern.bench.row_file import RowFile, write_rows
 from randkern.datasets import load_dataset
+from randkern_lab.benchmarks import ridge, ridge_process, ridge_scaling
+from randkern_lab.benchmarks.labelled_rows import LabelledRows
+from randkern_lab.benchmarks.ridge_contenders import (
+    PEERS,
+    RidgeContender,
+    known_solvers,
+)
+from randkern_lab.benchmarks.ridge_figures import plot_ridge, plot_ridge_scaling
+from randkern_lab.benchmarks.row_file import RowFile, write_rows
 
 pytestmark = pytest.mark.slow
 

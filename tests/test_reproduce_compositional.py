@@ -8,7 +8,7 @@ import pytest
 
 import randkern as rk
 from randkern.datasets import Dataset
-from randkern.experiments import (
+from randkern_lab.papers import (
     circle_images,
     compositional_accuracy,
     compositional_cost,
@@ -16,7 +16,7 @@ from randkern.experiments import (
     compositional_tables,
     preparation,
 )
-from randkern.experiments.reproductions import EXPERIMENTS
+from randkern_lab.papers.reproductions import EXPERIMENTS
 
 pytestmark = pytest.mark.slow
 

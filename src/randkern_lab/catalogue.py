@@ -1,0 +1,36 @@
+"""Experiments and benchmarks by name; a module is imported when it is asked for."""
+
+import importlib
+from collections.abc import Mapping
+
+from .runner import Experiment
+
+__all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
+
+EXPERIMENTS: Mapping[str, str] = {
+    "optical-ridge": "papers.optical_ridge:OpticalRidge",
+    "optical-convergence": "papers.optical_convergence:OpticalConvergence",
+}
+BENCHMARKS: Mapping[str, str] = {
+    "svm": "benchmarks.svm:Machines",
+}
+
+
+def load(name: str) -> type[Experiment]:
+    """Return an experiment or a benchmark.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`EXPERIMENTS` or :data:`BENCHMARKS`.
+
+    Examples
+    --------
+    >>> from randkern_lab.catalogue import load
+    >>> load("optical-convergence").name
+    'optical-convergence'
+    """
+    module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
+    found = importlib.import_module(f"{__package__}.{module}")
+    chosen: type[Experiment] = getattr(found, experiment)
+    return chosen
