@@ -9,7 +9,12 @@ __all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
 
 EXPERIMENTS: Mapping[str, str] = {
     "optical-ridge": "papers.optical_ridge:OpticalRidge",
+    "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
+    "transfer-learning": "papers.transfer_learning:TransferLearning",
+    "projection-cost": "papers.projection_cost:ProjectionCost",
     "optical-convergence": "papers.optical_convergence:OpticalConvergence",
+    "kitchen-sinks-gp": "papers.kitchen_sinks_gp:KitchenSinks",
+    "fourier-svm": "papers.fourier_svm:FourierSVM",
 }
 BENCHMARKS: Mapping[str, str] = {
     "svm": "benchmarks.svm:Machines",
