@@ -73,9 +73,7 @@ class Options(DataOptions):
     n_components: tuple[int, ...] = option(
         (100, 300, 1000, 3000), "Numbers of features.", quick=(20, 60)
     )
-    components: int = option(
-        1000, "Number of features while the rows vary.", quick=100
-    )
+    components: int = option(1000, "Number of features while the rows vary.", quick=100)
     soft_rows: int = option(
         3000, "Rows of soft margins while features vary.", quick=300, least=20
     )
@@ -332,7 +330,9 @@ class FourierSVM(Experiment):
             for key, log in (("cpu_seconds", "xy"), ("accuracy", "x")):
                 label = key.replace("cpu_", "processor ")
                 panels.append(
-                    Panel("n_train", key, "method", _STYLES, where, name, "", label, log)
+                    Panel(
+                        "n_train", key, "method", _STYLES, where, name, "", label, log
+                    )
                 )
             panels.append(
                 Panel(

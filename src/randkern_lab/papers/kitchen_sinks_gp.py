@@ -177,7 +177,10 @@ class KitchenSinks(Experiment):
             "curves": {
                 "x": self.grid[:, 0].tolist(),
                 "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
-                **{k: {"mean": m.tolist(), "sd": s.tolist()} for k, (m, s) in curves.items()},
+                **{
+                    k: {"mean": m.tolist(), "sd": s.tolist()}
+                    for k, (m, s) in curves.items()
+                },
             },
             "n_components": size,
             "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
@@ -256,7 +259,9 @@ class KitchenSinks(Experiment):
             "hyperparameters of the marginal likelihood",
             results.get("learned", []),
             {
-                "D": lambda r: "exact" if r["n_components"] is None else f"{r['n_components']:,}",
+                "D": lambda r: (
+                    "exact" if r["n_components"] is None else f"{r['n_components']:,}"
+                ),
                 "lengthscale": lambda r: f"{r['lengthscale']:.3f}",
                 "noise": lambda r: f"{r['noise']:.4f}",
             },
@@ -273,7 +278,11 @@ class KitchenSinks(Experiment):
             ("1", "sd"): Style("sd, 1", PINK, "D", DASHED),
         }
         squares = [
-            {"what": (r["convention"], what), "n_components": r["n_components"], "e": e**2}
+            {
+                "what": (r["convention"], what),
+                "n_components": r["n_components"],
+                "e": e**2,
+            }
             for r in results["records"]
             for what, e in (("mean", r["mean_error"]), ("sd", r["sd_error"]))
         ]
@@ -318,7 +327,8 @@ def _exponents(
     sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
     return {
         key: fitted_power(
-            sizes, [root_mean_square(records, convention, d, f"{key}_error") for d in sizes]
+            sizes,
+            [root_mean_square(records, convention, d, f"{key}_error") for d in sizes],
         )
         for key in ("mean", "sd")
     }

@@ -451,7 +451,8 @@ def _bars(axes: Any, results: Mapping[str, Any]) -> None:
     records = [r for r in records if r.get("device", "8 bits") == "8 bits"]
     styles = [METHODS[r["method"]][1] for r in records]
     labels = [
-        style.label + ("" if r["n_components"] or r["method"] == "linear" else ", exact")
+        style.label
+        + ("" if r["n_components"] or r["method"] == "linear" else ", exact")
         for style, r in zip(styles, records, strict=True)
     ]
     bars = axes.bar(
