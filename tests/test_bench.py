@@ -9,11 +9,6 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-import randkern as rk
-from randkern.datasets import load_dataset
-from randkern.projections import PROJECTIONS
-from randkern_lab.benchmarks import accuracy, features
-from randkern_lab.benchmarks.contenders import Contender, known_projections, make_rows
 from randkern_lab.benchmarks.figures import (
     plot_accuracy,
     plot_cost,
@@ -21,12 +16,18 @@ from randkern_lab.benchmarks.figures import (
     plot_sweep,
 )
 from randkern_lab.benchmarks.fresh_process import measure_afresh
+from randkern_lab.benchmarks.summaries import equal_cost, paired_ratio, summarise
+
+import randkern as rk
+from randkern.datasets import load_dataset
+from randkern.projections import PROJECTIONS
+from randkern_lab.benchmarks import accuracy, features
+from randkern_lab.benchmarks.contenders import Contender, known_projections, make_rows
 from randkern_lab.benchmarks.scores import (
     gram_errors,
     gram_matrix,
     ridge_scores,
 )
-from randkern_lab.benchmarks.summaries import equal_cost, paired_ratio, summarise
 from randkern_lab.benchmarks.timing import interleave
 
 pytestmark = pytest.mark.slow

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("typer")
 
+from randkern_lab.oldcli.bench import application
 from typer.testing import CliRunner
 
 from randkern_lab.benchmarks import gpu
-from randkern_lab.oldcli.bench import application
 from randkern_lab.energy import EnergyMeter
 
 pytestmark = pytest.mark.slow

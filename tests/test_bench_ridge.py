@@ -7,9 +7,6 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-import randkern as rk
-from randkern.datasets import load_dataset
-from randkern_lab.benchmarks import ridge, ridge_process, ridge_scaling
 from randkern_lab.benchmarks.labelled_rows import LabelledRows
 from randkern_lab.benchmarks.ridge_contenders import (
     PEERS,
@@ -17,6 +14,10 @@ from randkern_lab.benchmarks.ridge_contenders import (
     known_solvers,
 )
 from randkern_lab.benchmarks.ridge_figures import plot_ridge, plot_ridge_scaling
+
+import randkern as rk
+from randkern.datasets import load_dataset
+from randkern_lab.benchmarks import ridge, ridge_process, ridge_scaling
 from randkern_lab.benchmarks.row_file import RowFile, write_rows
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,12 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("matplotlib")
 
-from randkern.datasets import load_dataset
-from randkern_lab.benchmarks import svm
 from randkern_lab.benchmarks.labelled_rows import LabelledRows
 from randkern_lab.benchmarks.svm_figures import plot_svm
 from randkern_lab.oldcli.bench_svm import svm_table
+
+from randkern.datasets import load_dataset
+from randkern_lab.benchmarks import svm
 
 pytestmark = pytest.mark.slow
 

@@ -1,283 +1,342 @@
-"""``randkern bench accuracy``: Gram and test error against the number of features."""
+"""Error of the Gram matrix and of ridge against D: all projections and peers.
 
-from __future__ import annotations
+Every projection, scikit-learn's ``RBFSampler`` and its ``Nystroem`` have the same
+number of columns, the same rows, and the same seeds. Gram errors are those of the
+training rows; the classifier is ridge regression onto ±1 labels with no intercept,
+solved in float64; its penalty is chosen for each method and number of features by the
+leave-one-out error of the first seed (with one penalty for all, random features suffer
+most where D is near n). The optical kernel, degree 2, is run plain and centred, for its
+Gram error only. Then Nystroem beside what its time affords.
+"""
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.study.preparation import PreparedData, prepare
-from randkern.study.records import describe_machine, installed_versions
 
+from ..options import option
+from ..panels import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Panel, Style, draw
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, count, listing, of, percent, seconds, skip_notes
 from .contenders import known_projections
+from .rows import RowOptions, load_rows, parse_lengthscale
 from .scores import gram_errors, gram_matrix, ridge_scores
-from .summaries import equal_cost, summarise
-from .timing import Progress, thread_counts
 
-__all__ = ["DEFAULT_ALPHAS", "DEFAULT_N_COMPONENTS", "run"]
+__all__ = ["Accuracy", "Options", "equal_cost", "paired_ratio", "summarise"]
 
-DEFAULT_N_COMPONENTS = (196, 392, 784, 1568, 3136)
-DEFAULT_ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_STYLES = {
+    "dense": Style("dense", BLACK),
+    "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
+    "orthogonal": Style("orthogonal", GREEN, "^", "-."),
+    "structured": Style("structured", BLUE, "s", "--"),
+    "qmc": Style("qmc", PINK, "D", ":"),
+    "RBFSampler": Style("RBFSampler", RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "Nystroem": Style("Nystroem", ORANGE, "P", (0, (8, 3))),
+}
+# What the others' Gram error is divided by.
+_REFERENCE = {"method": "dense", "centered": False}
+_PEERS = ("RBFSampler", "Nystroem")
+_COST_METHODS = ("structured", "dense", "RBFSampler")
 # Of memory: a benchmark says itself what it takes.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
 
 
-def run(
-    dataset: Any,
-    n_components: Sequence[int] = DEFAULT_N_COMPONENTS,
-    *,
-    n: int = 2000,
-    n_test: int = 5000,
-    lengthscale: float | str = 5.0,
-    alphas: Sequence[float] = DEFAULT_ALPHAS,
-    n_seeds: int = 10,
-    projections: Sequence[str] | None = None,
-    optical: bool = True,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Measure how near features come to their kernel, and what a classifier sees.
-
-    Every projection, scikit-learn's ``RBFSampler`` and its ``Nystroem`` have the
-    same number of columns, the same rows, and the seeds 0, 1, ..., n_seeds - 1.
-    Gram errors are those of the training rows; the classifier is ridge regression
-    onto ±1 labels with no intercept, solved in float64; its penalty is chosen for
-    each method and number of features by the leave-one-out error of the first seed
-    (with one penalty for all, random features suffer most where D is near n). The
-    optical kernel, degree 2, is run plain and centred, for its Gram error only.
-
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        Classification; prepared by :func:`randkern.study.preparation.prepare`.
-    n_components : sequence of int
-        Values of D. Nystroem has at most one component a training row: larger
-        numbers are skipped, and say so.
-    n, n_test : int
-        Training and test rows at most, drawn once without replacement.
-    lengthscale : float or {"scale", "median"}, default=5
-        Of the Gaussian kernel.
-    alphas : sequence of float
-        Ridge penalties to choose from.
-    n_seeds : int, default=10
-    projections : sequence of str, optional
-        Default: all that the library has.
-    optical : bool, default=True
-        Run the optical kernel too.
-    progress : callable, optional
-        Called as ``progress(done, total, doing)``.
-
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``exact`` (``test_error`` and ``alpha`` of the exact
-        kernel, ``lengthscale``), ``records``, ``summary`` and ``equal_cost``
-        (:mod:`.summaries`), ``skipped`` (``family``, ``method``, ``n_components``,
-        ``reason``). A record has ``family``, ``method``, ``centered``,
-        ``n_components``, ``seed``, ``gram_error`` (off the diagonal) and
-        ``gram_error_all`` (:func:`gram_errors`), ``test_error`` (misclassified
-        share), ``alpha``, ``fit_seconds``, ``transform_seconds`` (training rows) and
-        ``solve_seconds`` (one Cholesky solve, the choice of the penalty not
-        included); ``test_error``, ``alpha`` and ``solve_seconds`` are null for the
-        optical kernel.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not as described above, or the data cannot be used.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks import accuracy
-    >>> from randkern.datasets import load_dataset
-    >>> results = accuracy.run(load_dataset("iris"), [8, 32], lengthscale=2.0,
-    ...                        n_seeds=2, projections=["dense"], optical=False)
-    >>> sorted({record["method"] for record in results["records"]})
-    ['Nystroem', 'RBFSampler', 'dense']
-    """
-    sizes = _checked_arguments(n_components, n, n_test, alphas, n_seeds)
-    names = known_projections(projections)
-    task = _Task.of(dataset, n, n_test, lengthscale, alphas)
-    exact = task.exact()
-    methods = list(_methods(names, task, optical))
-    records: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    total, done = len(methods) * len(sizes) * n_seeds, 0
-    for method in methods:
-        reference = task.reference(method.family)
-        _warm_up(method, task, sizes)
-        for size in sizes:
-            doing = f"{method.family}, {method.label}, {size:,} features"
-            if progress is not None:
-                progress(done, total, doing)
-            own, reason = _draws(method, task, reference, size, n_seeds)
-            records += own
-            done += n_seeds
-            if reason is not None:
-                note = {"family": method.family, "method": method.label}
-                skipped.append(note | {"n_components": size, "reason": reason})
-    if progress is not None:
-        progress(total, total, "done")
-    summary = summarise(records)
-    return {
-        "command": "bench accuracy",
-        "arguments": {
-            "n_components": sizes,
-            "n": n,
-            "n_test": n_test,
-            "lengthscale": lengthscale,
-            "alphas": list(alphas),
-            "n_seeds": n_seeds,
-            "projections": names,
-            "optical": optical,
-        },
-        "dataset": task.description,
-        "versions": installed_versions(),
-        "machine": describe_machine() | {"threads": thread_counts()},
-        "exact": exact | {"lengthscale": task.lengthscale},
-        "records": records,
-        "summary": summary,
-        "equal_cost": equal_cost(summary),
-        "skipped": skipped,
-    }
-
-
 @dataclass(frozen=True)
-class _Task:
-    """The rows, labels and kernels that every method shares."""
+class Options(RowOptions):
+    """What ``randkern bench accuracy`` takes."""
 
-    data: PreparedData
-    kernels: dict[str, Any]
-    lengthscale: float
-    alphas: Sequence[float]
-    classes: NDArray[Any]
-    description: dict[str, Any]
+    n: int | None = option(2000, "Training rows at most.", quick=300, least=2)
+    n_test: int | None = option(5000, "Test rows at most.", quick=200, least=2)
+    lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
+    n_components: tuple[int, ...] = option(
+        (196, 392, 784, 1568, 3136), "Numbers of features.", quick=(32, 128)
+    )
+    alpha: tuple[float, ...] = option(
+        (1e-3, 1e-2, 1e-1, 1.0, 10.0),
+        "Ridge penalties; one is chosen for each method and number of features, by "
+        "leave-one-out on training rows.",
+    )
+    seeds: int = option(10, "Draws of the features.", quick=2)
+    projections: tuple[str, ...] | None = option(
+        None, "Projections; default: all there are.", quick=("dense", "structured")
+    )
+    optical: bool = option(True, "Also the optical kernel, plain and centred.")
 
-    @classmethod
-    def of(
-        cls,
-        dataset: Any,
-        n: int,
-        n_test: int,
-        lengthscale: float | str,
-        alphas: Sequence[float],
-    ) -> _Task:
-        if dataset.task != "classification":
-            raise ValueError(
-                f"the accuracy benchmark classifies, but {dataset.name} is a "
-                f"{dataset.task}; use randkern compare for it"
-            )
-        whole = prepare(dataset)
-        rng = np.random.default_rng(0)
-        train = rng.permutation(len(whole.X_train))[:n]
-        test = rng.permutation(len(whole.X_test))[:n_test]
-        # float32: what images are loaded as, and what both libraries keep.
-        data = PreparedData(
-            np.ascontiguousarray(whole.X_train[train], dtype=np.float32),
-            whole.y_train[train],
-            np.ascontiguousarray(whole.X_test[test], dtype=np.float32),
-            whole.y_test[test],
-            *(whole.task, whole.split, whole.preprocessing),
+
+class Accuracy(Experiment):
+    """All seeds of a method and number of features at a time."""
+
+    name = "accuracy"
+    title = "Error of the Gram matrix and of ridge against D, beside peers."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load rows, and make the exact Gram matrices."""
+        options = self.options
+        self.names = known_projections(options.projections)
+        self.rows = load_rows(options)
+        X = self.rows.X_train.astype(np.float64)
+        gaussian = randkern.Gaussian(parse_lengthscale(options.lengthscale))
+        self.kernels = {"gaussian": gaussian.resolve(self.rows.X_train, random_state=0)}
+        if options.optical:
+            self.kernels["optical"] = randkern.Optical(degree=2)
+        self.exact = {f: np.asarray(kernel(X)) for f, kernel in self.kernels.items()}
+        self.classes = np.unique(self.rows.y_train)
+        self.targets = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        for family, method, centered in self._methods():
+            self._warm_up(family, method, centered)
+        return self.rows.description
+
+    def _methods(self) -> Iterator[tuple[str, str, bool]]:
+        """Yield the methods, the one that ratios refer to first in its family."""
+        for method in (*self.names, *_PEERS):
+            yield "gaussian", method, False
+        for method in self.names if self.options.optical else ():
+            yield from (("optical", method, centered) for centered in (False, True))
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods by D; the seeds are one case, as they share a penalty."""
+        for family, method, centered in self._methods():
+            for size in sorted(set(self.options.n_components)):
+                named = {"family": family, "method": method, "centered": centered}
+                yield named | {"n_components": size}
+
+    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+        """Return the records of all seeds."""
+        size, n = case["n_components"], len(self.rows.X_train)
+        if case["method"] == "Nystroem" and size > n:
+            raise SkippedCase(f"it has at most one component a training row: {n:,}")
+        alphas: Sequence[float] = self.options.alpha
+        first = self.options.seed
+        for seed in range(first, first + self.options.seeds):
+            try:
+                record = self._measured(case, seed, alphas)
+            except ValueError as error:  # a law or a width that it cannot draw
+                raise SkippedCase(str(error)) from error
+            if record["alpha"] is not None:
+                alphas = [record["alpha"]]
+            yield {"seed": seed, **record}
+
+    def _build(
+        self, family: str, method: str, centered: bool, size: int, seed: int
+    ) -> Any:
+        from sklearn import kernel_approximation
+
+        if method in _PEERS:
+            gamma = 1 / (2 * self.kernels["gaussian"].lengthscale ** 2)
+            peer = getattr(kernel_approximation, method)
+            return peer(gamma=gamma, n_components=size, random_state=seed)
+        return randkern.RandomFeatures(
+            self.kernels[family],
+            size,
+            projection=method,
+            centered=centered,
+            random_state=seed,
         )
-        gaussian = randkern.Gaussian(lengthscale).resolve(data.X_train, random_state=0)
-        description = {
-            "name": dataset.name,
-            "n_train": len(train),
-            "n_test": len(test),
-            "n_features": int(data.X_train.shape[1]),
-            "preprocessing": data.preprocessing,
+
+    def _warm_up(self, family: str, method: str, centered: bool) -> None:
+        """Compile what will be timed."""
+        few = self.rows.X_train[:_WARM_UP_ROWS]
+        size = min(*self.options.n_components, len(few))
+        try:
+            features = self._build(family, method, centered, size, 0)
+            Z = features.fit(few).transform(few)
+        except ValueError:
+            return  # it will say so again when it is measured
+        ridge_scores(Z, self.targets[: len(few)], Z, self.options.alpha[-1])
+
+    def _measured(
+        self, case: Case, seed: int, alphas: Sequence[float]
+    ) -> dict[str, Any]:
+        """Return the record of one draw."""
+        X, family = self.rows.X_train, case["family"]
+        named = family, case["method"], case["centered"], case["n_components"]
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nystroem's float32 and the rank of its sample are its own affair.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            features = self._build(*named, seed).fit(X)
+        fitted = time.perf_counter()
+        Z = features.transform(X)
+        transformed = time.perf_counter()
+        off_diagonal, overall = gram_errors(gram_matrix(Z), self.exact[family])
+        record: dict[str, Any] = {
+            "gram_error": off_diagonal,
+            "gram_error_all": overall,
+            **dict.fromkeys(("test_error", "alpha", "solve_seconds")),
+            "fit_seconds": fitted - start,
+            "transform_seconds": transformed - fitted,
         }
-        return cls(
-            data,
-            {"gaussian": gaussian, "optical": randkern.Optical(degree=2)},
-            float(gaussian.lengthscale),
-            alphas,
-            np.unique(data.y_train),
-            description,
-        )
+        if family == "gaussian":
+            Z_test = features.transform(self.rows.X_test)
+            record["alpha"] = best_alpha(Z, self.targets, alphas)
+            start = time.perf_counter()
+            scores = ridge_scores(Z, self.targets, Z_test, record["alpha"])
+            record["solve_seconds"] = time.perf_counter() - start
+            record["test_error"] = self._error(scores)
+        return record
 
-    def reference(self, family: str) -> NDArray[np.float64]:
-        """Return the exact Gram matrix of the training rows."""
-        return np.asarray(self.kernels[family](self.data.X_train.astype(np.float64)))
-
-    def targets(self) -> NDArray[np.float64]:
-        """Return the training labels, one column of ±1 a class."""
-        return np.where(self.data.y_train[:, None] == self.classes, 1.0, -1.0)
-
-    def error(self, scores: NDArray[Any]) -> float:
+    def _error(self, scores: NDArray[Any]) -> float:
         """Return the misclassified share of the test rows."""
         predicted = self.classes[scores.argmax(axis=1)]
-        return float(np.mean(predicted != self.data.y_test))
+        return float(np.mean(predicted != self.rows.y_test))
 
-    def exact(self) -> dict[str, float]:
-        """Return the test error of ridge with the exact Gaussian kernel, and its α."""
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the exact kernel's error, a summary, and Nystroem at equal cost."""
+        kernel, rows = self.kernels["gaussian"], self.rows
         model = randkern.KernelRidgeRegressorCV(
-            self.kernels["gaussian"], self.alphas, None, memory_limit=_UNLIMITED
-        )
-        model.fit(self.data.X_train.astype(np.float64), self.targets())
-        scores = model.predict(self.data.X_test.astype(np.float64))
-        return {"test_error": self.error(scores), "alpha": model.alpha_}
+            kernel, self.options.alpha, None, memory_limit=_UNLIMITED
+        ).fit(rows.X_train.astype(np.float64), self.targets)
+        error = self._error(model.predict(rows.X_test.astype(np.float64)))
+        summary = summarise(results["records"])
+        return {
+            "exact": {
+                "test_error": error,
+                "alpha": float(model.alpha_),
+                "lengthscale": float(kernel.lengthscale),
+            },
+            "summary": summary,
+            "equal_cost": equal_cost(summary),
+        }
 
+    # -- results ----------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class _Method:
-    """A way of making features: a projection of ours, or a peer."""
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> list[str]:
+        """Return what was skipped."""
+        return skip_notes(results, "family", "method", "n_components")
 
-    family: str
-    label: str
-    centered: bool
-    build: Callable[[int, int], Any]
-    limited_by_rows: bool = False
-
-    def why_not(self, n_components: int, n: int) -> str | None:
-        if self.limited_by_rows and n_components > n:
-            return f"it has at most one component a training row: {n:,}"
-        return None
-
-
-def _methods(names: Sequence[str], task: _Task, optical: bool) -> Iterator[_Method]:
-    """Yield the methods, the one that ratios refer to first in its family."""
-    from sklearn.kernel_approximation import Nystroem, RBFSampler
-
-    def features(family: str, name: str, centered: bool) -> _Method:
-        def build(size: int, seed: int) -> Any:
-            return randkern.RandomFeatures(
-                task.kernels[family],
-                size,
-                projection=name,
-                centered=centered,
-                random_state=seed,
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors, the ratio to dense and seconds by kernel, and equal cost."""
+        data, exact = results["dataset"], results["exact"]
+        where = f"{data['name']}, {data['n_train']:,} rows"
+        summary = sorted(results["summary"], key=lambda e: e["n_components"])
+        shared = {
+            "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
+            "D": lambda e: count(e["n_components"]),
+            "Gram error": lambda e: percent(e["gram_error"]),
+            "ratio to dense": lambda e: _ratio(e, "ratio_to_dense", "ratio_se"),
+        }
+        gaussian = {
+            "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
+            "alpha": lambda e: f"{e['alpha']:g}",
+            "features": lambda e: seconds(e["features_seconds"]),
+            "with solve": lambda e: seconds(e["total_seconds"]),
+        }
+        optical = {
+            "centred / plain": lambda e: _ratio(
+                e, "ratio_to_plain", "ratio_to_plain_se"
             )
+        }
+        caption = (
+            f"exact kernel: test error {percent(exact['test_error'])}, alpha "
+            f"{exact['alpha']:g}; ± is the standard error of a ratio, the standard "
+            "deviation over seeds of an error"
+        )
+        found = [
+            listing(
+                f"gaussian, ℓ = {exact['lengthscale']:.4g}: {where}",
+                *(of(summary, family="gaussian"), shared | gaussian, caption),
+            ),
+            listing(
+                f"optical, degree 2: {where}",
+                *(of(summary, family="optical"), shared | optical),
+            ),
+            listing(
+                "at equal cost: the most features measured within Nystroem's time",
+                # The table of all would be long: results.json has it.
+                [r for r in results["equal_cost"] if r["method"] in _COST_METHODS],
+                _COST_COLUMNS,
+            ),
+        ]
+        return [table for table in found if table.rows]
 
-        return _Method(family, name, centered, build)
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return errors against D, and against the seconds of features and solve."""
+        data, n_seeds = results["dataset"], results["summary"][0]["n_seeds"]
+        title = (
+            f"{data['name']}: {data['n_train']:,} rows, {data['n_features']:,} "
+            f"columns, ℓ = {results['exact']['lengthscale']:.4g}, {n_seeds} seeds"
+        )
+        plain = {"family": "gaussian", "records": "summary"}
+        by_size, by_cost = [], []
+        errors = {
+            "gram_error": "relative error of the Gram matrix (%)",
+            "test_error": "test error of ridge (%)",
+        }
+        for key, label in errors.items():
+            shared: dict[str, Any] = {
+                "scale": 100,
+                "records": "summary",
+                "ylabel": label,
+            }
+            if key == "test_error":
+                shared["extra"] = _level
+            where = {"family": plain["family"]}
+            named = key, "method", _STYLES, where
+            by_size.append(Panel("n_components", *named, title="Gaussian", **shared))
+            by_cost.append(
+                Panel(
+                    *("total_seconds", *named),
+                    xlabel="seconds: features of the training rows, and solve",
+                    ticks=(0.001, 0.01, 0.1, 1, 10, 100),
+                    **shared,
+                )
+            )
+        optical = {
+            (method, centered): Style(
+                f"{method}, {'centred' if centered else 'plain'}",
+                *(style.colour, style.marker, style.dashes, centered),
+            )
+            for method, style in _STYLES.items()
+            for centered in (False, True)
+        }
+        summary = [
+            {**e, "kind": (e["method"], e["centered"])} for e in results["summary"]
+        ]
+        for family, styles, by in (
+            ("gaussian", _STYLES, "method"),
+            ("optical", optical, "kind"),
+        ):
+            if of(summary, family=family):
+                by_size.append(
+                    Panel(
+                        *("n_components", "ratio_to_dense", by, styles),
+                        where={"family": family},
+                        title=f"{family}, paired",
+                        ylabel="Gram error, ratio to dense",
+                        log="x",
+                        bars="ratio_se",
+                        records="summary",
+                    )
+                )
+        shown = {**results, "summary": summary}
+        return {
+            "accuracy.png": draw(
+                shown, by_size, columns=2, title=title, legend="right"
+            ),
+            "cost.png": draw(shown, by_cost, title=title, legend="right"),
+        }
 
-    gamma = 1 / (2 * task.lengthscale**2)
-    for name in names:
-        yield features("gaussian", name, False)
-    yield _Method(
-        *("gaussian", "RBFSampler", False),
-        lambda size, seed: RBFSampler(
-            gamma=gamma, n_components=size, random_state=seed
-        ),
-    )
-    yield _Method(
-        *("gaussian", "Nystroem", False),
-        lambda size, seed: Nystroem(gamma=gamma, n_components=size, random_state=seed),
-        limited_by_rows=True,
-    )
-    for name in names if optical else ():
-        for centered in (False, True):
-            yield features("optical", name, centered)
+
+def _level(axes: Any, results: Mapping[str, Any]) -> None:
+    error = 100 * results["exact"]["test_error"]
+    axes.axhline(error, color="0.4", lw=1.0, label="exact kernel")
 
 
-def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
+def best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
     """Return the penalty with the least squared leave-one-out error of ridge on Z."""
     if len(alphas) == 1:
         return float(alphas[0])
@@ -287,97 +346,153 @@ def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> fl
     return float(model.fit(Z, Y).alpha_)
 
 
-def _warm_up(method: _Method, task: _Task, sizes: Sequence[int]) -> None:
-    """Compile what will be timed."""
-    few = task.data.X_train[:_WARM_UP_ROWS]
-    size = min(sizes[0], len(few))
-    try:
-        Z = method.build(size, 0).fit(few).transform(few)
-    except ValueError:
-        return  # it will say so again when it is measured
-    ridge_scores(Z, task.targets()[: len(few)], Z, task.alphas[-1])
+def paired_ratio(
+    errors: Sequence[float], reference: Sequence[float]
+) -> tuple[float, float | None]:
+    """Return the ratio of two means over the same seeds, and its standard error.
+
+    With r = ā/b̄ the standard error is that of the mean of (a_s − r b_s)/b̄ over the
+    seeds s (the delta method; it counts what the pairs have in common); None for a
+    single seed.
+
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.accuracy import paired_ratio
+    >>> paired_ratio([0.8, 1.0], [1.0, 1.0])
+    (0.9, 0.1)
+    >>> paired_ratio([0.9, 1.8], [1.0, 2.0])  # the same ratio in every pair
+    (0.9, 0.0)
+    """
+    a, b = np.asarray(errors, dtype=float), np.asarray(reference, dtype=float)
+    ratio = float(a.mean() / b.mean())
+    if len(a) < 2:
+        return ratio, None
+    residual = (a - ratio * b) / b.mean()
+    return ratio, float(residual.std(ddof=1) / math.sqrt(len(a)))
 
 
-def _draws(
-    method: _Method, task: _Task, K: NDArray[Any], size: int, n_seeds: int
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the records of all seeds, or why there are none."""
-    reason = method.why_not(size, len(task.data.X_train))
-    if reason is not None:
-        return [], reason
-    records: list[dict[str, Any]] = []
-    alphas = task.alphas
-    try:
-        for seed in range(n_seeds):
-            records.append(_measure(method, task, K, size, seed, alphas))
-            if records[0]["alpha"] is not None:
-                alphas = [records[0]["alpha"]]
-    except ValueError as error:  # a law or a width that it cannot draw
-        return [], str(error)
-    return records, None
+def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry per family, method and number of features.
 
+    Parameters
+    ----------
+    records : sequence of mapping
 
-def _measure(
-    method: _Method,
-    task: _Task,
-    K: NDArray[Any],
-    size: int,
-    seed: int,
-    alphas: Sequence[float],
-) -> dict[str, Any]:
-    """Return the record of one draw."""
-    data = task.data
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        # Nystroem's float32 and the rank of its sample are its own affair.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        feature_map = method.build(size, seed).fit(data.X_train)
-    fitted = time.perf_counter()
-    Z = feature_map.transform(data.X_train)
-    transformed = time.perf_counter()
-    off_diagonal, overall = gram_errors(gram_matrix(Z), K)
-    record: dict[str, Any] = {
-        "family": method.family,
-        "method": method.label,
-        "centered": method.centered,
-        "n_components": size,
-        "seed": seed,
-        "gram_error": off_diagonal,
-        "gram_error_all": overall,
-        "test_error": None,
-        "alpha": None,
-        "fit_seconds": fitted - start,
-        "transform_seconds": transformed - fitted,
-        "solve_seconds": None,
-    }
-    if method.family == "gaussian":
-        Z_test = feature_map.transform(data.X_test)
-        record["alpha"] = _best_alpha(Z, task.targets(), alphas)
-        start = time.perf_counter()
-        scores = ridge_scores(Z, task.targets(), Z_test, record["alpha"])
-        record["solve_seconds"] = time.perf_counter() - start
-        record["test_error"] = task.error(scores)
-    return record
-
-
-def _checked_arguments(
-    n_components: Sequence[int],
-    n: int,
-    n_test: int,
-    alphas: Sequence[float],
-    n_seeds: int,
-) -> list[int]:
-    """Return the distinct numbers of features in increasing order."""
-    if not n_components or any(size < 1 for size in n_components):
-        raise ValueError(
-            f"n_components must be positive whole numbers, got {list(n_components)}; "
-            "for instance 100,1000"
+    Returns
+    -------
+    summary : list of dict
+        ``family``, ``method``, ``centered``, ``n_components``, ``n_seeds``, ``alpha``;
+        ``gram_error``, ``gram_error_all``, ``test_error`` (means over seeds) and
+        ``gram_error_std``, ``test_error_std``; ``ratio_to_dense`` of the off-diagonal
+        Gram errors (:func:`paired_ratio`) and ``ratio_se``, null where dense was not
+        run; for optical, ``ratio_to_plain`` and ``ratio_to_plain_se``: centred over
+        plain of the same projection; ``features_seconds`` (fit and transform) and
+        ``total_seconds`` (solve included): medians.
+    """
+    keys = ("family", "method", "centered", "n_components")
+    summary = []
+    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in records):
+        named = dict(zip(keys, key, strict=True))
+        own = of(records, **named)
+        plain = (
+            of(records, **(named | {"centered": False})) if named["centered"] else []
         )
-    for name, value in {"n": n, "n_test": n_test}.items():
-        if value < 2:
-            raise ValueError(f"{name} must be 2 or more, got {value}")
-    if not alphas or not all(0 < alpha < float("inf") for alpha in alphas):
-        raise ValueError(f"alphas must be positive numbers, got {list(alphas)}")
-    if n_seeds < 1:
-        raise ValueError(f"at least 1 seed is needed, got {n_seeds}")
-    return sorted({int(size) for size in n_components})
+        features = [r["fit_seconds"] + r["transform_seconds"] for r in own]
+        totals = [
+            f + (r["solve_seconds"] or 0.0) for f, r in zip(features, own, strict=True)
+        ]
+        entry = {**named, "n_seeds": len(own), "alpha": own[0]["alpha"]}
+        for name in ("gram_error", "gram_error_all", "test_error"):
+            values = [r[name] for r in own if r[name] is not None]
+            entry[name] = fmean(values) if values else None
+            entry[f"{name}_std"] = stdev(values) if len(values) > 1 else None
+        dense = of(records, **(named | _REFERENCE))
+        entry |= _paired(own, dense, "ratio_to_dense", "ratio_se")
+        entry |= _paired(own, plain, "ratio_to_plain", "ratio_to_plain_se")
+        entry |= {"features_seconds": median(features), "total_seconds": median(totals)}
+        summary.append(entry)
+    return summary
+
+
+def _paired(
+    own: Sequence[Mapping[str, Any]],
+    reference: Sequence[Mapping[str, Any]],
+    name: str,
+    error_name: str,
+) -> dict[str, float | None]:
+    """Return the ratio of Gram errors over the seeds that both have."""
+    base = {r["seed"]: r["gram_error"] for r in reference}
+    pairs = [(r["gram_error"], base[r["seed"]]) for r in own if r["seed"] in base]
+    if not pairs:
+        return {name: None, error_name: None}
+    ratio, error = paired_ratio(*zip(*pairs, strict=True))
+    return {name: ratio, error_name: error}
+
+
+def equal_cost(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Set each Nystroem point beside the random features that its time affords.
+
+    Parameters
+    ----------
+    summary : sequence of dict
+        From :func:`summarise`.
+
+    Returns
+    -------
+    rows : list of dict
+        For every number of components of Nystroem and every projection:
+        ``n_components``, ``seconds`` (of features and solve), ``gram_error``,
+        ``test_error`` of Nystroem, and as ``method``, ``method_n_components``,
+        ``method_seconds``, ``method_gram_error``, ``method_test_error`` the
+        projection's largest measured number of features that took no longer; null
+        where even its smallest took longer. ``largest_measured`` says that more
+        features might still have fitted.
+    """
+    gaussian = of(summary, family="gaussian")
+    rows = []
+    for peer in of(gaussian, method="Nystroem"):
+        for method in dict.fromkeys(e["method"] for e in gaussian):
+            if method == "Nystroem":
+                continue
+            own = of(gaussian, method=method)
+            cheap = [e for e in own if e["total_seconds"] <= peer["total_seconds"]]
+            best = max(cheap, key=lambda e: e["n_components"], default=None)
+            largest = max(e["n_components"] for e in own)
+            row = {
+                "n_components": peer["n_components"],
+                "seconds": peer["total_seconds"],
+                "gram_error": peer["gram_error"],
+                "test_error": peer["test_error"],
+                "method": method,
+                "method_seconds": best and best["total_seconds"],
+            }
+            for key in ("n_components", "gram_error", "test_error"):
+                row[f"method_{key}"] = best and best[key]
+            row["largest_measured"] = row["method_n_components"] == largest
+            rows.append(row)
+    return rows
+
+
+def _ratio(entry: Mapping[str, Any], key: str, error_key: str) -> str:
+    value, error = entry[key], entry[error_key]
+    if value is None:
+        return ""
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+_COST_COLUMNS = {
+    "method": lambda r: r["method"],
+    "Nystroem D": lambda r: count(r["n_components"]),
+    "its time": lambda r: seconds(r["seconds"]),
+    "its Gram error": lambda r: percent(r["gram_error"]),
+    "its test error": lambda r: percent(r["test_error"]),
+    "D": lambda r: (
+        "none"
+        if r["method_n_components"] is None
+        else count(r["method_n_components"])
+        + (" (all)" if r["largest_measured"] else "")
+    ),
+    "time": lambda r: seconds(r["method_seconds"]),
+    "Gram error": lambda r: percent(r["method_gram_error"]),
+    "test error": lambda r: percent(r["method_test_error"]),
+}

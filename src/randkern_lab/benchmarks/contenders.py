@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ __all__ = [
     "Contender",
     "TwoProducts",
     "contenders",
+    "falkon_classifier",
     "known_projections",
     "make_rows",
 ]
@@ -166,6 +168,47 @@ class TwoProducts:
         if self.degree != 2:
             np.power(real, X.dtype.type(self.degree / 2), out=real)
         return real
+
+
+def falkon_classifier(ell: float, penalty: float, size: int, seed: int) -> Any:
+    """Return Falkon (Rudi et al. 2017) as a classifier, with `size` landmarks.
+
+    It is not on the registry: see https://falkonml.github.io/falkon/install.html. Its
+    penalty is divided by the number of rows. It has no intercept.
+
+    Raises
+    ------
+    ValueError
+        If it is not installed.
+    """
+    try:
+        torch, falkon = (importlib.import_module(m) for m in ("torch", "falkon"))
+    except ImportError as error:
+        raise ValueError(
+            "falkon is not installed; https://falkonml.github.io/falkon/install.html "
+            "says how"
+        ) from error
+
+    class Classifier:
+        def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Any:
+            self.classes = np.unique(y)
+            torch.manual_seed(seed)
+            self.model = falkon.Falkon(
+                kernel=falkon.kernels.GaussianKernel(sigma=ell),
+                penalty=penalty,
+                M=size,
+                options=falkon.FalkonOptions(use_cpu=not torch.cuda.is_available()),
+            )
+            targets = np.where(y[:, None] == self.classes, 1.0, -1.0)
+            rows = torch.from_numpy(np.ascontiguousarray(X))
+            self.model.fit(rows, torch.from_numpy(targets.astype(X.dtype)))
+            return self
+
+        def predict(self, X: NDArray[Any]) -> NDArray[Any]:
+            scores = self.model.predict(torch.from_numpy(np.ascontiguousarray(X)))
+            return np.asarray(self.classes[scores.numpy().argmax(axis=1)])
+
+    return Classifier()
 
 
 def known_projections(names: Sequence[str] | None = None) -> list[str]:

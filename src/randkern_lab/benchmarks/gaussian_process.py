@@ -1,202 +1,213 @@
-"""``randkern bench gp``: Gaussian processes, beside GPyTorch and scikit-learn."""
+"""Gaussian processes beside GPyTorch and scikit-learn: error, density, seconds.
 
-from __future__ import annotations
+Learning and predicting, each contender in a process of its own, on two data sets:
+scikit-learn's diabetes (a quarter held out), and Friedman's first function of
+``--columns`` columns, of which 5 matter, with noise of variance 1. Columns and targets
+are standardised for all. Every contender learns a lengthscale per column, the variance
+and the noise, from the same start: lengthscales √d, variance 1, noise 0.1.
+
+randkern on features and exactly; scikit-learn exactly; GPyTorch's RFFKernel by full
+gradients of the likelihood and SVGP in batches, in float32 with Adam, where it is
+installed.
+"""
 
 import importlib.util
-import json
-import sys
-import tempfile
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern._validation import check_count
 from randkern.datasets import load_dataset
-from randkern.study.measure import Measurement
 from randkern.study.preparation import prepare
-from randkern.study.records import describe_machine, installed_versions
 
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, GREEN, RED, Panel, Style, draw, logarithmic
+from ..process import Stopwatch, in_fresh_process
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, count, listing, megabytes, of, seconds
 from .gpytorch_models import predict_rff, predict_svgp
-from .ridge_process import ARRAYS, ask_process
-from .timing import Progress, thread_counts
+from .rows import known_names, saved_arrays, saved_rows
 
-__all__ = ["METHODS", "run"]
+__all__ = ["METHODS", "GaussianProcesses", "Options"]
 
-METHODS: Mapping[str, str] = {
-    "features": "randkern, features",
-    "exact": "randkern, exact",
-    "scikit-learn": "scikit-learn, exact",
-    "rff": "GPyTorch, RFFKernel",
-    "svgp": "GPyTorch, SVGP",
+METHODS: Mapping[str, Style] = {
+    "features": Style("randkern, features", BLUE),
+    "exact": Style("randkern, exact", BLUE, "D"),
+    "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
+    "rff": Style("GPyTorch, RFFKernel", RED, "s"),
+    "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
 }
 _EXACT, _GPYTORCH = ("exact", "scikit-learn"), ("rff", "svgp")
-_WARM_UP_ROWS = 64
+_WARM_UP_ROWS, _TEST_ROWS = 64, 5000
 _NOISE = 0.1
-_TEST_ROWS = 5000
 
 
-def run(
-    n: int = 100_000,
-    *,
-    n_features: int = 10,
-    n_components: int = 256,
-    exact_rows: int = 1000,
-    steps: int = 50,
-    epochs: int = 10,
-    methods: Sequence[str] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Learn and predict, each contender in a process of its own, on two data sets.
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench gp`` takes."""
 
-    Scikit-learn's diabetes (a quarter held out), and Friedman's first function of
-    `n_features` columns, of which 5 matter, with noise of variance 1. Columns and
-    targets are
-    standardised for all. Every contender learns a lengthscale a column, the variance
-    and the noise, from the same start.
+    n: int = option(100_000, "Generated training rows.", quick=200)
+    columns: int = option(10, "Of generated rows; 5 matter.", least=5)
+    n_components: int = option(256, "Features, or inducing points.", quick=40)
+    exact_rows: int = option(
+        1000, "Training rows of exact processes at most.", quick=80
+    )
+    steps: int = option(50, "Of Adam, for RFFKernel.", quick=5)
+    epochs: int = option(10, "Of SVGP.", quick=1)
+    methods: tuple[str, ...] = option(
+        tuple(METHODS), "Of features, exact, scikit-learn, rff, svgp."
+    )
 
-    Parameters
-    ----------
-    n : int, default=100_000
-        Generated training rows; 5,000 more are held out (at most n).
-    n_features : int, default=10
-        Generated columns, at least 5.
-    n_components : int, default=256
-        D: features, or inducing points of SVGP.
-    exact_rows : int, default=1000
-        Training rows of the exact processes at most, the first ones.
-    steps : int, default=50
-        Of Adam, for RFFKernel.
-    epochs : int, default=10
-        Of SVGP.
-    methods : sequence of str, optional
-        Of `METHODS`; default: all.
-    seed : int, default=0
-        Of the split, the generated rows and the features.
-    progress : callable, optional
-        Called as ``progress(done, total, doing)``.
 
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``versions`` (with ``gpytorch``
-        and ``torch``, null where missing), ``machine``, ``datasets`` (``name``,
-        ``n_train``, ``n_test``, ``n_features``, ``noise_rmse``: the error of the true
-        function, null where unknown), ``records`` and ``skipped`` (``dataset``,
-        ``method``, ``reason``). A record has ``dataset``, ``method``, ``label``,
-        ``n_train`` (rows used), ``n_components`` (null: exact), ``rmse`` (in standard
-        deviations of the training targets), ``nlpd`` (mean negative log density of the
-        test targets in those units), ``coverage`` (of 95 % intervals), ``seconds`` of
-        learning and predicting, ``cpu_seconds`` (the same in processor time, of all
-        threads), ``warm_up_seconds``, ``process_seconds``,
-        ``peak_memory_bytes`` and ``peak_anonymous_bytes``.
+class GaussianProcesses(Experiment):
+    """A process for each contender and data set."""
 
-    Raises
-    ------
-    ValueError
-        If an argument is not as described above.
-    """
-    counts = {"n": n, "n_components": n_components, "exact_rows": exact_rows}
-    for name, value in (counts | {"steps": steps, "epochs": epochs}).items():
-        check_count(name, value)
-    if check_count("n_features", n_features) < 5:
-        raise ValueError(f"n_features must be at least 5, got {n_features}.")
-    chosen = _known_methods(methods)
-    results = _environment(counts | {"steps": steps, "epochs": epochs, "seed": seed})
-    results["arguments"] |= {"methods": chosen, "n_features": n_features}
-    tasks = [_diabetes(seed), _friedman(n, n_features, seed)]
-    total = len(tasks) * len(chosen)
-    for done, (task, method) in enumerate((t, m) for t in tasks for m in chosen):
-        described = task["described"]
-        if progress is not None:
-            progress(done, total, f"{described['name']}: {METHODS[method]}")
-        used = described["n_train"]
-        used = min(used, exact_rows) if method in _EXACT else used
-        record: dict[str, Any] = {"dataset": described["name"], "method": method}
+    name = "gp"
+    title = "Error, density and seconds of Gaussian processes, beside GPyTorch."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> None:
+        """Write both data sets to files for the processes."""
+        options = self.options
+        known_names("method", options.methods, METHODS)
+        data = prepare(load_dataset("diabetes"), random_state=options.seed)
+        diabetes = data.X_train, data.y_train, data.X_test, data.y_test
+        tasks = [
+            standardised("diabetes", *diabetes, noise=None),
+            friedman(options.n, options.columns, options.seed),
+        ]
+        self.described = [described for _, described in tasks]
+        self.folders = {
+            described["name"]: self.resources.enter_context(saved_arrays(*arrays))
+            for arrays, described in tasks
+        }
+
+    def cases(self) -> Iterator[Case]:
+        """Return contenders on both data sets; exact ones take the first rows."""
+        for described in self.described:
+            for method in dict.fromkeys(self.options.methods):
+                n, size = described["n_train"], self.options.n_components
+                if method in _EXACT:
+                    n = min(n, self.options.exact_rows)
+                named = {"dataset": described["name"], "method": method, "n_train": n}
+                exact = None if method in _EXACT else size
+                yield named | {
+                    "n_components": min(size, n) if method == "svgp" else exact
+                }
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Ask a process of its own, which reads the rows that it uses."""
+        if case["method"] in _GPYTORCH and importlib.util.find_spec("gpytorch") is None:
+            raise SkippedCase("gpytorch is not installed; run: pip install gpytorch")
+        options = self.options
         request = {
-            "method": method,
-            "n_train": used,
-            "n_components": min(n_components, used)
-            if method == "svgp"
-            else n_components,
-            **{"steps": steps, "epochs": epochs, "seed": seed},
+            **case,
+            **{"steps": options.steps, "epochs": options.epochs, "seed": options.seed},
+            "folder": self.folders[case["dataset"]],
         }
         try:
-            measured = _measure(task["arrays"], request)
+            found = in_fresh_process(learn_and_predict, request)
         except ValueError as error:
-            results["skipped"].append(record | {"reason": str(error)})
-            continue
-        record |= {"label": METHODS[method], "n_train": used}
-        size = None if method in _EXACT else request["n_components"]
-        results["records"].append(record | {"n_components": size} | measured)
-    if progress is not None:
-        progress(total, total, "done")
-    results["datasets"] = [task["described"] for task in tasks]
-    return results
+            raise SkippedCase(str(error)) from error
+        return {"label": METHODS[case["method"]].label, **found}
 
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the data sets, and versions of the peers."""
+        versions = dict(results["versions"])
+        for package in ("torch", "gpytorch"):
+            found = importlib.util.find_spec(package) is not None
+            versions[package] = metadata.version(package) if found else None
+        return {"datasets": self.described, "versions": versions}
 
-def _known_methods(methods: Sequence[str] | None) -> list[str]:
-    chosen = list(dict.fromkeys(METHODS if methods is None else methods))
-    for name in chosen:
-        if name not in METHODS:
-            raise ValueError(
-                f"unknown method {name!r}; expected some of {', '.join(METHODS)}"
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the error that noise alone makes, and who was skipped."""
+        for data in results["datasets"]:
+            if data["noise_rmse"] is not None:
+                yield (
+                    f"{data['name']}: the true function would have RMSE "
+                    f"{data['noise_rmse']:.4f}"
+                )
+        for note in results["skipped"]:
+            yield f"skipped {note['method']}, {note['dataset']}: {note['reason']}"
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return every contender: errors, densities, seconds, memory."""
+        columns = {
+            "data": lambda r: r["dataset"],
+            "method": lambda r: r["label"],
+            "rows": lambda r: count(r["n_train"]),
+            "D": lambda r: (
+                "" if r["n_components"] is None else count(r["n_components"])
+            ),
+            "RMSE": lambda r: f"{r['rmse']:.4f}",
+            "NLPD": lambda r: f"{r['nlpd']:.4f}",
+            "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
+            "seconds": lambda r: seconds(r["seconds"]),
+            "CPU s": lambda r: seconds(r["cpu_seconds"]),
+            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
+        }
+        caption = (
+            "NLPD: mean negative log predictive density; 95 %: share of test targets "
+            "within intervals; seconds to learn and predict, and those of all "
+            "processors; peak of the whole process"
+        )
+        title = "Gaussian processes, standardised targets"
+        return [listing(title, results["records"], columns, caption)]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return RMSE and negative log density against seconds, by data set."""
+        labels = {
+            "rmse": "test RMSE (standard deviations)",
+            "nlpd": "negative log density",
+        }
+        panels = [
+            Panel(
+                title=f"{data['name']}, {data['n_train']:,} rows",
+                xlabel="seconds to learn and predict",
+                ylabel=label,
+                extra=lambda axes, found, d=data, s=score: _points(axes, found, d, s),
             )
-    return chosen
+            for data in results["datasets"]
+            for score, label in labels.items()
+        ]
+        return draw(results, panels, columns=2, size=(4.8, 3.4), legend="inside")
 
 
-def _environment(arguments: dict[str, Any]) -> dict[str, Any]:
-    versions: dict[str, str | None] = dict(installed_versions())
-    for package in ("torch", "gpytorch"):
-        found = importlib.util.find_spec(package) is not None
-        versions[package] = metadata.version(package) if found else None
-    return {
-        "command": "bench gp",
-        "arguments": arguments,
-        "versions": versions,
-        "machine": describe_machine() | {"threads": thread_counts()},
-        "records": [],
-        "skipped": [],
-    }
-
-
-def _diabetes(seed: int) -> dict[str, Any]:
-    data = prepare(load_dataset("diabetes"), random_state=seed)
-    arrays = data.X_train, data.y_train, data.X_test, data.y_test
-    return _standardised("diabetes", *arrays, noise=None)
-
-
-def _friedman(n: int, n_features: int, seed: int) -> dict[str, Any]:
-    """Return Friedman's first function with noise of variance 1."""
+def friedman(
+    n: int, n_features: int, seed: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return Friedman's first function with noise of variance 1, standardised."""
     from sklearn.datasets import make_friedman1
 
     n_test = min(n, _TEST_ROWS)
     X, y = make_friedman1(
         n + n_test, n_features=n_features, noise=1.0, random_state=seed
     )
-    return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+    return standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
 
 
-def _standardised(
+def standardised(
     name: str,
     X: NDArray[Any],
     y: NDArray[Any],
     X_test: NDArray[Any],
     y_test: NDArray[Any],
     noise: float | None,
-) -> dict[str, Any]:
-    """Shift and divide columns and targets as on the training rows."""
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Shift and divide columns and targets as on the training rows; describe them."""
     centre, spread = X.mean(axis=0), X.std(axis=0)
     middle, scale = float(y.mean()), float(y.std())
-    arrays = ((X - centre) / spread, (y - middle) / scale)
-    held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
+    train = (X - centre) / spread, (y - middle) / scale
+    test = (X_test - centre) / spread, (y_test - middle) / scale
     described = {
         "name": name,
         "n_train": len(X),
@@ -204,54 +215,31 @@ def _standardised(
         "n_features": int(X.shape[1]),
         "noise_rmse": None if noise is None else noise / scale,
     }
-    return {
-        "arrays": dict(zip(ARRAYS, (*arrays, *held_out), strict=True)),
-        "described": described,
-    }
+    return (*train, *test), described
 
 
-def _measure(
-    arrays: Mapping[str, NDArray[Any]], request: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Ask a process of its own, which reads the rows that it uses."""
-    if request["method"] in _GPYTORCH and importlib.util.find_spec("gpytorch") is None:
-        raise ValueError("gpytorch is not installed; run: pip install gpytorch")
-    with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
-        for name, array in arrays.items():
-            kept = array[: request["n_train"]] if name.endswith("train") else array
-            np.save(Path(folder) / f"{name}.npy", kept)
-        return ask_process(__name__, {**request, "folder": folder})
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do in this process what was asked for."""
-    folder = Path(request["folder"])
-    X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ARRAYS)
+def learn_and_predict(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn, predict and score in this process, after 64 rows that warm it up."""
+    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
     few = slice(0, _WARM_UP_ROWS)
     small = {**request, "n_components": 16, "steps": 2, "epochs": 1}
-    try:
-        with Measurement() as measured:
-            start = time.perf_counter()
-            _predict(small, X[few], y[few], X_test[few])
-            warmed, cpu_warmed = time.perf_counter(), time.process_time()
-            mean, variance = _predict(request, X, y, X_test)
-            end, cpu_end = time.perf_counter(), time.process_time()
-    except (ValueError, MemoryError, RuntimeError) as error:
-        return {"error": str(error) or type(error).__name__}
+    watch = Stopwatch()
+    predict(small, X[few], y[few], X_test[few])
+    warm_up = watch.lap().seconds
+    mean, variance = predict(request, X, y, X_test)
+    took = watch.lap()
     residual = y_test - mean
     density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
         "nlpd": float(np.mean(density)),
         "coverage": float(np.mean(np.abs(residual) < 1.96 * np.sqrt(variance))),
-        "seconds": end - warmed,
-        "cpu_seconds": cpu_end - cpu_warmed,
-        "warm_up_seconds": warmed - start,
-        "peak_memory_bytes": measured.peak_bytes,
+        **took._asdict(),
+        "warm_up_seconds": warm_up,
     }
 
 
-def _predict(
+def predict(
     request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
 ) -> tuple[Any, Any]:
     """Learn, and return means and variances of the test targets."""
@@ -293,5 +281,17 @@ def _predict_scikit_learn(
     return mean, sd**2
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_answer(json.loads(sys.argv[1]))))
+def _points(
+    axes: Any, results: Mapping[str, Any], data: Mapping[str, Any], score: str
+) -> None:
+    for record in of(results["records"], dataset=data["name"]):
+        style = METHODS[record["method"]]
+        label = f"{record['label']} ({record['n_train']:,} rows)"
+        point = record["seconds"], record[score]
+        axes.plot(*point, style.marker, color=style.colour, ms=8, label=label)
+    if score == "rmse" and data["noise_rmse"] is not None:
+        axes.axhline(
+            data["noise_rmse"], color="0.4", lw=1.0, ls=":", label="noise alone"
+        )
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)

@@ -1,12 +1,20 @@
-"""``randkern bench gpu``: features, products and ridge on a GPU, beside its bounds."""
+"""Tensors on a GPU: seconds, joules, and shares of its bounds.
 
-from __future__ import annotations
+``features``: structured, streamed and dense features beside the bound of writing them
+and beside plain PyTorch; ``product``: the projection that is never stored beside
+``torch.matmul``, and one whose matrix would take 4 TB; ``ridge``: a classifier of
+generated rows of ten classes; ``sweep``: seconds and joules of optical features against
+batch and number of features. Calls take turns, the first of which compiles; energy is
+NVML's counter. Where there is no GPU nothing is measured, and the results say why;
+``--device cpu`` shows that everything runs.
+"""
 
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from statistics import median
@@ -17,21 +25,28 @@ import sklearn
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern._validation import check_count
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Optical
 from randkern.models import KernelRidgeClassifier
 from randkern.plan import evaluate
 from randkern.solvers import PCG
-from randkern.study.records import describe_machine, installed_versions
-from randkern_lab.papers.energy import EnergyMeter, Joules, gpu_meter
 
-from .timing import Progress
+from ..energy import EnergyMeter, Joules, gpu_meter
+from ..options import CommonOptions, option
+from ..panels import BLUE, RED, Panel, draw, styled
+from ..runner import Case, Experiment
+from ..tables import TextTable, count, listing, number, of
+from .rows import known_names
 
-__all__ = ["MEASUREMENTS", "run"]
+__all__ = ["MEASUREMENTS", "OnGPU", "Options"]
 
-MEASUREMENTS = ("features", "product", "ridge", "sweep")
-
+# The key and the heading of a column, beside seconds and joules.
+MEASUREMENTS: Mapping[str, tuple[str, str] | None] = {
+    "features": ("share_of_write_bound", "of the write bound"),
+    "product": ("share_of_matmul", "of torch.matmul"),
+    "ridge": ("test_accuracy", "test accuracy"),
+    "sweep": None,
+}
 # Rows and columns of the largest product, whose matrix would take 4 TB.
 _HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
 _HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
@@ -45,137 +60,152 @@ _NO_METER = EnergyMeter("none: not a GPU", None)
 Call = Callable[[], Any]
 
 
-def run(
-    *,
-    device: str = "cuda",
-    measurements: Sequence[str] = MEASUREMENTS,
-    n: int = 8192,
-    d: int = 784,
-    n_components: int = 16384,
-    side: int = 16384,
-    ridge_rows: int = 60_000,
-    ridge_components: int = 100_000,
-    batches: Sequence[int] = (1, 64, 1024, 8192),
-    sizes: Sequence[int] = (1000, 10_000, 100_000),
-    repeats: int = 5,
-    cpu: bool = False,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Time tensors on a GPU; say so, and why, where nothing is measured.
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench gpu`` takes."""
 
-    Parameters
-    ----------
-    device : str
-        ``"cuda"``, or ``"cpu"`` to see that everything runs.
-    measurements : sequence of str
-        Of ``features`` (fused structured features beside the bound of writing them and
-        beside plain PyTorch), ``product`` (the projection that is never stored beside
-        ``torch.matmul``), ``ridge`` and ``sweep`` (seconds and joules against batch
-        and number of features).
-    n, d, n_components : int
-        Of the features.
-    side : int
-        Columns and draws of the product.
-    ridge_rows, ridge_components : int
-    batches, sizes : sequences of int
-        Of the sweep.
-    repeats : int
-        Rounds; medians are reported.
-    cpu : bool
-        Also fit the ridge model on the processor.
-    seed : int
-    progress : callable, optional
-
-    Returns
-    -------
-    results : dict
-        ``ran``, and ``reason`` where that is false; ``device``, ``versions``,
-        ``machine``, ``energy`` (what counts joules, or why nothing does), ``arguments``
-        and ``records``, whose ``joules`` are of one call, None where none are counted.
-    """
-    unknown = sorted(set(measurements) - set(MEASUREMENTS))
-    if unknown:
-        raise ValueError(f"no measurement {unknown[0]!r}; use {list(MEASUREMENTS)}.")
-    counts = {"n": n, "d": d, "n_components": n_components, "side": side}
-    counts |= {"ridge_rows": ridge_rows, "ridge_components": ridge_components}
-    for name, value in (counts | {"repeats": repeats}).items():
-        check_count(name, value)
-    for value in (*batches, *sizes):
-        check_count("batches and sizes", value)
-    results: dict[str, Any] = {
-        "command": "bench gpu",
-        "machine": describe_machine(),
-        "versions": installed_versions() | _versions(),
-        "arguments": counts
-        | {"device": device, "measurements": list(measurements), "cpu": cpu}
-        | {"batches": list(batches), "sizes": list(sizes)}
-        | {"repeats": repeats, "seed": seed},
-        "records": [],
-    }
-    reason = _why_not(device)
-    results |= {"ran": reason is None, "reason": reason, "device": None}
-    if reason is not None:
-        return results | {"energy": gpu_meter().name}
-    bench = _Bench(device, repeats, seed)
-    results |= {"device": bench.describe(), "energy": bench.meter.name}
-    calls: dict[str, Call] = {
-        "features": lambda: bench.features(n, d, n_components),
-        "product": lambda: bench.products(n, side),
-        "ridge": lambda: bench.ridge(ridge_rows, d, ridge_components, cpu),
-        "sweep": lambda: bench.sweep(d, batches, sizes),
-    }
-    for number, name in enumerate(measurements):
-        if progress is not None:
-            progress(number, len(measurements), name)
-        results["records"] += calls[name]()
-    return results
-
-
-def _why_not(device: str) -> str | None:
-    """Return why nothing can be measured, None if it can."""
-    if importlib.util.find_spec("torch") is None:
-        return 'PyTorch is not installed; pip install "randkern[gpu]"'
-    torch = import_extra("torch", "bench gpu", "gpu")
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
-    if wanted.type not in ("cuda", "cpu"):
-        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
-    if wanted.type == "cpu":
-        return None
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if (wanted.index or 0) < found:
-        return None
-    return (
-        f"PyTorch finds {found} CUDA device{'' if found == 1 else 's'}, not {device}"
-        if found
-        else "PyTorch finds no CUDA device"
+    device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
+    measurements: tuple[str, ...] = option(
+        tuple(MEASUREMENTS), "Of features, product, ridge, sweep."
     )
+    n: int = option(8192, "Rows of the features.", quick=64)
+    d: int = option(784, "Input columns.", quick=32)
+    n_components: int = option(16384, "Features.", quick=128)
+    side: int = option(16384, "Sides of the product.", quick=64)
+    ridge_rows: int = option(60_000, "Training rows.", quick=400)
+    ridge_components: int = option(100_000, "Of ridge.", quick=100)
+    batches: tuple[int, ...] = option(
+        (1, 64, 1024, 8192), "Rows at a time, of the sweep.", quick=(1, 16)
+    )
+    sizes: tuple[int, ...] = option(
+        (1000, 10_000, 100_000), "Features, of the sweep.", quick=(64, 128)
+    )
+    repeats: int = option(5, "Rounds of the timing.", quick=1)
+    cpu: bool = option(False, "Also fit ridge on the processor.")
 
 
-def _versions() -> dict[str, str]:
-    """Return the versions of what tensors are computed with, where installed."""
-    found = {}
-    for name in ("torch", "triton", "nvidia-ml-py"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-class _Bench:
+class OnGPU(Experiment):
     """Measurements on one device."""
 
-    def __init__(self, device: str, repeats: int, seed: int):
-        self.torch = import_extra("torch", "bench gpu", "gpu")
-        self.device = self.torch.device(device)
-        self.repeats, self.seed = repeats, seed
-        self.on_gpu = self.device.type == "cuda"
-        here = self.device.index or 0
-        self.meter = gpu_meter(here) if self.on_gpu else _NO_METER
+    name = "gpu"
+    title = "Features, products and ridge on a GPU, beside its bounds."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> None:
+        """Find the device and its meter."""
+        options = self.options
+        self.repeats, self.seed = options.repeats, options.seed
+        self.names = known_names("measurement", options.measurements, MEASUREMENTS)
+        self.reason = _why_not(options.device)
+        self.meter = gpu_meter()
+        if self.reason is None:
+            self.torch = import_extra("torch", "bench gpu", "gpu")
+            self.device = self.torch.device(options.device)
+            self.on_gpu = self.device.type == "cuda"
+            here = self.device.index or 0
+            self.meter = gpu_meter(here) if self.on_gpu else _NO_METER
+
+    def cases(self) -> Iterator[Case]:
+        """Return the measurements, none where there is no device."""
+        for name in self.names if self.reason is None else ():
+            yield {"measurement": name}
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of one measurement."""
+        options = self.options
+        calls: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "features": partial(
+                self.features, options.n, options.d, options.n_components
+            ),
+            "product": partial(self.products, options.n, options.side),
+            "ridge": partial(
+                self.ridge, options.ridge_rows, options.d, options.ridge_components
+            ),
+            "sweep": partial(self.sweep, options.d),
+        }
+        return calls[case["measurement"]]()
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return whether it ran, on what, and what counts energy."""
+        return {
+            "ran": self.reason is None,
+            "reason": self.reason,
+            "device": None if self.reason else self.describe(),
+            "energy": self.meter.name,
+            "versions": results["versions"] | _versions(),
+        }
+
+    # -- results ----------------------------------------------------------------------
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return where it ran, or why not, and what counts energy."""
+        if results["ran"]:
+            versions = results["versions"]
+            named = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+            yield f"{results['device']['name']}; {named}"
+        else:
+            yield f"The GPU benchmark did not run: {results['reason']}."
+        yield f"energy: {results['energy']}"
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return a table of every measurement that was made."""
+        found = []
+        for name, column in MEASUREMENTS.items():
+            records = of(results["records"], measurement=name)
+            columns = {
+                "method": lambda r: r["method"],
+                "rows": lambda r: count(r["n"]),
+                "d": lambda r: count(r["d"]),
+                "D": lambda r: count(r["n_components"]),
+                "ms": lambda r: number(1000 * r["seconds"]),
+                "joules": lambda r: number(r["joules"]),
+            }
+            if column is not None:
+                columns[column[1]] = lambda r, key=column[0]: number(r[key])
+            if records:
+                found.append(listing(name, records, columns))
+        return found
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a feature costs, and batches against the number of features."""
+        features = of(results["records"], measurement="features")
+        sweep = of(results["records"], measurement="sweep")
+        panels = []
+        if features:
+            first = features[0]
+            panels.append(
+                Panel(
+                    title=f"{first['n']:,} rows, d = {first['d']:,}, "
+                    f"D = {first['n_components']:,}",
+                    xlabel="picoseconds per feature (dashed: of writing it)",
+                    ylabel=" ",
+                    extra=_feature_costs,
+                )
+            )
+        lines = {
+            (r["method"], r["n"]): f"{r['method']}, {count(r['n'])} rows" for r in sweep
+        }
+        records = [
+            {**r, "line": (r["method"], r["n"])} if r in sweep else r
+            for r in results["records"]
+        ]
+        for quantity in ("seconds", "joules"):
+            if any(r[quantity] is not None for r in sweep):
+                named = "n_components", quantity, "line", styled(lines)
+                where = {"measurement": "sweep"}
+                label = f"{quantity} per batch"
+                panels.append(Panel(*named, where, ylabel=label))
+        if not panels:
+            return {}
+        title = results["device"]["name"]
+        shown = {**results, "records": records}
+        return {"gpu.png": draw(shown, panels, size=(4.8, 4.2), title=title)}
+
+    # -- the device -------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """Return what is to be known of the device."""
@@ -251,7 +281,6 @@ class _Bench:
         seconds = self._seconds(calls)
         return [
             {
-                "measurement": "features",
                 "method": name,
                 "n": n,
                 "d": d,
@@ -279,7 +308,6 @@ class _Bench:
         seconds = self._seconds(calls)
         records = [
             {
-                "measurement": "product",
                 "method": name,
                 **{"n": n, "d": side, "n_components": side},
                 "seconds": value,
@@ -302,7 +330,6 @@ class _Bench:
 
         value = self._seconds({"streamed": streamed})
         record = {
-            "measurement": "product",
             "method": "streamed, no matrix would fit",
             **huge,
             "seconds": value["streamed"],
@@ -314,13 +341,13 @@ class _Bench:
 
     # -- ridge --------------------------------------------------------------------
 
-    def ridge(self, n: int, d: int, D: int, cpu: bool) -> list[dict[str, Any]]:
+    def ridge(self, n: int, d: int, D: int) -> list[dict[str, Any]]:
         """A ridge classifier of `n` generated rows of ten classes."""
         rng = np.random.default_rng(self.seed)
         centers = rng.normal(size=(_CLASSES, d)).astype(np.float32)
         labels = rng.integers(0, _CLASSES, n + n // 6)
         X = centers[labels] + 4 * rng.standard_normal((len(labels), d), np.float32)
-        where = ["cpu"] if cpu else []
+        where = ["cpu"] if self.options.cpu else []
         records = []
         # scikit-learn asks for this variable; nothing here calls SciPy on tensors.
         os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -353,7 +380,6 @@ class _Bench:
                 end = time.perf_counter()
             records.append(
                 {
-                    "measurement": "ridge",
                     "method": place,
                     **{"n": n, "d": d, "n_components": D},
                     "seconds": fitted - start,
@@ -367,15 +393,13 @@ class _Bench:
 
     # -- sweep --------------------------------------------------------------------
 
-    def sweep(
-        self, d: int, batches: Sequence[int], sizes: Sequence[int]
-    ) -> list[dict[str, Any]]:
+    def sweep(self, d: int) -> list[dict[str, Any]]:
         """Seconds and joules of a batch of optical features."""
         records = []
-        for D in sizes:
+        for D in self.options.sizes:
             for projection in ("structured", "streamed"):
                 plan = self._plan(Optical(2), d, D, projection)
-                for batch in batches:
+                for batch in self.options.batches:
                     X = self._normal(batch, d)
                     out = self.torch.empty(batch, D, device=self.device)
 
@@ -385,7 +409,6 @@ class _Bench:
                     seconds = self._seconds({"batch": call})["batch"]
                     records.append(
                         {
-                            "measurement": "sweep",
                             "method": projection,
                             **{"n": batch, "d": d, "n_components": D},
                             "seconds": seconds,
@@ -404,3 +427,50 @@ class _Bench:
                 call()
             self._wait()
         return None if spent.joules is None else spent.joules / times
+
+
+def _feature_costs(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw picoseconds per feature, beside those of writing it."""
+    records = of(results["records"], measurement="features")
+    shown = [r for r in records if r["method"] != "write"]
+    costs = [r["picoseconds_a_feature"] for r in shown]
+    axes.plot(costs, [r["method"] for r in shown], "o", color=BLUE)
+    (write,) = of(records, method="write")
+    axes.axvline(write["picoseconds_a_feature"], color=RED, linestyle="--")
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.1)
+
+
+def _why_not(device: str) -> str | None:
+    """Return why nothing can be measured, None if it can."""
+    if importlib.util.find_spec("torch") is None:
+        return 'PyTorch is not installed; pip install "randkern[gpu]"'
+    torch = import_extra("torch", "bench gpu", "gpu")
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
+    if wanted.type not in ("cuda", "cpu"):
+        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
+    if wanted.type == "cpu":
+        return None
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (wanted.index or 0) < found:
+        return None
+    return (
+        f"PyTorch finds {found} CUDA device{'' if found == 1 else 's'}, not {device}"
+        if found
+        else "PyTorch finds no CUDA device"
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what tensors are computed with, where installed."""
+    found = {}
+    for name in ("torch", "triton", "nvidia-ml-py"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,10 +1,10 @@
 """Support vector machines beside scikit-learn's: accuracy against seconds.
 
 On random features of the Gaussian kernel `KernelSVC` beside ``RBFSampler`` and
-``LinearSVC(loss="hinge", fit_intercept=False)``; with the exact kernel `KernelSVC` beside
-``SVC``, which has an intercept and compares the classes pair by pair. All have the same
-float32 rows, kernel and penalty. Each fit has a process of its own, and fits 64 rows
-before it is timed, which loads compiled code.
+``LinearSVC(loss="hinge", fit_intercept=False)``; with the exact kernel `KernelSVC`
+beside ``SVC``, which has an intercept and compares the classes pair by pair. All have
+the same float32 rows, kernel and penalty. Each fit has a process of its own, and fits
+64 rows before it is timed, which loads compiled code.
 """
 
 from collections.abc import Iterator, Mapping

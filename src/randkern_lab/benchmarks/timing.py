@@ -8,13 +8,9 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-import numba
 import numpy as np
-from threadpoolctl import threadpool_info
 
-__all__ = ["Progress", "interleave", "roofline", "thread_counts"]
-
-Progress = Callable[[int, int, str], None]
+__all__ = ["interleave", "roofline"]
 
 _REPEATS = 5
 # Elements of the array that is filled: far beyond any cache.
@@ -27,7 +23,6 @@ _PRODUCT_SIDES = (2048, 4096, 4096)
 def interleave(
     calls: Mapping[str, Callable[[], Any]],
     repeats: int,
-    progress: Callable[[str], None] | None = None,
 ) -> dict[str, list[float]]:
     """Time calls in turn, round after round, so that a slow minute slows them all.
 
@@ -42,8 +37,6 @@ def interleave(
         What a call returns is freed outside the time taken.
     repeats : int
         Number of rounds.
-    progress : callable, optional
-        Called with the name before every call.
 
     Returns
     -------
@@ -60,8 +53,6 @@ def interleave(
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            if progress is not None:
-                progress(name)
             call()
             start = time.perf_counter()
             result = call()
@@ -127,20 +118,4 @@ def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
         "write_new_ns": 1e9 * median(seconds["write_new"]) / size,
         "product_gflops": gflops,
         "product_ns": 2 * d / gflops,
-    }
-
-
-def thread_counts() -> dict[str, int]:
-    """Return the threads of compiled code (``numba``) and of NumPy's BLAS (``blas``).
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.timing import thread_counts
-    >>> sorted(thread_counts())
-    ['blas', 'numba']
-    """
-    pools = [pool for pool in threadpool_info() if pool.get("user_api") == "blas"]
-    return {
-        "numba": int(numba.get_num_threads()),
-        "blas": max((int(pool["num_threads"]) for pool in pools), default=1),
     }
