@@ -164,7 +164,7 @@ class OnGPU(Experiment):
                 "joules": lambda r: number(r["joules"]),
             }
             if column is not None:
-                columns[column[1]] = lambda r, key=column[0]: number(r[key])
+                columns[column[1]] = partial(_share, column[0])
             if records:
                 found.append(listing(name, records, columns))
         return found
@@ -474,3 +474,7 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _share(key: str, record: Mapping[str, Any]) -> str:
+    return number(record[key])
