@@ -139,7 +139,8 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
                 f'fill="{LINE}" font-size="14">no</text>'
             )
         parts.append(
-            f'<a href="{choice.page}" style="text-decoration: none"><rect x="{right}" y="{top}" '
+            f'<a href="{choice.page}" style="text-decoration: none">'
+            f'<rect x="{right}" y="{top}" '
             f'width="{width - right - 4}" height="{height - 16}" rx="10" '
             f'fill="{PALE}" stroke="{ACCENT}"/><text x="{right + 16}" '
             f'y="{middle - 5}" fill="{ACCENT}" font-weight="600">'

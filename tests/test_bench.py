@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,24 +11,20 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import randkern as rk
-from randkern.bench import accuracy, features
-from randkern.bench.contenders import Contender, known_projections, make_rows
-from randkern.bench.figures import (
-    plot_accuracy,
-    plot_cost,
-    plot_features,
-    plot_sweep,
-)
-from randkern.bench.fresh_process import measure_afresh
-from randkern.bench.scores import (
-    gram_errors,
-    gram_matrix,
-    ridge_scores,
-)
-from randkern.bench.summaries import equal_cost, paired_ratio, summarise
-from randkern.bench.timing import interleave
-from randkern.datasets import load_dataset
+from _lab import COMMON
 from randkern.projections import PROJECTIONS
+from randkern_lab.benchmarks import features
+from randkern_lab.benchmarks.accuracy import (
+    Accuracy,
+    equal_cost,
+    paired_ratio,
+    summarise,
+)
+from randkern_lab.benchmarks.contenders import Contender, known_projections, make_rows
+from randkern_lab.benchmarks.features import FeatureCost
+from randkern_lab.benchmarks.scores import gram_errors, gram_matrix, ridge_scores
+from randkern_lab.benchmarks.timing import interleave
+from randkern_lab.process import in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -45,26 +42,29 @@ ACCURACY_KEYS = {
 }
 
 
+def cost_of(progress=None, **changed):
+    """Results of the cost of features at small sizes."""
+    given = {"d": 20, "n_components": 66, "n": 60, "repeats": 2, "memory": False}
+    given |= {"cold": False, "projections": ("dense", "orthogonal")}
+    return FeatureCost.run(features.Options(**(given | changed)), progress)
+
+
 @pytest.fixture(scope="module")
 def timed():
-    return features.run(
-        *(20, 66, 60),
-        repeats=2,
-        projections=["dense", "orthogonal"],
-        memory=False,
-        cold=False,
-    )
+    return cost_of()
 
 
 @pytest.fixture(scope="module")
 def measured():
-    return accuracy.run(
-        load_dataset("iris"),
-        [16, 48, 200],
-        n=60,
-        lengthscale=2.0,
-        n_seeds=3,
-        projections=["dense", "orthogonal"],
+    return Accuracy.run(
+        Accuracy.Options(
+            data="iris",
+            n_components=(16, 48, 200),
+            n=60,
+            lengthscale="2",
+            seeds=3,
+            projections=("dense", "orthogonal"),
+        )
     )
 
 
@@ -160,14 +160,11 @@ def test_roofline_scales_with_the_product_of_each_method(timed):
 
 
 def test_who_exceeds_the_limit_is_skipped_with_the_reason():
-    results = features.run(
-        *(300, 400, 10),
-        repeats=1,
-        projections=["dense", "streamed"],
-        families=["gaussian"],
-        memory=False,
-        cold=False,
-        memory_limit=100_000,
+    results = cost_of(
+        **{"d": 300, "n_components": 400, "n": 10, "repeats": 1},
+        projections=("dense", "streamed"),
+        families=("gaussian",),
+        memory_limit="100kB",
     )
     assert [record["method"] for record in results["records"]] == ["streamed"]
     assert results["records"][0]["speedup_over_float32"] is None
@@ -175,42 +172,48 @@ def test_who_exceeds_the_limit_is_skipped_with_the_reason():
     assert set(reasons) == {"RBFSampler float64", "RBFSampler float32", "dense"}
     assert "its matrix takes 1.4 MB" in reasons["RBFSampler float32"]
     assert "limit of 100.0 kB" in reasons["dense"]
-    plot_features(results)
+    assert FeatureCost.figures(results)["features.png"].axes
 
 
 def test_nothing_to_run_is_an_error():
     with pytest.raises(ValueError, match=r"nothing could be run: its matrix takes"):
-        features.run(50, 60, 10, projections=["dense"], memory_limit=10)
+        cost_of(projections=("dense",), memory_limit="10B")
 
 
 def test_width_beyond_a_projection_is_skipped_with_its_own_words():
-    results = features.run(
-        *(21_300, 4, 2),
-        repeats=1,
-        projections=["qmc", "streamed"],
-        families=["gaussian"],
-        memory=False,
-        cold=False,
+    results = cost_of(
+        **{"d": 21_300, "n_components": 4, "n": 2, "repeats": 1},
+        projections=("qmc", "streamed"),
+        families=("gaussian",),
     )
     (note,) = results["skipped"]
     assert note["method"] == "qmc"
     assert "dimensions" in note["reason"]
 
 
+def requested(contender, n, d, n_components):
+    sizes = {"n": n, "d": d, "n_components": n_components, "seed": 0}
+    return {"contender": asdict(contender), **sizes}
+
+
 def test_peak_memory_is_that_of_one_contender():
     contender = Contender("optical", "numpy", "two products", "float32")
-    measured = measure_afresh(contender, 2000, 50, 3000)
-    assert measured.output_bytes == 4 * 2000 * 3000
+    request = requested(contender, 2000, 50, 3000)
+    measured = in_fresh_process(features.peak_memory, request)
     # Two matrices and two products; pages are counted a little late.
-    arrays = 2 * measured.output_bytes + 2 * 4 * 50 * 3000
-    assert 0.9 * arrays < measured.peak_memory_bytes < 1.3 * arrays
-    assert 0 < measured.first_call_seconds < 60
+    arrays = 2 * 4 * 2000 * 3000 + 2 * 4 * 50 * 3000
+    assert 0.9 * arrays < measured["added_bytes"] < 1.3 * arrays
+    assert 0 < measured["first_call_seconds"] < 60
+    assert measured["first_call_seconds"] < measured["process_seconds"]
 
 
 def test_a_process_that_fails_gives_its_last_words():
     wrong = Contender("gaussian", "randkern", "nosuch", "float32")
-    with pytest.raises(ValueError, match=r"its own process ended .*nosuch"):
-        measure_afresh(wrong, 2, 2, 2)
+    with pytest.raises(ValueError, match="nosuch"):
+        in_fresh_process(features.first_call, requested(wrong, 2, 2, 2))
+    request = requested(wrong, 2, 2, 2) | {"contender": {"family": "x"}}
+    with pytest.raises(ValueError, match=r"its own process ended .* missing"):
+        in_fresh_process(features.first_call, request)
 
 
 def test_interleaved_calls_take_turns():
@@ -220,34 +223,16 @@ def test_interleaved_calls_take_turns():
     assert order == ["a", "a", "b", "b"] * 2
 
 
-def test_progress_ends_with_the_total():
-    seen = []
-    features.run(
-        *(10, 20, 10),
-        repeats=2,
-        projections=["dense"],
-        memory=False,
-        cold=False,
-        progress=lambda *step: seen.append(step),
-    )
-    totals = {total for _, total, _ in seen}
-    assert len(totals) == 1
-    done = [done for done, _, _ in seen]
-    assert done == list(range(totals.pop() + 1))
-
-
 # sweep
 
 
 def test_sweep_varies_one_size_at_a_time():
-    sweep = features.sweep(
-        *([8, 32], [16, 64]),
-        d=20,
-        n_components=40,
-        n=30,
-        repeats=1,
-        projections=["dense"],
+    results = cost_of(
+        **{"n_components": 40, "repeats": 1, "sweep": True},
+        **{"sweep_d": (8, 32), "sweep_n_components": (16, 64)},
+        projections=("dense",),
     )
+    sweep = results["sweep"]
     points = {
         (record["axis"], record["d"], record["n_components"])
         for record in sweep["records"]
@@ -256,8 +241,10 @@ def test_sweep_varies_one_size_at_a_time():
         *{("d", 8, 40), ("d", 32, 40)},
         *{("n_components", 20, 16), ("n_components", 20, 64)},
     }
+    assert not any("axis" in record for record in results["records"])
     assert set(sweep["exponents"]["d"]) == {"RBFSampler float32", "dense"}
-    labels = [axes.get_xlabel() for axes in plot_sweep(sweep).axes]
+    figure = FeatureCost.figures(results)["sweep.png"]
+    labels = [axes.get_xlabel() for axes in figure.axes]
     assert labels == ["input columns d", "features D"]
 
 
@@ -266,9 +253,8 @@ def test_exponents_are_slopes():
         {"axis": "d", "d": d, "method": "dense", "seconds": 3e-6 * d**1.5}
         for d in (10, 100, 1000)
     ]
-    exponents = features._exponents(records)
-    assert exponents["d"]["dense"] == pytest.approx(1.5)
-    assert exponents["n_components"] == {}
+    assert features._exponents(records, "d")["dense"] == pytest.approx(1.5)
+    assert features._exponents(records, "n_components") == {}
 
 
 # accuracy
@@ -399,9 +385,9 @@ def test_equal_cost_takes_the_largest_that_fits():
 # figures
 
 
-@pytest.mark.parametrize("plot", [plot_accuracy, plot_cost])
-def test_accuracy_figures_have_a_legend_outside_the_axes(measured, plot):
-    figure = plot(measured)
+@pytest.mark.parametrize("name", ["accuracy.png", "cost.png"])
+def test_accuracy_figures_have_a_legend_outside_the_axes(measured, name):
+    figure = Accuracy.figures(measured)[name]
     figure.savefig(io.BytesIO())  # lays it out
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
@@ -412,12 +398,12 @@ def test_accuracy_figures_have_a_legend_outside_the_axes(measured, plot):
 
 def test_accuracy_figure_without_the_optical_kernel(measured):
     summary = [entry for entry in measured["summary"] if entry["family"] == "gaussian"]
-    figure = plot_accuracy(measured | {"summary": summary})
-    assert [axes.axison for axes in figure.axes] == [True, True, True, False]
+    figure = Accuracy.figures(measured | {"summary": summary})["accuracy.png"]
+    assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
 
 
 def test_features_figure_has_a_bar_a_record(timed):
-    figure = plot_features(timed)
+    figure = FeatureCost.figures(timed)["features.png"]
     bars = [patch for axes in figure.axes for patch in axes.patches]
     assert len(bars) == len(timed["records"])
     assert [axes.get_xscale() for axes in figure.axes] == ["log", "log"]
@@ -430,38 +416,37 @@ def test_features_figure_has_a_bar_a_record(timed):
     ("change", "message"),
     [
         ({"d": 0}, "d must be 1 or more, got 0"),
-        ({"n": 2.5}, "n must be a whole number, got 2.5"),
         ({"repeats": 0}, "repeats must be 1 or more"),
-        ({"degree": -1.0}, "degree must be positive"),
-        ({"projections": ["nosuch"]}, "unknown projection 'nosuch'; expected some of"),
-        ({"projections": []}, "no projection was named"),
-        ({"families": ["cubic"]}, "unknown family 'cubic'"),
-        ({"families": []}, "no family was named"),
+        ({"degree": -1.0}, "degree must be a positive number"),
+        ({"projections": ("nosuch",)}, "unknown projection 'nosuch'; expected some of"),
+        ({"projections": ()}, "no projection was named"),
+        ({"families": ("cubic",)}, "unknown family 'cubic'"),
+        ({"families": ()}, "nothing to run: name some of gaussian, optical"),
         ({"memory_limit": "lots"}, "memory_limit must be"),
     ],
 )
 def test_bad_arguments_of_features(change, message):
     with pytest.raises(ValueError, match=message):
-        features.run(**({"d": 4, "n_components": 8, "n": 5} | change))
+        cost_of(**change)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_components": []}, "n_components must be positive"),
-        ({"n_components": [0]}, "n_components must be positive"),
+        ({"n_components": (0,)}, "n_components must be 1 or more"),
         ({"n": 1}, "n must be 2 or more"),
-        ({"alphas": [0.0]}, "alphas must be positive numbers"),
-        ({"alphas": []}, "alphas must be positive numbers"),
-        ({"n_seeds": 0}, "at least 1 seed"),
-        ({"projections": ["nosuch"]}, "unknown projection 'nosuch'"),
-        ({"dataset": "diabetes"}, "diabetes is a regression"),
+        ({"alpha": (0.0,)}, "alpha must be a positive number"),
+        ({"seeds": 0}, "seeds must be 1 or more"),
+        ({"projections": ("nosuch",)}, "unknown projection 'nosuch'"),
+        ({"data": "diabetes"}, "diabetes is a regression"),
+        ({"lengthscale": "long"}, "lengthscale must be a positive number, scale or"),
     ],
 )
 def test_bad_arguments_of_accuracy(change, message):
-    dataset = load_dataset(change.pop("dataset", "iris"))
     with pytest.raises(ValueError, match=message):
-        accuracy.run(dataset, **({"n_components": [8]} | change))
+        Accuracy.run(
+            Accuracy.Options(**({"data": "iris", "n_components": (8,)} | change))
+        )
 
 
 # the command line
@@ -492,10 +477,7 @@ def test_features_command(app, tmp_path):
     )
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "new" / "results.json").read_text("utf-8"))
-    assert set(results) == {
-        *("command", "arguments", "versions", "machine", "roofline", "records"),
-        *("skipped", "sweep"),
-    }
+    assert set(results) == COMMON | {"roofline", "sweep"}
     assert set(results["sweep"]) == {"arguments", "records", "exponents", "skipped"}
     for name in ("features.png", "sweep.png"):
         assert (tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG")
@@ -512,10 +494,7 @@ def test_accuracy_command(app, tmp_path):
     )
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert set(results) == {
-        *("command", "arguments", "dataset", "versions", "machine", "exact"),
-        *("records", "summary", "equal_cost", "skipped"),
-    }
+    assert set(results) == COMMON | {"exact", "summary", "equal_cost"}
     assert results["arguments"]["data"] == "iris"
     for name in ("accuracy.png", "cost.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -532,11 +511,11 @@ def test_accuracy_command(app, tmp_path):
         (("features", "--families", "nosuch"), "unknown family 'nosuch'"),
         (("features", "--n", "0"), "n must be 1 or more"),
         (("features", "--sweep-d", "x"), "positive whole numbers"),
-        (("accuracy", "--lengthscale", "long"), "--lengthscale takes a positive"),
+        (("accuracy", "--lengthscale", "long"), "lengthscale must be a positive"),
         (("accuracy", "--data", "nosuch"), "unknown data set 'nosuch'"),
         (("accuracy", "--n-components", "1e3"), "positive whole numbers"),
-        (("accuracy", "--seeds", "0"), "at least 1 seed"),
-        (("accuracy", "--alpha", "1,auto"), "--alpha takes positive numbers"),
+        (("accuracy", "--seeds", "0"), "seeds must be 1 or more"),
+        (("accuracy", "--alpha", "1,auto"), "--alpha takes numbers separated by"),
     ],
 )
 def test_bad_values_are_one_line(app, tmp_path, monkeypatch, arguments, message):

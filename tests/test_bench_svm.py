@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("matplotlib")
 
-from randkern.bench import svm
-from randkern.bench.labelled_rows import LabelledRows
-from randkern.bench.svm_figures import plot_svm
-from randkern.cli.bench_svm import svm_table
-from randkern.datasets import load_dataset
+
+from _lab import COMMON, in_this_process
+from randkern_lab.benchmarks import svm
+from randkern_lab.benchmarks.rows import RowOptions, load_rows
+from randkern_lab.process import in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -28,35 +28,29 @@ RECORD = {
 def results():
     """Of a run whose fits are all in this process, which is quicker."""
 
-    def ask(module, request):
-        assert module == svm.__name__
-        measured = svm._answer(json.loads(json.dumps(request)))
-        return measured | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(svm, "ask_process", ask)
-        return svm.run(
-            load_dataset("digits"),
-            (300, 600),
-            lengthscale=2.0,
-            n=400,
-            n_test=300,
-            exact_rows=200,
-            no_peer_above=300,
+        in_this_process(patch)
+        return svm.Machines.run(
+            svm.Options(
+                n_components=(300, 600),
+                lengthscale="2",
+                n=400,
+                n_test=300,
+                exact_rows=200,
+                no_peer_above=300,
+            )
         )
 
 
 def test_documented_keys(results):
-    assert set(results) == {
-        *("command", "arguments", "versions", "machine"),
-        *("dataset", "records", "skipped"),
-    }
+    assert set(results) == COMMON
     assert all(set(record) == RECORD for record in results["records"])
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     assert results["skipped"] == [
         {
             "method": "linear-svc",
             "n_components": 600,
+            "n_train": 400,
             "reason": "it was asked for up to 300 features only",
         }
     ]
@@ -76,17 +70,22 @@ def test_contenders_agree(results):
 
 
 def test_a_fit_has_a_process_of_its_own():
-    rows = LabelledRows.of(load_dataset("iris"), None, None)
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
     request |= {"lengthscale": 1.0, "C": 1.0, "memory_limit": None}
-    measured = svm._measure(rows, request)
+    with load_rows(RowOptions(data="iris")).saved() as folder:
+        measured = in_fresh_process(svm.fit_machine, request | {"folder": folder})
     assert measured["process_seconds"] > measured["train_seconds"]
     assert measured["test_error"] < 0.5
+    # Imports alone take more than 50 MB; the smaller count leaves files out.
+    assert measured["peak_memory_bytes"] > 50e6
+    anonymous = measured["peak_anonymous_bytes"]
+    assert anonymous is None or 20e6 < anonymous < measured["peak_memory_bytes"]
 
 
 def test_it_prints_and_draws(results):
-    assert svm_table(results).row_count == len(results["records"])
-    (axes,) = plot_svm(results).axes
+    (table,) = svm.Machines.tables(results)
+    assert len(table.rows) == len(results["records"])
+    (axes,) = svm.Machines.figure(results).axes
     assert len(axes.lines) == 4
 
 
@@ -96,9 +95,9 @@ def test_it_prints_and_draws(results):
         (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
         (["--methods", ""], "nothing to run: name some of features, linear-svc"),
         (["--n-components", "0"], "positive whole numbers"),
-        (["--penalty", "0"], "--penalty takes a positive number, got 0"),
-        (["--penalty", "nan"], "--penalty takes a positive number, got nan"),
-        (["--exact-rows", "0"], "exact_rows must be positive whole numbers"),
+        (["--penalty", "0"], "penalty must be a positive number, got 0"),
+        (["--penalty", "nan"], "penalty must be a positive number, got nan"),
+        (["--exact-rows", "0"], "exact_rows must be 1 or more, got 0"),
         (["--data", "diabetes"], "diabetes is a regression"),
     ],
 )

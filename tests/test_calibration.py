@@ -8,6 +8,7 @@ from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
 
 import randkern as rk
 from randkern.models import _ridge, calibration
@@ -231,3 +232,35 @@ def test_weights_that_are_whole_numbers_repeat_rows(
     first.fit(X, y, sample_weight=w)
     sizes = second._left_out_sizes[np.cumsum(w) - 1]
     np.testing.assert_allclose(first._left_out_sizes, sizes, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_probabilities_of_support_vector_machines(rng, classes, weighted):
+    X, y = data(rng, 60, classes)
+    w = rng.uniform(0.5, 2, size=60) if weighted else None
+    model = rk.KernelSVC(KERNEL, 1.0, 20, random_state=0)
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(clone(model).set_params(probability=True), "predict_proba")
+    plain = clone(model).fit(X, y, sample_weight=w)
+    with pytest.raises(AttributeError) as caught:
+        plain.predict_proba(X)
+    assert "probability=True" in str(caught.value.__cause__)
+    fit = clone(model).set_params(probability=True).fit(X, y, sample_weight=w)
+    np.testing.assert_array_equal(fit.coef_, plain.coef_)
+    decisions = np.zeros((60, classes) if classes > 2 else 60)
+    for train, held in StratifiedKFold(5).split(X, y):
+        part = None if w is None else w[train]
+        fold = clone(model).fit(X[train], y[train], sample_weight=part)
+        decisions[held] = fold.decision_function(X[held])
+    if classes == 2:
+        decisions = np.stack([0 * decisions, decisions], axis=1)
+    of_class = y[:, None] == np.arange(classes)
+    expected = temperature_of(decisions, of_class, w)
+    assert fit.temperature_ == pytest.approx(expected, rel=1e-3)
+    P = fit.predict_proba(X)
+    np.testing.assert_array_equal(P.argmax(axis=1), fit.predict(X))
+    with pytest.raises(ValueError, match="rows of each class, got a class with 1"):
+        clone(fit).fit(X, np.arange(60) == 3)
+    with pytest.raises(ValueError, match="arrays in memory, got RowBlocks"):
+        clone(fit).fit(rk.RowBlocks.from_arrays(X, y))

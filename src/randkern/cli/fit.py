@@ -53,7 +53,7 @@ def command(
 
         import randkern
 
-        from ..experiments.records import write_results
+        from ..study.records import write_results
         from ..tabular import TabularClassifier, TabularRegressor
 
         console = output()
@@ -144,8 +144,8 @@ class _Judged:
 
     @classmethod
     def of(cls, model: Any, task: str, split: Any) -> "_Judged":
-        from ..experiments.measure import Measurement
         from ..report import baselines, evaluate
+        from ..study.measure import Measurement
 
         X, X_test, y, y_test = split
         with trial_progress(model, "fitting"), Measurement() as fit:

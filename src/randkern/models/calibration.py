@@ -37,14 +37,13 @@ _ADVICE = (
 
 
 def _is_calibrated(estimator: Any) -> bool:
-    unfitted = not hasattr(estimator, "classes_")
-    if unfitted or estimator._temperature is not None:
-        return True
-    raise AttributeError(
-        f"probabilities of {type(estimator).__name__} are calibrated on {_ADVICE}"
-        "solver='cholesky', randkern.KernelLogistic, or "
-        "sklearn.calibration.CalibratedClassifierCV."
-    )
+    if not hasattr(estimator, "classes_"):
+        calibrated = estimator._calibrates
+    else:
+        calibrated = estimator._temperature is not None
+    if not calibrated:
+        raise AttributeError(estimator._uncalibrated)
+    return True
 
 
 class LogitsOfDecisions:
@@ -53,6 +52,20 @@ class LogitsOfDecisions:
     decision_function: Any
     classes_: Any
     temperature_: float
+
+    @property
+    def _calibrates(self) -> bool:
+        """Whether a fit finds a temperature."""
+        return True
+
+    @property
+    def _uncalibrated(self) -> str:
+        """What to do where it has found none."""
+        return (
+            f"probabilities of {type(self).__name__} are calibrated on {_ADVICE}"
+            "solver='cholesky', randkern.KernelLogistic, or "
+            "sklearn.calibration.CalibratedClassifierCV."
+        )
 
     @property
     def _temperature(self) -> float | None:

@@ -313,4 +313,18 @@ class GramFactor(FeatureArray):
     def __init__(self, gram: np.ndarray):
         factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
         super().__init__(factor)
+        self.factor = factor
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
+
+    def rows_of(self, weights: Any) -> tuple[Any, Any]:
+        """Return sorted rows, and weights (rank, k) of the kernel at these.
+
+        Their values are those of weights (k, rank or more) of the columns: with K = FFᵀ
+        the weights Fᵀa have values Ka.
+        """
+        rank = len(self.pivots)
+        dual = ops_of(weights).algebra.triangular_solve(
+            self.triangle, weights[:, :rank].T, transposed=True
+        )
+        order = self.pivots.argsort()
+        return self.pivots[order], dual[order]

@@ -175,14 +175,9 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
             self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return self
         assert isinstance(features, GramFactor)
-        # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.
-        rank = len(features.pivots)
-        dual = ops_of(weights).algebra.triangular_solve(
-            features.triangle, weights[:, :rank].T, transposed=True
-        )
-        order = features.pivots.argsort()
-        self.X_fit_ = rows.whole().X[features.pivots[order]]
-        self.dual_coef_ = self._shaped(dual[order])
+        numbers, dual = features.rows_of(weights)
+        self.X_fit_ = rows.whole().X[numbers]
+        self.dual_coef_ = self._shaped(dual)
         return self
 
     @property

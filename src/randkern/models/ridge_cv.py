@@ -41,6 +41,7 @@ from randkern.models.memory import (
     primal_search_bytes,
 )
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.solvers import Solution
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
 
@@ -122,35 +123,43 @@ class _ChoosesAlpha(KernelRidge):
         scale = _scale_of(Y)
         Y = Y / scale
         used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
-        kernels, results = self._kernels(), []
         search: Any = None
-        for kernel in kernels:
-            if len(kernels) > 1:
-                search = None  # before there is another
+
+        def search_with(kernel: Kernel | None) -> Any:
+            if kernel is not None:
                 self._draw(X, given.weight, stream, kernel)
-            search = self._search(used.X, used.Y, sample_weight, alphas, limit)
+            return self._search(used.X, used.Y, sample_weight, alphas, limit)
+
+        kernels, results = self._kernels(), []
+        for kernel in kernels:
+            search = None  # before there is another
+            search = search_with(kernel)
             both = self._scores(search, used.Y, Y, scale, sample_weight, splits)
             results.append(both)
         best = self._choose(results, alphas, kernels)
         if best < len(kernels) - 1:
             search = None
-            self._draw(X, given.weight, stream, kernels[best])
-            search = self._search(used.X, used.Y, sample_weight, alphas, limit)
+            search = search_with(kernels[best])
         self._shift = tuple(scale * shift for shift in self._shift)
-        # All rows have positive weights.
-        left_out = self._left_out_of(ArrayRows(used.X, used.Y))
-        sample = used.take(left_out)
-        share = self._share_of(sample)
-        solution, intercept, left = search.solve(self.alpha_, left_out, share)
-        self._keep_left_out(sample, left * scale)
-        solution = replace(solution, value=solution.value * scale)
-        intercept = intercept * scale
+        solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
             dual = ops.zeros((X.shape[0], Y.shape[1]), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
+
+    def _solve_at_best(
+        self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
+    ) -> tuple[Solution, Any]:
+        """Return weights and intercepts at the best penalty, for unscaled targets."""
+        # All rows have positive weights.
+        left_out = self._left_out_of(ArrayRows(rows.X, rows.Y))
+        sample = rows.take(left_out)
+        share = self._share_of(sample)
+        solution, intercept, left = search.solve(self.alpha_, left_out, share)
+        self._keep_left_out(sample, left * scale)
+        return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         if not are_in_memory(X):
@@ -207,15 +216,17 @@ class _ChoosesAlpha(KernelRidge):
         )
         return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
 
-    def _kernels(self) -> list[Kernel]:
+    def _kernels(self) -> list[Kernel | None]:
         """Return the kernels to choose from: of None several lengthscales.
+
+        Or None alone, for the one that has been drawn.
 
         Not for generalised cross-validation, which puts the mean leverage in place of
         each: where a few rows have most of the weight it prefers kernels that see
         nothing beside them.
         """
         if self.kernel is not None or self.cv == "gcv":
-            return [self.kernel_]
+            return [None]
         assert isinstance(self.kernel_, Gaussian)
         scale = float(self.kernel_.lengthscale)
         return [Gaussian(factor * scale) for factor in _LENGTHSCALES]
@@ -255,13 +266,18 @@ class _ChoosesAlpha(KernelRidge):
         return np.stack(parts, axis=1)
 
     def _choose(
-        self, results: list[np.ndarray], alphas: np.ndarray, kernels: list[Kernel]
+        self,
+        results: list[np.ndarray],
+        alphas: np.ndarray,
+        kernels: list[Kernel | None],
     ) -> int:
         """Keep the best penalty and return its kernel, the first of equals."""
         both = np.concatenate(results, axis=2)
         table: dict[str, np.ndarray] = {"param_alpha": np.tile(alphas, len(kernels))}
         if len(kernels) > 1:
-            lengthscales = [kernel.get_params()["lengthscale"] for kernel in kernels]
+            lengthscales = [
+                kernel.get_params()["lengthscale"] for kernel in kernels if kernel
+            ]
             table["param_lengthscale"] = np.repeat(lengthscales, len(alphas))
         if self.cv is not None and self.cv != "gcv":
             for split, scores in enumerate(both[1]):

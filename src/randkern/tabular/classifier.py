@@ -32,7 +32,7 @@ from randkern.tabular.search import Trial
 
 __all__ = ["TabularClassifier"]
 
-# Beyond so many rows features take the place of the exact kernel.
+# Beyond so many rows landmarks take the place of the exact kernel.
 _FEATURE_ROWS = 8000
 # Penalties of logistic regression, over those of least squares.
 _PENALTIES = (0.03, 0.1, 0.3, 1.0)
@@ -40,10 +40,12 @@ _FOLDS = (5, 3)
 _FEW_ROWS = 1000
 _MOST_ROWS = 2000
 _TOL = 1e-3
-# Numbers of features, entries of their matrix between the two, and passes over it.
-_FEATURES = (500, 4000)
+_MAX_ITER = 300
+# Numbers of landmarks, entries of their features between the two, and about how many
+# passes there are over them.
+_LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-_PASSES = 400
+_PASSES = 120
 # Shares of the time: for the search at most, and what is left for the last fits.
 _SEARCH_SHARE, _LAST_SHARE = 0.5, 0.3
 
@@ -75,8 +77,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact, if the time allows; otherwise random features
-    take its place.
+    Up to 8,000 rows the kernel is exact, if the time allows; otherwise features of
+    landmark rows take its place.
 
     References
     ----------
@@ -178,6 +180,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             C = 1 / (share * trial.alpha)
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             for train, held in folds:
+                if best is not None and time.perf_counter() > until:
+                    return best
                 model = _logistic(trial.kernel, C, None, 0)
                 if len(np.unique(labels[train])) < 2:
                     continue
@@ -187,8 +191,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if best is not None and loss > best[0]:
                 break
             best = (loss, C, P, trial)
-            if time.perf_counter() > until:
-                break
         return best
 
     def _fit_members(
@@ -221,7 +223,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _size(
         self, trial: Trial, n: int, k: int, seconds: float
     ) -> tuple[int | None, float]:
-        """Return how many features a fit has, None for the exact kernel.
+        """Return how many landmarks a fit has, None for the exact kernel.
 
         And about how many seconds it takes.
         """
@@ -231,11 +233,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
             last += 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
             if last < seconds or n <= _MOST_ROWS:
                 return None, last
-        per_feature = 4 * n * k * _PASSES / rate
-        least, most = _FEATURES
-        most = min(most, _ENTRIES // n)
-        D = int(max(min(0.5 * seconds / per_feature, most), least))
-        return D, D * per_feature
+        least, most = _LANDMARKS
+        D = max(min(most, _ENTRIES // n), least)
+
+        def last_of(D: int) -> float:
+            return (2 * D + 4 * k * _PASSES) * n * D / rate
+
+        while D > least and last_of(D) > 0.7 * seconds:
+            D = max(int(0.9 * D), least)
+        return D, last_of(D)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes)."""
@@ -254,6 +260,8 @@ def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic
         C=C,
         n_components=D,
         tol=_TOL,
+        max_iter=_MAX_ITER,
+        features="random" if D is None else "nystrom",
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )

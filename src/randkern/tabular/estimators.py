@@ -309,9 +309,10 @@ class TabularRegressor(RegressorMixin, Tabular):
     Notes
     -----
     Up to 16,000 rows the Gram matrix is factorised, up to 60,000 conjugate gradients
-    work on its tiles; for more rows, and where the time is short, random features take
-    its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and make
-    intervals of.
+    work on its tiles; for more rows, and where the time is short, features of landmark
+    rows take its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and
+    make intervals of. Categories are one column per value, so that the linear part of a
+    sum of kernels holds what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -452,6 +453,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             trial.alpha,
             D or None,
             solver=solver if how == "iterate" else "cholesky",
+            features="nystrom" if D else "random",
             fit_intercept=True,
             memory_limit=MEMORY_LIMIT,
             random_state=seed,

@@ -47,7 +47,7 @@ _TIMED_ROWS = 1500
 # Operations per n³, per n² and, for features, the share of those of a product.
 _FACTORISING = 0.4
 _ITERATING = 1200.0
-_FEATURES_SHARE = 0.3
+_FEATURES_SHARE = 0.15
 MEMORY_LIMIT = "3GB"
 SOLVER = PCG(max_iter=60)
 _FEATURES = (500, 8000)
@@ -464,7 +464,7 @@ class TabularModel:
             options["alpha"] = float(fit.alpha)
             options["fit_intercept"] = True
         else:
-            options |= {"C": float(fit.C), "tol": fit.tol}
+            options |= {"C": float(fit.C), "tol": fit.tol, "max_iter": fit.max_iter}
         options["n_components"] = getattr(fit, "n_components", None)
         if not isinstance(fit, ExactRidge):
             options["random_state"] = fit.random_state
