@@ -49,9 +49,10 @@ _EXACT = 1e-12
 # the precision and of |w||z|.
 _VIOLATION = 1e-7
 _ROUNDING = 16.0
-# How often weights are mended, and which rows take part: those whose margins are above
-# 1 by so many times what the worst lacks.
+# How often weights are mended, what margins may lack then, and which rows take part:
+# those whose margins are above 1 by so many times what the worst lacks.
 _MOST_REPAIRS = 3
+_REPAIRED = 1e-12
 _NEAR = 1e3
 # A combination of rows, relative to the longest, that is 0 but for rounding errors: of
 # sums in float64, and of what Newton's method comes to on tensors.
@@ -263,7 +264,7 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     for _ in range(_MOST_REPAIRS):
         missing = 1 - Z @ weights
         most = float(missing.max())
-        if most <= np.finfo(float).eps * float(np.linalg.norm(weights)):
+        if most <= _REPAIRED:
             break
         near = missing > -_NEAR * most
         equations = np.vstack([Z[near].T, missing[near] / most])

@@ -6,9 +6,10 @@ For each column y of signs
     D(α) = Σ_i α_i − ½‖w‖²,  w = Σ_i α_i y_i z_i,  0 ≤ α_i ≤ U_i,
 
 and D ≤ P with equality at the solution: the difference is what tells when to stop.
-Coordinate descent takes one block of rows after the other (Yu, Hsieh, Chang & Lin 2010,
-"Large linear classification when data cannot fit in memory"), all rows where their
-features are cached.
+Where the features of all rows do not fit in memory, coordinate descent works on rows
+that break the conditions of optimality, whose features do; a pass over all rows, whose
+features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
+and Girosi 1997, with working sets as large as memory takes).
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ from randkern.models.feature_matrix import (
     combined,
     scores_of,
 )
-from randkern.models.memory import newton_bytes
+from randkern.models.memory import FEWEST_ROWS, newton_bytes
 
 __all__ = ["SVMDual"]
 
-# The difference of gradients that coordinate descent stops at, and by how much it falls
-# in each round.
+# The difference of gradients that coordinate descent stops at; then a share of the
+# largest that is left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
-# Coordinate descent on all rows stops after so many epochs; on a block of them, which
-# the others make obsolete, earlier.
-_MOST_EPOCHS, _EPOCHS_PER_BLOCK = 300, 10
+# Rows of the first working set that is not all rows.
+_FIRST_ROWS = 8192
+# Coordinate descent on a working set stops after so many epochs; on a part of one,
+# which the others make obsolete, earlier.
+_MOST_EPOCHS, _EPOCHS_PER_PART = 300, 50
 # Rounding errors of a score, in units of the precision and of |w||z|.
 _ROUNDING = 4.0
 # The round after which Newton's method is tried, and by how much later again; how many
@@ -130,7 +133,8 @@ class SVMDual:
         self.weights, ops = weights, self.ops
         scores, self._longest = scores_of(self.features, weights)
         squares = ops.algebra.column_products(weights.T, weights.T)
-        objective = 0.5 * squares + self.upper @ (1 - self.signs * scores).clip(0.0)
+        self._margins = self.signs * scores
+        objective = 0.5 * squares + self.upper @ (1 - self._margins).clip(0.0)
         if not ops.is_finite(objective):
             raise ValueError(
                 "the objective overflows: C or the weights are too large, or rows of X "
@@ -153,9 +157,11 @@ class SVMDual:
     ) -> None:
         """Descend along the coordinates, and by Newton's method where that is slow."""
         tolerance, newton_round = _FIRST_TOLERANCE, _NEWTON_ROUND
+        working = np.flatnonzero(self.upper)
+        if self.features.cached is None and len(working) > _FIRST_ROWS:
+            working = np.sort(generator.choice(working, _FIRST_ROWS, replace=False))
         for self.n_rounds in range(1, max_iter + 1):
-            self._update(self._pass_over_rows(tolerance, generator))
-            tolerance *= _SHARE
+            self._descend_along(working, tolerance, generator)
             if self._is_reached(tol) or self.n_rounds == newton_round:
                 self._go_on_in_float64(tol)
                 newton_round *= _LATER
@@ -163,33 +169,56 @@ class SVMDual:
                     self._follow_newton()
                 if self._is_reached(tol):
                     break
+            errors = self._errors()
+            tolerance = min(tolerance, _SHARE * float(errors.max()))
+            if self.features.cached is None:
+                free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
+                wrong = free | (errors > 0.5 * tolerance)
+                working = np.flatnonzero(wrong.any(axis=1))
 
-    def _pass_over_rows(
-        self, tolerance: float, generator: np.random.Generator
-    ) -> np.ndarray:
-        """Descend along all rows, a block at a time, and return the weights."""
-        n_rows = self.features.n_rows
-        weights = self.weights.astype(self.features.dtype)
-        out = np.zeros_like(self.weights)
-        for block in self.features.blocks(n_rows):
-            rows = np.flatnonzero(self.upper[block.rows])
-            here = block.rows.start + rows
-            alpha = np.ascontiguousarray(self.alpha[here].T)
+    def _errors(self) -> np.ndarray:
+        """Return the sizes of the gradients along which variables may move."""
+        wrong = self._margins - 1
+        np.minimum(wrong, 0.0, out=wrong, where=self.alpha == 0)
+        np.maximum(wrong, 0.0, out=wrong, where=self.alpha == self.upper[:, None])
+        wrong[self.upper == 0] = 0.0
+        return np.abs(wrong)
+
+    def _descend_along(
+        self, working: np.ndarray, tolerance: float, generator: np.random.Generator
+    ) -> None:
+        """Descend along the working rows, in parts whose features fit in memory."""
+        cached, k = self.features.cached, self.signs.shape[1]
+        capacity, out = len(working), self.weights.copy()
+        if cached is None:
+            row = self.features.width * self.features.dtype.itemsize + 24 * k
+            capacity = max(FEWEST_ROWS, self.cache_bytes // row)
+        # What other rows contribute stays in w.
+        weights = out.astype(self.features.dtype)
+        order = generator.permutation(len(working))
+        n_parts = max(1, -(-len(working) // max(capacity, 1)))
+        for part in np.array_split(order, n_parts):
+            rows = np.sort(working[part])
+            Z = self.features.take(rows) if cached is None else cached
+            places = np.arange(len(rows)) if cached is None else rows
+            before, signs = self.alpha[rows], self.signs[rows]
+            alpha = before.T.copy()
             descend(
-                block.values,
-                rows,
-                np.ascontiguousarray(self.signs[here].T),
-                self.upper[here],
+                Z,
+                places,
+                np.ascontiguousarray(signs.T),
+                self.upper[rows],
                 alpha,
                 weights,
                 tolerance,
-                _MOST_EPOCHS if len(block.values) == n_rows else _EPOCHS_PER_BLOCK,
+                _MOST_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 int(generator.integers(2**31)),
             )
-            self.alpha[here] = alpha.T
-            factors = self.alpha[block.rows] * self.signs[block.rows]
-            add_combinations(block.values, factors, out)
-        return out
+            self.alpha[rows] = alpha.T
+            changes = np.zeros((len(Z), k))
+            changes[places] = (alpha.T - before) * signs
+            add_combinations(Z, changes, out)
+        self._update(out)
 
     def _go_on_in_float64(self, tol: float) -> None:
         """Recompute cached features of float32 rows, where they do not tell enough.
