@@ -89,3 +89,102 @@ def test_labels_have_bounds(data):
     ).fit(X, y > 0)
     assert model.kernel_.scale == pytest.approx(2.0, rel=1e-12)
     assert model.kernel_.kernel.lengthscale != 1.0
+
+
+# -- more rows --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("several", [False, True], ids=["one target", "two"])
+@pytest.mark.parametrize("D", [50, None], ids=["features", "exact"])
+def test_conditioning_is_a_refit(D, several, weighted, data, rng):
+    X, y = data
+    y = np.column_stack([y, 3 + X[:, 1] ** 2]) if several else y
+    weight = rng.uniform(0.5, 2.0, len(X)) if weighted else None
+    before = slice(0, 60), slice(60, 63), slice(63, 80)
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 0.04, D, optimizer=None, random_state=0
+    )
+    whole = model.fit(X, y, weight)
+    new = rng.uniform(-3, 3, (20, 2))
+    expected = *whole.predict(new, return_std=True), whole.predict(new, return_cov=True)
+    value = whole.log_marginal_likelihood_value_
+    parts = [(X[s], y[s], weight[s] if weighted else None) for s in before]
+    first = model.fit(*parts[0])
+    kept = first.predict(new)
+    found = first.condition_on(*parts[1]).condition_on(*parts[2])
+    mean, std = found.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], atol=1e-9)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-8)
+    np.testing.assert_allclose(
+        found.predict(new, return_cov=True)[1], expected[2][1], atol=1e-9
+    )
+    assert found.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    np.testing.assert_array_equal(first.predict(new), kept)
+
+
+def test_conditioning_keeps_units(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        n_components=50, normalize_y=True, optimizer=None, random_state=0
+    )
+    kept = model.fit(X, 100 + y)
+    again = kept.condition_on(X, 100 + y)
+    weighted = model.fit(X, 100 + y, np.full(80, 2.0))
+    np.testing.assert_allclose(again.predict(X), weighted.predict(X), rtol=1e-9)
+
+
+def test_a_factor_is_extended_in_place_of_a_new_one(rng):
+    from randkern.backend.namespace import ops_of
+
+    Z, rows = rng.normal(size=(60, 40)), rng.normal(size=(5, 40))
+    algebra = ops_of(Z).algebra
+    factor = np.linalg.cholesky(Z.T @ Z)
+    expected = np.linalg.cholesky(Z.T @ Z + rows.T @ rows)
+    for m in (0, 1, 5):
+        found = algebra.extended_factor(factor, rows[:m])
+        expected = np.linalg.cholesky(Z.T @ Z + rows[:m].T @ rows[:m])
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+# -- paths ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [60, None], ids=["features", "exact"])
+def test_paths_have_the_posterior_law(D, data, rng):
+    X, y = data
+    X, y = X[:30], y[:30]
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 0.04, D, optimizer=None, random_state=0
+    ).fit(X, y)
+    new, n = rng.uniform(-3, 3, (6, 2)), 20_000
+    paths = model.sample_paths(n, random_state=1)
+    draws = paths(new)
+    mean, covariance = model.predict(new, return_cov=True)
+    spread = np.diag(covariance) ** 0.5
+    # Six deviations; of the exact kernel besides what 2,000 features leave: each
+    # entry of the prior's covariance is known to 1.3/√1000.
+    assert np.all(abs(draws.mean(axis=1) - mean) < 6 * spread / n**0.5)
+    found = np.cov(draws)
+    own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
+    assert np.all(abs(found - covariance) < own + (0 if D else 6 * 1.3 / 1000**0.5))
+    # They are functions: the same values row by row, whatever else is asked for.
+    np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
+
+
+def test_exact_paths_meet_targets_without_noise(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.3), 1e-6, None, optimizer=None
+    ).fit(X[:30], np.column_stack([y[:30], -y[:30]]))
+    values = model.sample_paths(5)(X[:30])
+    assert values.shape == (30, 2, 5)
+    expected = np.column_stack([y[:30], -y[:30]])[:, :, None]
+    # Six deviations of the noise.
+    np.testing.assert_allclose(values, expected + 0 * values, atol=6e-3)
+
+
+def test_samples_on_features_are_paths(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.sample_y(X, 3), model.sample_paths(3)(X))

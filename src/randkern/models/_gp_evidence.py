@@ -123,6 +123,54 @@ class FeaturePosterior(WeightPosterior):
         factor /= math.sqrt(shift)
         return cls(mean, factor, evidence)
 
+    def given(
+        self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
+    ) -> FeaturePosterior:
+        """Return the law given more rows of features: O(D²) operations per row.
+
+        With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean moves by
+        P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the density of r̃.
+        """
+        mean, factor, evidence = self.mean, self.factor, self.evidence
+        algebra = ops_of(Z).algebra
+        for part in row_blocks(len(Z), _ROWS):
+            root = ((weight[part] / noise) ** 0.5)[:, None]
+            rows = root * Z[part]
+            residual = root * (Y[part] - Z[part] @ mean)
+            half = algebra.triangular_solve(factor, rows.T)
+            law = _Normal.of(half.T @ half, residual)
+            mean = mean + algebra.triangular_solve(
+                factor, half @ law.solved, transposed=True
+            )
+            factor = algebra.extended_factor(factor, rows)
+            total = float(weight[part].sum())
+            evidence += law.evidence(total, noise)
+        return FeaturePosterior(mean, factor, evidence)
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """The law of residuals (m, k) of covariance I + C, and (I + C)⁻¹ times them."""
+
+    residual: np.ndarray
+    solved: np.ndarray
+    factor: np.ndarray
+
+    @classmethod
+    def of(cls, covariance: np.ndarray, residual: np.ndarray) -> _Normal:
+        """Use up the covariance of what is not noise."""
+        algebra = ops_of(covariance).algebra
+        algebra.add_to_diagonal(covariance, 1.0)
+        factor = algebra.lower_factor(covariance)
+        return cls(residual, algebra.factor_solve(factor, residual), factor)
+
+    def evidence(self, total: float, noise: float) -> float:
+        """Return the log density of the targets that they stand for."""
+        quadratic = float((self.residual * self.solved).sum())
+        determinant = ops_of(self.factor).algebra.log_determinant(self.factor)
+        k = self.residual.shape[1]
+        return _evidence(quadratic, determinant, total, k, noise)
+
 
 @dataclass(frozen=True)
 class RowPosterior:
@@ -176,6 +224,35 @@ class RowPosterior:
         """
         right = self.root[:, None] * K.T
         return ops_of(right).algebra.triangular_solve(self.factor, right)
+
+    def given(
+        self, cross: np.ndarray, own: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    ) -> RowPosterior:
+        """Return the law given more rows: a bordered factor, O(n²) operations per row.
+
+        `cross` holds the exact values between m new rows and those of the fit, `own`
+        those between new rows; both are used up.
+        """
+        ops, noise = ops_of(cross), self.noise
+        root = (weight / noise) ** 0.5
+        below = self.half(cross) * root
+        own *= root[:, None]
+        own *= root
+        # L⁻¹ of the old targets, as they stand for B⁻¹ of them.
+        before = self.factor.T @ self.inner
+        right = root[:, None] * Y - below.T @ before
+        law = _Normal.of(own - below.T @ below, right)
+        above = ops.zeros(below.shape, below)
+        factor = ops.concatenate(
+            [ops.hstack([self.factor, above]), ops.hstack([below.T, law.factor])]
+        )
+        after = ops.algebra.triangular_solve(law.factor, right)
+        inner = ops.algebra.triangular_solve(
+            factor, ops.concatenate([before, after]), transposed=True
+        )
+        evidence = self.evidence + law.evidence(float(weight.sum()), noise)
+        roots = ops.concatenate([self.root, root])
+        return RowPosterior(inner, factor, roots, noise, evidence)
 
     def slopes(self) -> tuple[np.ndarray, float]:
         """Return the derivatives of the evidence in K, (n, n), and in log σ²."""

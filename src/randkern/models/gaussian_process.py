@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from copy import copy
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
-from randkern._validation import Rows, check_count, validate_rows
+from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import (
@@ -32,12 +35,15 @@ from randkern.models._gp_learning import (
     most_learning_rows,
 )
 from randkern.models._gp_model import GaussianProcess
-from randkern.models._predictions import predict_by_features
+from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
 from randkern.models.memory import SUMMED_ROWS, check_process_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
+
+# Features of draws of the prior of an exact kernel.
+_PATH_FEATURES = 2000
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -383,31 +389,154 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         -------
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
+        if self.n_components is not None:
+            return self.sample_paths(n_samples, random_state)(X)
         check_count("n_samples", n_samples)
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
-        k, ops = len(self._target_mean), ops_of(X)
-        mean = self._values_of(X).reshape(X.shape[0], k, 1)
-        generator = root_stream(random_state).child("sample_y").generator()
+        ops, generator = ops_of(X), self._sample_generator(random_state)
+        values, vectors = ops.algebra.symmetric_eigenpairs(
+            ops.contiguous(self._covariance(X))
+        )
+        columns = (X.shape[0], len(self._target_mean) * n_samples)
+        right = ops.float64_like(generator.normal(size=columns), X)
+        draws = (vectors * values.clip(0.0) ** 0.5) @ right
+        return self._about_the_mean(X, draws)
 
-        def normal(n: int) -> Any:
-            drawn = generator.normal(size=(n, k * n_samples))
-            return ops.float64_like(drawn, X)
+    def sample_paths(self, n_paths: int = 1, random_state: Any = 0) -> Any:
+        """Return draws of f from the posterior, as one function of rows.
 
-        if isinstance(self._posterior, FeaturePosterior):
-            factor = self._posterior.factor
-            right = normal(len(factor))
-            weights = ops.algebra.triangular_solve(factor, right, transposed=True)
-            draws = predict_by_features(self._plan, weights, ops.as_float64(X))
-        else:
-            values, vectors = ops.algebra.symmetric_eigenpairs(
-                ops.contiguous(self._covariance(X))
-            )
-            draws = (vectors * values.clip(0.0) ** 0.5) @ normal(X.shape[0])
-        draws = draws.reshape(X.shape[0], k, n_samples)
-        draws *= ops.float64_like(self._target_scale, X)[:, None]
-        draws += mean
+        Every call of the function returns values of the same draws, wherever the rows
+        are. On features a path is φ(x)·b with b from the posterior of the weights. For
+        the exact kernel it is a draw of the prior, on 2,000 random features,
+        moved by what the targets say about it (Matheron's rule):
+
+            f(x) + k(x, X)(K + σ²W⁻¹)⁻¹(y − f(X) − ε),
+
+        of the posterior's covariance as far as the features have the prior's.
+
+        Parameters
+        ----------
+        n_paths : int
+        random_state : int, generator or None
+
+        Returns
+        -------
+        callable
+            Returns an ndarray of shape (n, n_paths) or (n, n_targets, n_paths) for an
+            array, CSR matrix or dataframe of n rows.
+
+        References
+        ----------
+        Wilson et al. 2020, "Efficiently sampling functions from Gaussian process
+        posteriors".
+
+        Examples
+        --------
+        >>> import numpy as np, randkern as rk
+        >>> X = np.linspace(0, 3, 30)[:, None]
+        >>> model = rk.GaussianProcessRegressor(n_components=50, random_state=0)
+        >>> path = model.fit(X, np.sin(X[:, 0])).sample_paths()
+        >>> path([[0.5], [99.0]]).shape
+        (2, 1)
+        """
+        check_count("n_paths", n_paths)
+        check_is_fitted(self)
+        generator = self._sample_generator(random_state)
+        columns = len(self._target_mean) * n_paths
+        posterior = self._posterior
+        algebra = ops_of(posterior.factor).algebra
+        like = partial(ops_of(posterior.factor).float64_like, like=posterior.factor)
+        if isinstance(posterior, FeaturePosterior):
+            drawn = like(generator.normal(size=(len(posterior.factor), columns)))
+            weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
+            return partial(self._path_values, self._plan, weights, None)
+        stream = root_stream(random_state).child("paths")
+        plan = fit_plan(self.kernel_, self.X_fit_, None, _PATH_FEATURES, stream)
+        weights = like(generator.normal(size=(plan.n_components, columns)))
+        noise = like(generator.normal(size=(len(posterior.root), columns)))
+        # In the units of B⁻¹, where the noise of a row has the variance 1.
+        values = predict_by_features(plan, weights, self.X_fit_)
+        right = posterior.root[:, None] * values + noise
+        dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
+        return partial(self._path_values, plan, weights, -dual)
+
+    def _sample_generator(self, random_state: Any) -> np.random.Generator:
+        return root_stream(random_state).child("sample_y").generator()
+
+    def _path_values(
+        self, plan: Plan, weights: np.ndarray, dual: np.ndarray | None, X: Any
+    ) -> np.ndarray:
+        """Return values of draws about the posterior mean, and that added."""
+        X = validate_rows(self, X, reset=False)
+        rows = ops_of(X).as_float64(X)
+        draws = predict_by_features(plan, weights, rows)
+        if dual is not None:
+            draws += predict_by_rows(self.kernel_, self.X_fit_, dual, rows)
+        return self._about_the_mean(X, draws)
+
+    def _about_the_mean(self, X: Rows, draws: np.ndarray) -> np.ndarray:
+        """Return draws (n, n_targets·m) about 0 in units of targets, about the mean."""
+        k = len(self._target_mean)
+        draws = draws.reshape(X.shape[0], k, -1)
+        draws *= ops_of(X).float64_like(self._target_scale, X)[:, None]
+        draws += self._values_of(X).reshape(X.shape[0], k, 1)
         return draws if self._n_outputs is not None else draws[:, 0]
+
+    def condition_on(
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> GaussianProcessRegressor:
+        """Return the process given more rows, its hyperparameters kept.
+
+        It equals a fit to all rows with these hyperparameters and draws, and takes
+        O(D²) operations per row on features, O(n²) for the exact kernel, without the
+        rows of the fit. Targets keep the units of the fit.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (m, d)
+        y : array of shape (m,) or (m, n_targets)
+        sample_weight : array of shape (m,), optional
+
+        Returns
+        -------
+        GaussianProcessRegressor
+            Another one; this process stays as it is.
+
+        References
+        ----------
+        Golub & Van Loan 2013, "Matrix computations", section 6.5.4.
+
+        Examples
+        --------
+        >>> import numpy as np, randkern as rk
+        >>> X = np.linspace(0, 3, 30)[:, None]
+        >>> model = rk.GaussianProcessRegressor(n_components=50, random_state=0)
+        >>> before = model.fit(X, np.sin(X[:, 0]))
+        >>> after = before.condition_on([[4.0]], [0.0])
+        >>> bool(abs(after.predict([[4.0]])[0]) < 0.1)
+        True
+        """
+        check_is_fitted(self)
+        X = validate_rows(self, X, reset=False)
+        rows = ArrayRows(
+            ops_of(X).as_float64(X),
+            self._check_targets(X, y, reset=False),
+            check_weights(sample_weight, X),
+        ).rescaled(self._target_mean, self._target_scale)
+        Y, weight = rows.targets()
+        out, posterior = copy(self), self._posterior
+        if isinstance(posterior, FeaturePosterior):
+            Z = evaluate(self._plan, rows.X)
+            out._posterior = posterior.given(Z, Y, weight, self.noise_)
+            out.coef_ = self._transposed(out._posterior.mean)
+        else:
+            gram, ops = self.kernel_._gram, ops_of(rows.X)
+            cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
+            out._posterior = posterior.given(cross, own, Y, weight)
+            out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
+            out.dual_coef_ = self._shaped(out._posterior.dual)
+        return out
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior")
