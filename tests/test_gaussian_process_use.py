@@ -10,6 +10,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import randkern as rk
+from randkern.plan import evaluate
 
 
 @pytest.fixture
@@ -188,3 +189,65 @@ def test_samples_on_features_are_paths(data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(X, y)
     np.testing.assert_array_equal(model.sample_y(X, 3), model.sample_paths(3)(X))
+
+
+@pytest.mark.parametrize("kernel", [rk.Linear(), rk.Linear() + rk.Gaussian(0.8)])
+def test_paths_of_kernels_that_few_features_make(kernel, data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(kernel, 1e-4, None, optimizer=None).fit(X, y)
+    values = model.sample_paths(100)(X)
+    spread = 6 * (model.predict(X, return_cov=True)[1].diagonal() / 100) ** 0.5
+    assert np.all(abs(values.mean(axis=1) - model.predict(X)) < spread + 0.1)
+
+
+# -- noise per row ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [None, 50, 200], ids=["exact", "n > D", "n < D"])
+def test_precisions_are_scikit_learns_alpha(D, data, rng):
+    X, y = data
+    variances = rng.uniform(0.01, 0.5, len(X))
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 1.0, D, optimizer=None, weights="precision",
+        random_state=0,
+    ).fit(X, y, 1 / variances)  # fmt: skip
+    new = rng.uniform(-3, 3, (20, 2))
+    if D is None:
+        kernel = ConstantKernel(1.3, "fixed") * RBF(0.8, "fixed")
+        expected = Exact(kernel, alpha=variances, optimizer=None).fit(X, y)
+        value = expected.log_marginal_likelihood_value_
+        mean, std = expected.predict(new, return_std=True)
+    else:
+        Z, z = (evaluate(model.plan_, rows) for rows in (X, new))
+        covariance = Z @ Z.T + np.diag(variances)
+        solved = np.linalg.solve(covariance, np.column_stack([y, Z @ z.T]))
+        mean = z @ Z.T @ solved[:, 0]
+        std = np.diag(z @ z.T - z @ Z.T @ solved[:, 1:]) ** 0.5
+        sign, log = np.linalg.slogdet(covariance)
+        value = -0.5 * (y @ solved[:, 0] + log + len(y) * np.log(2 * np.pi))
+    found = model.predict(new, return_std=True)
+    np.testing.assert_allclose(found[0], mean, atol=1e-8)
+    np.testing.assert_allclose(found[1], std, rtol=1e-6)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    theta = model.theta_
+    value, slopes = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, rel=1e-9)
+    for step, slope in zip(1e-5 * np.eye(3), slopes, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
+        assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_precisions_of_blocks_and_of_more_rows(data, rng):
+    X, y = data
+    weight = rng.uniform(0.1, 3.0, len(X))
+    weight[:3] = 0.0
+    model = rk.GaussianProcessRegressor(
+        rk.Gaussian(0.8), 0.1, 40, optimizer=None, weights="precision", random_state=0
+    )
+    value = model.fit(X, y, weight).log_marginal_likelihood_value_
+    parts = [slice(0, 50), slice(50, 80)]
+    blocks = rk.RowBlocks([(X[s], y[s], weight[s]) for s in parts])
+    assert model.fit(blocks).log_marginal_likelihood_value_ == pytest.approx(value)
+    first, second = ((X[s], y[s], weight[s]) for s in parts)
+    found = model.fit(*first).condition_on(*second).log_marginal_likelihood_value_
+    assert found == pytest.approx(value, rel=1e-9)

@@ -40,7 +40,9 @@ __all__ = [
     "LikelihoodOfRows",
     "RowPosterior",
     "WeightPosterior",
+    "of_precisions",
     "posterior_sums",
+    "precision_sums",
 ]
 
 _ROWS = 1024
@@ -68,6 +70,32 @@ def posterior_sums(
             row_squares = block.weight * row_squares
         squares += float(row_squares.sum())
     return total, squares
+
+
+def precision_sums(rows: TrainingData) -> np.ndarray:
+    """Return Σ(w − 1) and Σ log w over the rows of positive weight w.
+
+    For ``rows.reduce``: what :func:`of_precisions` takes.
+    """
+    total = np.zeros(2)
+    for block in rows.blocks(SUMMED_ROWS):
+        if block.weight is not None:
+            ops = ops_of(block.weight)
+            weight = ops.to_host(block.weight)
+            weight = weight[weight > 0]
+            total += (weight - 1).sum(), np.log(weight).sum()
+    return total
+
+
+def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
+    """Return what the log likelihood gains where a weight divides the noise of a row.
+
+    y_i ~ N(f_i, σ²/w_i) has the quadratic of w_i equal rows, but the determinant of
+    one: −½[n log 2πσ² − Σ log w] in place of −½ Σw·log 2πσ².
+    """
+    surplus, logarithms = sums
+    noise_part = float(surplus) * math.log(2 * math.pi * noise)
+    return 0.5 * n_targets * (noise_part + float(logarithms))
 
 
 @dataclass(frozen=True)
@@ -337,12 +365,33 @@ class LikelihoodOfRows(ABC):
 
 
 class Evidence(LikelihoodOfRows):
-    """The log marginal likelihood; the last entry of θ is the noise's."""
+    """The log marginal likelihood; the last entry of θ is the noise's.
+
+    With `precisions` a row of weight w has the noise σ²/w.
+    """
+
+    def __init__(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        precisions: bool = False,
+    ):
+        super().__init__(rows, hyper, plan)
+        self._sums = precision_sums(rows) if precisions else np.zeros(2)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        value, slopes = self._of_counts(theta, gradient)
+        k = self.rows.n_targets
+        value += of_precisions(self._sums, k, math.exp(theta[-1]))
+        if gradient:
+            slopes[-1] += 0.5 * k * self._sums[0]
+        return value, slopes
+
+    def _of_counts(self, theta: np.ndarray, gradient: bool) -> tuple[float, np.ndarray]:
         hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
             return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
