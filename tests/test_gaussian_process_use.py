@@ -251,3 +251,41 @@ def test_precisions_of_blocks_and_of_more_rows(data, rng):
     first, second = ((X[s], y[s], weight[s]) for s in parts)
     found = model.fit(*first).condition_on(*second).log_marginal_likelihood_value_
     assert found == pytest.approx(value, rel=1e-9)
+
+
+# -- progress ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
+)
+def test_callbacks_hear_of_learning_and_stop_it(cls, data):
+    pytest.importorskip("sklearn.callback")
+    X, y = data
+    y = y > 0 if cls is rk.GaussianProcessClassifier else y
+
+    class Listener:
+        max_propagation_depth = None
+
+        def __init__(self, most):
+            self.begun, self.ended, self.most = [], 0, most
+
+        def setup(self, estimator, context): ...
+
+        def teardown(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context, **kwargs):
+            self.begun.append(context.task_name)
+
+        def on_fit_task_end(self, estimator, context, **kwargs):
+            self.ended += 1
+            return len(self.begun) > self.most
+
+    ends = []
+    for most in (1, 10**6):
+        listener = Listener(most)
+        model = cls(n_components=30, random_state=0).set_callbacks(listener)
+        ends.append(model.fit(X, y).theta_)
+        assert len(listener.begun) == listener.ended > 1
+        assert "iteration 0" in listener.begun
+    assert not np.array_equal(*ends)

@@ -40,6 +40,7 @@ from randkern.models._gp_learning import (
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
+from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS, check_process_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
 
@@ -212,6 +213,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     # -- fitting --------------------------------------------------------------
 
     @all_or_nothing
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessRegressor:
@@ -222,6 +224,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         and tensors on several devices (:class:`~randkern.DeviceRows`) where they lie.
         """
         self._validate_params()
+        report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
         learned = 0
@@ -237,7 +240,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.intercept_ = 0.0
         sample = learning_rows(rows, self.plan_, stream.child("sample"))
         extra = {"noise": math.log(self.noise)}
-        self._learn(sample, extra, stream.child("restarts"))
+        self._learn(sample, extra, stream.child("restarts"), report)
         self.noise_ = math.exp(self.theta_[-1])
         if self.plan_ is None:
             K = self.kernel_._gram(sample.X, None)
@@ -249,6 +252,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             posterior = FeaturePosterior.of(statistics, squares, self.noise_)
             self.coef_ = self._transposed(posterior.mean)
             self._posterior = self._with_precisions(posterior, rows)
+        report.end()
         return self
 
     def _set_units(self, rows: TrainingData) -> None:

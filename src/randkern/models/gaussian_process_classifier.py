@@ -28,6 +28,7 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
+from randkern.models.callbacks import with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -136,6 +137,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
@@ -146,6 +148,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
+        report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
         limit, k = self._memory_for(rows), rows.n_targets
@@ -153,7 +156,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learn(sample, {}, stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"), report)
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
@@ -168,6 +171,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._posteriors = [
             LaplacePosterior.of(features, D, column, weight) for column in signs.T
         ]
+        report.end()
         return self
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
