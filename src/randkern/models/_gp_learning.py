@@ -53,9 +53,11 @@ _SAME = 0.1
 _MOST_CANDIDATES = 3
 # Ends whose log likelihood is this much less than the best are not gone on from.
 _LIKELY = 5.0
-# A stage ends where a step promises less of the log likelihood: less than 1e-2 of a
-# standard error of θ. On a share of the rows less than this is decided.
+# A stage ends where a step promises less of the log likelihood: a few hundredths of a
+# standard error of θ. Where evaluations are expensive, less per row, of which densities
+# of predictions show nothing. On a share of the rows less than one unit is decided.
 _PROMISE = 1e-3
+_PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
 # Or where evaluations have taken so many operations, of a sample and of all rows, but
 # never after fewer of them.
@@ -94,6 +96,7 @@ _SHORTER = math.log(4.0)
 _TOUCHING = 1e-3
 
 # Returns a value at θ and, unless told not to, its gradient.
+Report = Callable[[int, np.ndarray], bool]
 Objective = Callable[..., tuple[float, np.ndarray]]
 
 
@@ -345,8 +348,12 @@ class Stage:
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
         affordable = int(operations / evidence.operations)
         most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
-        promise = _PROMISE if is_last else _SAMPLED_PROMISE
-        return cls(objective, evidence.rows.n_rows, most, promise)
+        n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
+        if is_last:
+            promise = _PROMISE
+            if most < _MOST_EVALUATIONS:
+                promise = max(promise, _PROMISE_PER_ROW * n_rows)
+        return cls(objective, n_rows, most, promise)
 
 
 @dataclass(frozen=True)
@@ -366,6 +373,7 @@ def maximise(
     limits: list[tuple[float, float]],
     n_restarts: int,
     stream: Stream,
+    report: Report | None = None,
 ) -> np.ndarray:
     """Return θ where the last of some objectives is largest, from several starts.
 
@@ -387,7 +395,11 @@ def maximise(
         From :func:`bounds`.
     n_restarts : int
     stream : Stream
+    report : callable, optional
+        Called with the number of each step and θ there; learning ends if it returns
+        True.
     """
+    told = _Told(report)
     low, high = np.transpose(limits)
     starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
     for index in range(n_restarts):
@@ -407,11 +419,30 @@ def maximise(
                 ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
             rows = before.n_rows / stage.n_rows
             ends = _distinct(
-                [_climb(stage, end.theta, rows * end.inverse, limits) for end in ends]
+                [
+                    _climb(stage, end.theta, rows * end.inverse, limits, told)
+                    for end in ends
+                ]
             )
             before = stage
-    _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
+            if told.stop:
+                break
+    if not told.stop:
+        _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
     return ends[0].theta
+
+
+class _Told:
+    """Counts steps, reports them, and keeps whether learning is to stop."""
+
+    def __init__(self, report: Report | None):
+        self.report, self.count, self.stop = report, 0, False
+
+    def __call__(self, theta: np.ndarray) -> bool:
+        if self.report is not None:
+            self.stop = self.stop or self.report(self.count, theta)
+            self.count += 1
+        return self.stop
 
 
 def _climb(
@@ -419,6 +450,7 @@ def _climb(
     theta: np.ndarray,
     inverse: np.ndarray,
     limits: list[tuple[float, float]],
+    told: _Told,
 ) -> _End:
     """Return the end of the method of Broyden, Fletcher, Goldfarb and Shanno.
 
@@ -459,6 +491,8 @@ def _climb(
             kept = np.eye(len(theta)) - np.outer(moved, turned) / curvature
             inverse = kept @ inverse @ kept.T + np.outer(moved, moved) / curvature
         theta, value, slope = trial, after, trial_slope
+        if told(theta):
+            break
     return _End(theta, -value, inverse, promise)
 
 
@@ -562,7 +596,7 @@ def _warn_of_the_end(
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=6,  # the call of fit
+        stacklevel=7,  # the call of fit
     )
 
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Scaled
@@ -30,12 +31,13 @@ from randkern.models._gp_learning import (
     smooth_rows,
     with_priors,
 )
+from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.plan import Plan
 
 __all__ = ["GaussianProcess"]
 
 
-class GaussianProcess(FeatureModel):
+class GaussianProcess(CallbackSupportMixin, FeatureModel):
     """A model whose hyperparameters maximise a log marginal likelihood."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -92,8 +94,20 @@ class GaussianProcess(FeatureModel):
     def log_marginal_likelihood_value_(self) -> float:
         """The log marginal likelihood of all rows at `theta_`."""
 
+    def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
+        """Return what tells callbacks of a fit that begins, and of its steps."""
+        given = (X, y, sample_weight) if are_in_memory(X) else (None, None, None)
+        report = FitReport(self, *given)
+        # A step has another θ, but no posterior yet.
+        report.begin(None if self.optimizer is None else lambda theta: {})
+        return report
+
     def _learn(
-        self, sample: ArrayRows, extra: dict[str, float], stream: Stream
+        self,
+        sample: ArrayRows,
+        extra: dict[str, float],
+        stream: Stream,
+        report: FitReport,
     ) -> None:
         """Set θ, the kernel and its plan, learned unless told not to.
 
@@ -108,7 +122,7 @@ class GaussianProcess(FeatureModel):
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(sample, evidence, theta, stream)
+            theta = self._maximised(sample, evidence, theta, stream, report)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if plan is not None:
                 self.plan_ = with_kernel(plan, before, self.kernel_)
@@ -120,6 +134,7 @@ class GaussianProcess(FeatureModel):
         evidence: LikelihoodOfRows,
         theta: np.ndarray,
         stream: Stream,
+        report: FitReport,
     ) -> np.ndarray:
         """Return θ where the likelihood of the sample is largest."""
         names = self.hyperparameters_
@@ -143,6 +158,7 @@ class GaussianProcess(FeatureModel):
             limits,
             int(self.n_restarts_optimizer),
             stream,
+            report.step,
         )
 
     def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:

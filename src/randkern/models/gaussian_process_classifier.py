@@ -28,6 +28,7 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
+from randkern.models.callbacks import with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -141,6 +142,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
@@ -151,6 +153,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
+        report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
         self._draw(*drawn_from, stream)
@@ -159,7 +162,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learn(sample, {}, stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream)
         features: FeatureMatrix
         if self.plan_ is not None:
@@ -175,6 +178,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._posteriors = [
             LaplacePosterior.of(features, D, column, weight) for column in signs.T
         ]
+        report.end()
         return self
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
