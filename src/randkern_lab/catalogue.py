@@ -12,7 +12,12 @@ EXPERIMENTS: Mapping[str, str] = {
     "optical-convergence": "papers.optical_convergence:OpticalConvergence",
 }
 BENCHMARKS: Mapping[str, str] = {
+    "features": "benchmarks.features:Features",
+    "accuracy": "benchmarks.accuracy:Accuracy",
+    "ridge": "benchmarks.ridge:Ridge",
+    "gp": "benchmarks.gaussian_process:GaussianProcesses",
     "svm": "benchmarks.svm:Machines",
+    "gpu": "benchmarks.gpu:GraphicsProcessor",
 }
 
 

@@ -1,283 +1,321 @@
-"""``randkern bench accuracy``: Gram and test error against the number of features."""
+"""How near features come to their kernel, and what a classifier notices.
 
-from __future__ import annotations
+Every projection, our landmarks, and scikit-learn's ``RBFSampler`` and ``Nystroem`` have
+the same number of columns, the same rows and the same seeds. Gram errors are those of
+the training rows; the classifier is ridge regression onto ±1 labels with no intercept,
+solved in float64; its penalty is chosen for each method and number of features by the
+leave-one-out error of the first seed (with one penalty for all, random features suffer
+most where D is near n). The optical kernel of degree 2, plain and centred, and the
+polynomial kernel of degree 2 beside ``PolynomialCountSketch`` have Gram errors only.
+"""
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.study.preparation import PreparedData, prepare
-from randkern.study.records import describe_machine, installed_versions
 
-from .contenders import known_projections
+from ..options import option
+from ..panels import Panel, Style, draw
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, listing, percent, seconds, skip_notes
+from .contenders import PEERS, Contender, known_projections
+from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
 from .scores import gram_errors, gram_matrix, ridge_scores
 from .summaries import equal_cost, summarise
-from .timing import Progress, thread_counts
 
-__all__ = ["DEFAULT_ALPHAS", "DEFAULT_N_COMPONENTS", "run"]
+__all__ = ["Accuracy", "Options"]
 
-DEFAULT_N_COMPONENTS = (196, 392, 784, 1568, 3136)
-DEFAULT_ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 # Of memory: a benchmark says itself what it takes.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
-
-
-def run(
-    dataset: Any,
-    n_components: Sequence[int] = DEFAULT_N_COMPONENTS,
-    *,
-    n: int = 2000,
-    n_test: int = 5000,
-    lengthscale: float | str = 5.0,
-    alphas: Sequence[float] = DEFAULT_ALPHAS,
-    n_seeds: int = 10,
-    projections: Sequence[str] | None = None,
-    optical: bool = True,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Measure how near features come to their kernel, and what a classifier sees.
-
-    Every projection, scikit-learn's ``RBFSampler`` and its ``Nystroem`` have the
-    same number of columns, the same rows, and the seeds 0, 1, ..., n_seeds - 1.
-    Gram errors are those of the training rows; the classifier is ridge regression
-    onto ±1 labels with no intercept, solved in float64; its penalty is chosen for
-    each method and number of features by the leave-one-out error of the first seed
-    (with one penalty for all, random features suffer most where D is near n). The
-    optical kernel, degree 2, is run plain and centred, for its Gram error only.
-
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        Classification; prepared by :func:`randkern.study.preparation.prepare`.
-    n_components : sequence of int
-        Values of D. Nystroem has at most one component a training row: larger
-        numbers are skipped, and say so.
-    n, n_test : int
-        Training and test rows at most, drawn once without replacement.
-    lengthscale : float or {"scale", "median"}, default=5
-        Of the Gaussian kernel.
-    alphas : sequence of float
-        Ridge penalties to choose from.
-    n_seeds : int, default=10
-    projections : sequence of str, optional
-        Default: all that the library has.
-    optical : bool, default=True
-        Run the optical kernel too.
-    progress : callable, optional
-        Called as ``progress(done, total, doing)``.
-
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``exact`` (``test_error`` and ``alpha`` of the exact
-        kernel, ``lengthscale``), ``records``, ``summary`` and ``equal_cost``
-        (:mod:`.summaries`), ``skipped`` (``family``, ``method``, ``n_components``,
-        ``reason``). A record has ``family``, ``method``, ``centered``,
-        ``n_components``, ``seed``, ``gram_error`` (off the diagonal) and
-        ``gram_error_all`` (:func:`gram_errors`), ``test_error`` (misclassified
-        share), ``alpha``, ``fit_seconds``, ``transform_seconds`` (training rows) and
-        ``solve_seconds`` (one Cholesky solve, the choice of the penalty not
-        included); ``test_error``, ``alpha`` and ``solve_seconds`` are null for the
-        optical kernel.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not as described above, or the data cannot be used.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks import accuracy
-    >>> from randkern.datasets import load_dataset
-    >>> results = accuracy.run(load_dataset("iris"), [8, 32], lengthscale=2.0,
-    ...                        n_seeds=2, projections=["dense"], optical=False)
-    >>> sorted({record["method"] for record in results["records"]})
-    ['Nystroem', 'RBFSampler', 'dense']
-    """
-    sizes = _checked_arguments(n_components, n, n_test, alphas, n_seeds)
-    names = known_projections(projections)
-    task = _Task.of(dataset, n, n_test, lengthscale, alphas)
-    exact = task.exact()
-    methods = list(_methods(names, task, optical))
-    records: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    total, done = len(methods) * len(sizes) * n_seeds, 0
-    for method in methods:
-        reference = task.reference(method.family)
-        _warm_up(method, task, sizes)
-        for size in sizes:
-            doing = f"{method.family}, {method.label}, {size:,} features"
-            if progress is not None:
-                progress(done, total, doing)
-            own, reason = _draws(method, task, reference, size, n_seeds)
-            records += own
-            done += n_seeds
-            if reason is not None:
-                note = {"family": method.family, "method": method.label}
-                skipped.append(note | {"n_components": size, "reason": reason})
-    if progress is not None:
-        progress(total, total, "done")
-    summary = summarise(records)
-    return {
-        "command": "bench accuracy",
-        "arguments": {
-            "n_components": sizes,
-            "n": n,
-            "n_test": n_test,
-            "lengthscale": lengthscale,
-            "alphas": list(alphas),
-            "n_seeds": n_seeds,
-            "projections": names,
-            "optical": optical,
-        },
-        "dataset": task.description,
-        "versions": installed_versions(),
-        "machine": describe_machine() | {"threads": thread_counts()},
-        "exact": exact | {"lengthscale": task.lengthscale},
-        "records": records,
-        "summary": summary,
-        "equal_cost": equal_cost(summary),
-        "skipped": skipped,
-    }
+# The table at equal cost would be long with all: results.json has them.
+_COST_METHODS = ("structured", "dense", "landmarks", "RBFSampler")
 
 
 @dataclass(frozen=True)
-class _Task:
-    """The rows, labels and kernels that every method shares."""
+class Options(RowOptions):
+    """What ``randkern bench accuracy`` takes."""
 
-    data: PreparedData
-    kernels: dict[str, Any]
-    lengthscale: float
-    alphas: Sequence[float]
-    classes: NDArray[Any]
-    description: dict[str, Any]
+    n: int = option(2000, "Training rows at most.", quick=60, least=2)
+    n_test: int = option(5000, "Test rows at most.", quick=300, least=2)
+    lengthscale: str = option("5", "A number, scale or median.")
+    n_components: tuple[int, ...] = option(
+        (196, 392, 784, 1568, 3136), "Numbers of features.", quick=(16, 48, 200)
+    )
+    alpha: tuple[float, ...] = option(
+        (1e-3, 1e-2, 1e-1, 1.0, 10.0),
+        "Ridge penalties; one is chosen for each method and number of features, by "
+        "leave-one-out on training rows.",
+    )
+    seeds: int = option(10, "Draws of the features.", quick=2)
+    projections: tuple[str, ...] | None = option(
+        None, "Comma-separated projections; default: all there are."
+    )
+    optical: bool = option(True, "Also the optical kernel, plain and centred.")
+    polynomial: bool = option(True, "Also the polynomial kernel.")
 
-    @classmethod
-    def of(
-        cls,
-        dataset: Any,
-        n: int,
-        n_test: int,
-        lengthscale: float | str,
-        alphas: Sequence[float],
-    ) -> _Task:
-        if dataset.task != "classification":
-            raise ValueError(
-                f"the accuracy benchmark classifies, but {dataset.name} is a "
-                f"{dataset.task}; use randkern compare for it"
-            )
-        whole = prepare(dataset)
-        rng = np.random.default_rng(0)
-        train = rng.permutation(len(whole.X_train))[:n]
-        test = rng.permutation(len(whole.X_test))[:n_test]
-        # float32: what images are loaded as, and what both libraries keep.
-        data = PreparedData(
-            np.ascontiguousarray(whole.X_train[train], dtype=np.float32),
-            whole.y_train[train],
-            np.ascontiguousarray(whole.X_test[test], dtype=np.float32),
-            whole.y_test[test],
-            *(whole.task, whole.split, whole.preprocessing),
+
+class Accuracy(Experiment):
+    """Errors of the Gram matrix and of ridge against D."""
+
+    name = "accuracy"
+    title = "Error of the Gram matrix and of ridge against D: all projections, peers."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load the rows, and fit ridge with the exact kernel."""
+        options = self.options
+        self.projections = known_projections(options.projections)
+        if not options.alpha:
+            raise ValueError("alpha must be positive numbers, got none")
+        self.rows = load_rows(options)
+        kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
+        X = self.rows.X_train.astype(np.float64)
+        self.lengthscale = float(kernel.resolve(X, random_state=0).lengthscale)
+        self.classes = np.unique(self.rows.y_train)
+        self.Y = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        self.references: dict[str, NDArray[np.float64]] = {}
+        kernel = Contender("gaussian", "", "", lengthscale=self.lengthscale).kernel(0)
+        model = randkern.KernelRidgeRegressorCV(
+            kernel, options.alpha, None, memory_limit=_UNLIMITED
         )
-        gaussian = randkern.Gaussian(lengthscale).resolve(data.X_train, random_state=0)
-        description = {
-            "name": dataset.name,
-            "n_train": len(train),
-            "n_test": len(test),
-            "n_features": int(data.X_train.shape[1]),
-            "preprocessing": data.preprocessing,
+        scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
+        self.exact = {
+            "test_error": self._error(scores),
+            "alpha": float(model.alpha_),
+            "lengthscale": self.lengthscale,
         }
-        return cls(
-            data,
-            {"gaussian": gaussian, "optical": randkern.Optical(degree=2)},
-            float(gaussian.lengthscale),
-            alphas,
-            np.unique(data.y_train),
-            description,
+        return self.rows.description
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods, the one that ratios refer to first, and their sizes."""
+        methods = [("gaussian", name, False) for name in self.projections]
+        methods += [
+            ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
+        ]
+        if self.options.optical:
+            methods += [
+                ("optical", name, centered)
+                for name in self.projections
+                for centered in (False, True)
+            ]
+        if self.options.polynomial:
+            names = (*self.projections, *PEERS["polynomial"])
+            methods += [("polynomial", name, False) for name in names]
+        for family, method, centered in methods:
+            for size in sorted(set(self.options.n_components)):
+                yield {
+                    "family": family,
+                    "method": method,
+                    "centered": centered,
+                    "n_components": size,
+                }
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of all seeds."""
+        family, method, size = case["family"], case["method"], case["n_components"]
+        package = PEERS[family].get(method, "randkern")
+        contender = Contender(
+            *(family, package, method),
+            lengthscale=self.lengthscale,
+            centered=case["centered"],
         )
+        X = self.rows.X_train
+        reason = contender.why_not(len(X), size)
+        if reason is not None:
+            raise SkippedCase(reason)
+        if family not in self.references:
+            exact = contender.kernel(X.shape[1])(X.astype(np.float64))
+            self.references[family] = np.asarray(exact)
+        records: list[dict[str, Any]] = []
+        alphas = self.options.alpha
+        try:
+            self._warm_up(contender, size)
+            for seed in range(self.options.seeds):
+                records.append(self._draw(contender, size, seed, alphas))
+                if records[0]["alpha"] is not None:
+                    alphas = (records[0]["alpha"],)
+        except ValueError as error:  # a law or a width that it cannot draw
+            raise SkippedCase(str(error)) from error
+        return records
 
-    def reference(self, family: str) -> NDArray[np.float64]:
-        """Return the exact Gram matrix of the training rows."""
-        return np.asarray(self.kernels[family](self.data.X_train.astype(np.float64)))
+    def _warm_up(self, contender: Contender, size: int) -> None:
+        """Compile what will be timed."""
+        few = self.rows.X_train[:_WARM_UP_ROWS]
+        feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
+        Z = feature_map.fit(few).transform(few)
+        ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
 
-    def targets(self) -> NDArray[np.float64]:
-        """Return the training labels, one column of ±1 a class."""
-        return np.where(self.data.y_train[:, None] == self.classes, 1.0, -1.0)
+    def _draw(
+        self, contender: Contender, size: int, seed: int, alphas: tuple[float, ...]
+    ) -> dict[str, Any]:
+        """Return the record of one draw."""
+        X = self.rows.X_train
+        feature_map = contender.build(X.shape[1], size, seed)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nystroem's float32 and the rank of its sample are its own affair.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            feature_map.fit(X)
+        fitted = time.perf_counter()
+        Z = feature_map.transform(X)
+        transformed = time.perf_counter()
+        G = gram_matrix(Z)
+        off_diagonal, overall = gram_errors(G, self.references[contender.family])
+        record: dict[str, Any] = {
+            "seed": seed,
+            "gram_error": off_diagonal,
+            "gram_error_all": overall,
+            **{"test_error": None, "alpha": None},
+            "fit_seconds": fitted - start,
+            "transform_seconds": transformed - fitted,
+            "solve_seconds": None,
+        }
+        if contender.family == "gaussian":
+            Z_test = feature_map.transform(self.rows.X_test)
+            record["alpha"] = alpha = _best_alpha(Z, self.Y, alphas)
+            start = time.perf_counter()
+            scores = ridge_scores(Z, self.Y, Z_test, alpha)
+            record["solve_seconds"] = time.perf_counter() - start
+            record["test_error"] = self._error(scores)
+        return record
 
-    def error(self, scores: NDArray[Any]) -> float:
+    def _error(self, scores: NDArray[Any]) -> float:
         """Return the misclassified share of the test rows."""
         predicted = self.classes[scores.argmax(axis=1)]
-        return float(np.mean(predicted != self.data.y_test))
+        return float(np.mean(predicted != self.rows.y_test))
 
-    def exact(self) -> dict[str, float]:
-        """Return the test error of ridge with the exact Gaussian kernel, and its α."""
-        model = randkern.KernelRidgeRegressorCV(
-            self.kernels["gaussian"], self.alphas, None, memory_limit=_UNLIMITED
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return means over seeds, and Nystroem beside what its time affords."""
+        named = results["arguments"]
+        summary = summarise(results["records"])
+        return {
+            "arguments": named
+            | {"alphas": named["alpha"], "n_seeds": named["seeds"]}
+            | {"projections": self.projections},
+            "exact": self.exact,
+            "summary": summary,
+            "equal_cost": equal_cost(summary),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> list[str]:
+        """Return the exact kernel's error, and who was skipped."""
+        exact = results["exact"]
+        return [
+            f"exact kernel: test error {percent(exact['test_error'])}, alpha "
+            f"{exact['alpha']:g}",
+            *skip_notes(results, "family", "method", "n_components"),
+        ]
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return a table for each kernel: errors, the ratio to dense, seconds."""
+        data, exact = results["dataset"], results["exact"]
+        columns = {
+            "D": lambda e: f"{e['n_components']:,}",
+            "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
+            "Gram error": lambda e: percent(e["gram_error"]),
+            "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
+            "centred / plain": lambda e: _with_error(
+                e["ratio_to_plain"], e["ratio_to_plain_se"]
+            ),
+            "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
+            "alpha": lambda e: "" if e["alpha"] is None else f"{e['alpha']:g}",
+            "features": lambda e: seconds(e["features_seconds"]),
+            "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
+        }
+        titles = {
+            "gaussian": f"gaussian, ℓ = {exact['lengthscale']:.4g}",
+            "optical": "optical, degree 2",
+            "polynomial": "polynomial, degree 2",
+        }
+        caption = (
+            "±: the standard error of a ratio, the standard deviation over seeds of an "
+            "error"
         )
-        model.fit(self.data.X_train.astype(np.float64), self.targets())
-        scores = model.predict(self.data.X_test.astype(np.float64))
-        return {"test_error": self.error(scores), "alpha": model.alpha_}
+        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
+        tables = []
+        for family, title in titles.items():
+            own = [entry for entry in summary if entry["family"] == family]
+            title += f": {data['name']}, {data['n_train']:,} rows"
+            if own:
+                tables.append(listing(title, own, columns, caption))
+        return tables + _cost_table(results["equal_cost"])
 
-
-@dataclass(frozen=True)
-class _Method:
-    """A way of making features: a projection of ours, or a peer."""
-
-    family: str
-    label: str
-    centered: bool
-    build: Callable[[int, int], Any]
-    limited_by_rows: bool = False
-
-    def why_not(self, n_components: int, n: int) -> str | None:
-        if self.limited_by_rows and n_components > n:
-            return f"it has at most one component a training row: {n:,}"
-        return None
-
-
-def _methods(names: Sequence[str], task: _Task, optical: bool) -> Iterator[_Method]:
-    """Yield the methods, the one that ratios refer to first in its family."""
-    from sklearn.kernel_approximation import Nystroem, RBFSampler
-
-    def features(family: str, name: str, centered: bool) -> _Method:
-        def build(size: int, seed: int) -> Any:
-            return randkern.RandomFeatures(
-                task.kernels[family],
-                size,
-                projection=name,
-                centered=centered,
-                random_state=seed,
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return errors against D, and against seconds."""
+        methods = dict.fromkeys(entry["method"] for entry in results["summary"])
+        styles = {name: STYLES.get(name, Style(name)) for name in methods}
+        random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
+        gaussian = {"family": "gaussian"}
+        shared: dict[str, Any] = {"records": "summary", "scale": 100.0}
+        curve: dict[str, Any] = {"x": "n_components", "records": "summary"}
+        panels = [
+            Panel(
+                **curve | shared, y="gram_error", styles=styles, where=gaussian,
+                title="Gaussian", ylabel="relative error of the Gram matrix (%)",
+                extra=_inverse_root,
+            ),
+            Panel(
+                **curve, y="ratio_to_dense", styles=random, where=gaussian, log="x",
+                bars="ratio_se", title="Gaussian, paired",
+                ylabel="Gram error, ratio to dense",
+            ),
+            Panel(
+                **curve | shared, y="test_error", styles=styles, where=gaussian,
+                title="Gaussian", extra=_exact_level,
+            ),
+        ]  # fmt: skip
+        others = dict.fromkeys(
+            (e["family"], e["centered"])
+            for e in results["summary"]
+            if e["family"] != "gaussian"
+        )
+        for family, centered in others:
+            hollow = {n: replace(s, filled=centered) for n, s in random.items()}
+            where = {"family": family, "centered": centered}
+            panels.append(
+                Panel(
+                    **curve, y="ratio_to_dense", styles=hollow, where=where, log="x",
+                    bars="ratio_se", ylabel="Gram error, ratio to plain dense",
+                    title=f"{family}{', centred' if centered else ''}, paired",
+                )
+            )  # fmt: skip
+        costs = [
+            Panel(
+                "total_seconds", key, styles=styles, where=gaussian, **shared,
+                xlabel="seconds: features of the training rows, and solve",
+                ylabel=label, ticks=(0.01, 0.1, 1, 10, 100), extra=extra,
             )
-
-        return _Method(family, name, centered, build)
-
-    gamma = 1 / (2 * task.lengthscale**2)
-    for name in names:
-        yield features("gaussian", name, False)
-    yield _Method(
-        *("gaussian", "RBFSampler", False),
-        lambda size, seed: RBFSampler(
-            gamma=gamma, n_components=size, random_state=seed
-        ),
-    )
-    yield _Method(
-        *("gaussian", "Nystroem", False),
-        lambda size, seed: Nystroem(gamma=gamma, n_components=size, random_state=seed),
-        limited_by_rows=True,
-    )
-    for name in names if optical else ():
-        for centered in (False, True):
-            yield features("optical", name, centered)
+            for key, label, extra in (
+                ("gram_error", "relative error of the Gram matrix (%)", None),
+                ("test_error", "", _exact_level),
+            )
+        ]  # fmt: skip
+        data = results["dataset"]
+        title = (
+            f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
+            f"ℓ = {results['exact']['lengthscale']:.4g}, "
+            f"{results['arguments']['n_seeds']} seeds"
+        )
+        drawn: dict[str, Any] = {"title": title, "legend": "right"}
+        return {
+            "accuracy.png": draw(results, panels, columns=3, **drawn),
+            "cost.png": draw(results, costs, **drawn),
+        }
 
 
-def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
+def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
     """Return the penalty with the least squared leave-one-out error of ridge on Z."""
     if len(alphas) == 1:
         return float(alphas[0])
@@ -287,97 +325,45 @@ def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> fl
     return float(model.fit(Z, Y).alpha_)
 
 
-def _warm_up(method: _Method, task: _Task, sizes: Sequence[int]) -> None:
-    """Compile what will be timed."""
-    few = task.data.X_train[:_WARM_UP_ROWS]
-    size = min(sizes[0], len(few))
-    try:
-        Z = method.build(size, 0).fit(few).transform(few)
-    except ValueError:
-        return  # it will say so again when it is measured
-    ridge_scores(Z, task.targets()[: len(few)], Z, task.alphas[-1])
-
-
-def _draws(
-    method: _Method, task: _Task, K: NDArray[Any], size: int, n_seeds: int
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the records of all seeds, or why there are none."""
-    reason = method.why_not(size, len(task.data.X_train))
-    if reason is not None:
-        return [], reason
-    records: list[dict[str, Any]] = []
-    alphas = task.alphas
-    try:
-        for seed in range(n_seeds):
-            records.append(_measure(method, task, K, size, seed, alphas))
-            if records[0]["alpha"] is not None:
-                alphas = [records[0]["alpha"]]
-    except ValueError as error:  # a law or a width that it cannot draw
-        return [], str(error)
-    return records, None
-
-
-def _measure(
-    method: _Method,
-    task: _Task,
-    K: NDArray[Any],
-    size: int,
-    seed: int,
-    alphas: Sequence[float],
-) -> dict[str, Any]:
-    """Return the record of one draw."""
-    data = task.data
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        # Nystroem's float32 and the rank of its sample are its own affair.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        feature_map = method.build(size, seed).fit(data.X_train)
-    fitted = time.perf_counter()
-    Z = feature_map.transform(data.X_train)
-    transformed = time.perf_counter()
-    off_diagonal, overall = gram_errors(gram_matrix(Z), K)
-    record: dict[str, Any] = {
-        "family": method.family,
-        "method": method.label,
-        "centered": method.centered,
-        "n_components": size,
-        "seed": seed,
-        "gram_error": off_diagonal,
-        "gram_error_all": overall,
-        "test_error": None,
-        "alpha": None,
-        "fit_seconds": fitted - start,
-        "transform_seconds": transformed - fitted,
-        "solve_seconds": None,
+def _cost_table(rows: list[Any]) -> list[TextTable]:
+    """Return Nystroem beside the random features that its time affords."""
+    shown = [row for row in rows if row["method"] in _COST_METHODS] or rows
+    if not shown:
+        return []
+    columns = {
+        "Nystroem D": lambda r: f"{r['n_components']:,}",
+        "time": lambda r: seconds(r["seconds"]),
+        "Gram error": lambda r: percent(r["gram_error"]),
+        "test error": lambda r: percent(r["test_error"]),
+        "method": lambda r: r["method"],
+        "its D": lambda r: (
+            "none"
+            if r["method_n_components"] is None
+            else f"{r['method_n_components']:,}{' (all)' * r['largest_measured']}"
+        ),
+        "its time": lambda r: seconds(r["method_seconds"]),
+        "its Gram error": lambda r: percent(r["method_gram_error"]),
+        "its test error": lambda r: percent(r["method_test_error"]),
     }
-    if method.family == "gaussian":
-        Z_test = feature_map.transform(data.X_test)
-        record["alpha"] = _best_alpha(Z, task.targets(), alphas)
-        start = time.perf_counter()
-        scores = ridge_scores(Z, task.targets(), Z_test, record["alpha"])
-        record["solve_seconds"] = time.perf_counter() - start
-        record["test_error"] = task.error(scores)
-    return record
+    title = "at equal cost: the most features measured within Nystroem's time"
+    return [listing(title, shown, columns)]
 
 
-def _checked_arguments(
-    n_components: Sequence[int],
-    n: int,
-    n_test: int,
-    alphas: Sequence[float],
-    n_seeds: int,
-) -> list[int]:
-    """Return the distinct numbers of features in increasing order."""
-    if not n_components or any(size < 1 for size in n_components):
-        raise ValueError(
-            f"n_components must be positive whole numbers, got {list(n_components)}; "
-            "for instance 100,1000"
-        )
-    for name, value in {"n": n, "n_test": n_test}.items():
-        if value < 2:
-            raise ValueError(f"{name} must be 2 or more, got {value}")
-    if not alphas or not all(0 < alpha < float("inf") for alpha in alphas):
-        raise ValueError(f"alphas must be positive numbers, got {list(alphas)}")
-    if n_seeds < 1:
-        raise ValueError(f"at least 1 seed is needed, got {n_seeds}")
-    return sorted({int(size) for size in n_components})
+def _with_error(value: float | None, error: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw 1/√D above the curves."""
+    own = [e for e in results["summary"] if e["family"] == "gaussian"]
+    sizes = np.array(sorted({e["n_components"] for e in own}), dtype=float)
+    first = [e["gram_error"] for e in own if e["n_components"] == sizes[0]]
+    level = 135 * max(first) * math.sqrt(sizes[0])
+    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+
+
+def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
+    level = 100 * results["exact"]["test_error"]
+    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")

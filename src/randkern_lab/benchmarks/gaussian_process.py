@@ -1,187 +1,210 @@
-"""``randkern bench gp``: Gaussian processes, beside GPyTorch and scikit-learn."""
+"""Gaussian processes beside other approximations: error, density, coverage, seconds.
 
-from __future__ import annotations
+On scikit-learn's diabetes (a quarter held out) and on rows of Friedman's first function
+(5 columns matter; noise of variance 1; 5,000 rows held out): randkern's features and
+exact process, scikit-learn's, GPyTorch's ``RFFKernel`` (half as many frequencies) and
+SVGP (as many inducing points), and xGPR, where these are installed. Columns and targets
+are standardised for all. All learn a lengthscale per column (xGPR: one for all), the
+variance and the noise, from the same start (xGPR has a search of its own). GPyTorch and
+xGPR compute in float32, the others in float64. Exact processes see the first rows only.
+Each has a process of its own, and learns from 64 rows before it is timed.
+"""
 
 import importlib.util
-import json
-import sys
-import tempfile
-import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern._validation import check_count
 from randkern.datasets import load_dataset
-from randkern.study.measure import Measurement
 from randkern.study.preparation import prepare
-from randkern.study.records import describe_machine, installed_versions
 
-from .gpytorch_models import predict_rff, predict_svgp
-from .ridge_process import ARRAYS, ask_process
-from .timing import Progress, thread_counts
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Style, draw, logarithmic
+from ..process import Stopwatch, in_fresh_process
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
+from .contenders import missing_package
+from .gp_peers import predict_rff, predict_scikit_learn, predict_svgp, predict_xgpr
+from .rows import known_names, saved_arrays, saved_rows
 
-__all__ = ["METHODS", "run"]
+__all__ = ["METHODS", "GaussianProcesses", "Options"]
 
-METHODS: Mapping[str, str] = {
-    "features": "randkern, features",
-    "exact": "randkern, exact",
-    "scikit-learn": "scikit-learn, exact",
-    "rff": "GPyTorch, RFFKernel",
-    "svgp": "GPyTorch, SVGP",
+METHODS: Mapping[str, Style] = {
+    "features": Style("randkern, features", BLUE, "o"),
+    "exact": Style("randkern, exact", BLUE, "D"),
+    "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
+    "rff": Style("GPyTorch, RFFKernel", RED, "s"),
+    "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
+    "xgpr": Style("xGPR", ORANGE, "P"),
 }
-_EXACT, _GPYTORCH = ("exact", "scikit-learn"), ("rff", "svgp")
+_EXACT = ("exact", "scikit-learn")
+_PACKAGES = {"rff": "gpytorch", "svgp": "gpytorch", "xgpr": "xGPR"}
+_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
 _WARM_UP_ROWS = 64
 _NOISE = 0.1
 _TEST_ROWS = 5000
 
 
-def run(
-    n: int = 100_000,
-    *,
-    n_features: int = 10,
-    n_components: int = 256,
-    exact_rows: int = 1000,
-    steps: int = 50,
-    epochs: int = 10,
-    methods: Sequence[str] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Learn and predict, each contender in a process of its own, on two data sets.
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench gp`` takes."""
 
-    Scikit-learn's diabetes (a quarter held out), and Friedman's first function of
-    `n_features` columns, of which 5 matter, with noise of variance 1. Columns and
-    targets are
-    standardised for all. Every contender learns a lengthscale a column, the variance
-    and the noise, from the same start.
+    n: int = option(100_000, "Generated training rows.", quick=200)
+    columns: int = option(10, "Of generated rows; 5 matter.", least=5)
+    n_components: int = option(256, "Features, or inducing points.", quick=40)
+    exact_rows: int = option(
+        1000, "Training rows of exact processes at most.", quick=80
+    )
+    steps: int = option(50, "Of Adam, for RFFKernel.", quick=5)
+    epochs: int = option(10, "Of SVGP.", quick=1)
+    methods: tuple[str, ...] = option(
+        tuple(METHODS),
+        "Of features, exact, scikit-learn, rff, svgp, xgpr.",
+        quick=("features", "scikit-learn", "rff", "xgpr"),
+    )
 
-    Parameters
-    ----------
-    n : int, default=100_000
-        Generated training rows; 5,000 more are held out (at most n).
-    n_features : int, default=10
-        Generated columns, at least 5.
-    n_components : int, default=256
-        D: features, or inducing points of SVGP.
-    exact_rows : int, default=1000
-        Training rows of the exact processes at most, the first ones.
-    steps : int, default=50
-        Of Adam, for RFFKernel.
-    epochs : int, default=10
-        Of SVGP.
-    methods : sequence of str, optional
-        Of `METHODS`; default: all.
-    seed : int, default=0
-        Of the split, the generated rows and the features.
-    progress : callable, optional
-        Called as ``progress(done, total, doing)``.
 
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``versions`` (with ``gpytorch``
-        and ``torch``, null where missing), ``machine``, ``datasets`` (``name``,
-        ``n_train``, ``n_test``, ``n_features``, ``noise_rmse``: the error of the true
-        function, null where unknown), ``records`` and ``skipped`` (``dataset``,
-        ``method``, ``reason``). A record has ``dataset``, ``method``, ``label``,
-        ``n_train`` (rows used), ``n_components`` (null: exact), ``rmse`` (in standard
-        deviations of the training targets), ``nlpd`` (mean negative log density of the
-        test targets in those units), ``coverage`` (of 95 % intervals), ``seconds`` of
-        learning and predicting, ``cpu_seconds`` (the same in processor time, of all
-        threads), ``warm_up_seconds``, ``process_seconds``,
-        ``peak_memory_bytes`` and ``peak_anonymous_bytes``.
+class GaussianProcesses(Experiment):
+    """Gaussian processes on two data sets."""
 
-    Raises
-    ------
-    ValueError
-        If an argument is not as described above.
-    """
-    counts = {"n": n, "n_components": n_components, "exact_rows": exact_rows}
-    for name, value in (counts | {"steps": steps, "epochs": epochs}).items():
-        check_count(name, value)
-    if check_count("n_features", n_features) < 5:
-        raise ValueError(f"n_features must be at least 5, got {n_features}.")
-    chosen = _known_methods(methods)
-    results = _environment(counts | {"steps": steps, "epochs": epochs, "seed": seed})
-    results["arguments"] |= {"methods": chosen, "n_features": n_features}
-    tasks = [_diabetes(seed), _friedman(n, n_features, seed)]
-    total = len(tasks) * len(chosen)
-    for done, (task, method) in enumerate((t, m) for t in tasks for m in chosen):
-        described = task["described"]
-        if progress is not None:
-            progress(done, total, f"{described['name']}: {METHODS[method]}")
-        used = described["n_train"]
-        used = min(used, exact_rows) if method in _EXACT else used
-        record: dict[str, Any] = {"dataset": described["name"], "method": method}
+    name = "gp"
+    title = (
+        "Error, density and seconds of Gaussian processes, beside GPyTorch and xGPR."
+    )
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> None:
+        """Write both data sets to files for the processes."""
+        self.methods = known_names("method", self.options.methods, METHODS)
+        self.described, self.folders = {}, {}
+        for arrays, described in (self._diabetes(), self._friedman()):
+            saved = self.resources.enter_context(saved_arrays(*arrays))
+            self.folders[described["name"]] = saved
+            self.described[described["name"]] = described
+
+    def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
+        arrays = data.X_train, data.y_train, data.X_test, data.y_test
+        return _standardised("diabetes", *arrays, noise=None)
+
+    def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return Friedman's first function with noise of variance 1."""
+        from sklearn.datasets import make_friedman1
+
+        n, d, seed = self.options.n, self.options.columns, self.options.seed
+        total = n + min(n, _TEST_ROWS)
+        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+        return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+
+    def cases(self) -> Iterator[Case]:
+        """Return data sets and methods."""
+        for name in self.described:
+            for method in self.methods:
+                yield {"dataset": name, "method": method}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Ask a process of its own, which reads the rows that it uses."""
+        method, options = case["method"], self.options
+        if method in _PACKAGES:
+            reason = missing_package(_PACKAGES[method])
+            if reason is not None:
+                raise SkippedCase(reason)
+        used = self.described[case["dataset"]]["n_train"]
+        used = min(used, options.exact_rows) if method in _EXACT else used
+        size = options.n_components
         request = {
             "method": method,
             "n_train": used,
-            "n_components": min(n_components, used)
-            if method == "svgp"
-            else n_components,
-            **{"steps": steps, "epochs": epochs, "seed": seed},
+            "n_components": min(size, used) if method == "svgp" else size,
+            **{"steps": options.steps, "epochs": options.epochs, "seed": options.seed},
+            "folder": self.folders[case["dataset"]],
         }
         try:
-            measured = _measure(task["arrays"], request)
+            found = in_fresh_process(learn, request)
         except ValueError as error:
-            results["skipped"].append(record | {"reason": str(error)})
-            continue
-        record |= {"label": METHODS[method], "n_train": used}
+            raise SkippedCase(str(error)) from error
         size = None if method in _EXACT else request["n_components"]
-        results["records"].append(record | {"n_components": size} | measured)
-    if progress is not None:
-        progress(total, total, "done")
-    results["datasets"] = [task["described"] for task in tasks]
-    return results
+        named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
+        return named | found
 
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return what the data sets are, and the peers' versions."""
+        versions = {
+            name: metadata.version(name) if importlib.util.find_spec(name) else None
+            for name in ("torch", "gpytorch", "xGPR")
+        }
+        return {
+            "datasets": list(self.described.values()),
+            "versions": results["versions"] | versions,
+            "arguments": results["arguments"] | {"n_features": self.options.columns},
+        }
 
-def _known_methods(methods: Sequence[str] | None) -> list[str]:
-    chosen = list(dict.fromkeys(METHODS if methods is None else methods))
-    for name in chosen:
-        if name not in METHODS:
-            raise ValueError(
-                f"unknown method {name!r}; expected some of {', '.join(METHODS)}"
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the error that noise alone makes, and who was skipped."""
+        for data in results["datasets"]:
+            if data["noise_rmse"] is not None:
+                rmse = data["noise_rmse"]
+                yield f"{data['name']}: the true function would have RMSE {rmse:.4f}"
+        yield from skip_notes(results, "method", "dataset")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return every contender on every data set: scores, seconds, memory."""
+        columns = {
+            "data": lambda r: r["dataset"],
+            "method": lambda r: r["label"],
+            "rows": lambda r: count(r["n_train"]),
+            "D": lambda r: (
+                "" if r["n_components"] is None else count(r["n_components"])
+            ),
+            "RMSE": lambda r: f"{r['rmse']:.4f}",
+            "NLPD": lambda r: f"{r['nlpd']:.4f}",
+            "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
+            "seconds": lambda r: seconds(r["seconds"]),
+            "CPU s": lambda r: seconds(r["cpu_seconds"]),
+            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
+        }
+        caption = (
+            "NLPD: mean negative log predictive density; 95 %: share of test targets "
+            "within intervals; seconds to learn and predict, and those of all "
+            "processors; peak of the whole process"
+        )
+        title = "Gaussian processes, standardised targets"
+        return [listing(title, results["records"], columns, caption)]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return RMSE and density against seconds, a row per data set."""
+        panels = [
+            Panel(
+                title=f"{data['name']}, {data['n_train']:,} rows",
+                xlabel="seconds to learn and predict",
+                ylabel=label,
+                extra=partial(_points, data=data, score=score),
             )
-    return chosen
+            for data in results["datasets"]
+            for score, label in _SCORES.items()
+        ]
+        return draw(results, panels, columns=2, size=(4.8, 3.6))
 
 
-def _environment(arguments: dict[str, Any]) -> dict[str, Any]:
-    versions: dict[str, str | None] = dict(installed_versions())
-    for package in ("torch", "gpytorch"):
-        found = importlib.util.find_spec(package) is not None
-        versions[package] = metadata.version(package) if found else None
-    return {
-        "command": "bench gp",
-        "arguments": arguments,
-        "versions": versions,
-        "machine": describe_machine() | {"threads": thread_counts()},
-        "records": [],
-        "skipped": [],
-    }
-
-
-def _diabetes(seed: int) -> dict[str, Any]:
-    data = prepare(load_dataset("diabetes"), random_state=seed)
-    arrays = data.X_train, data.y_train, data.X_test, data.y_test
-    return _standardised("diabetes", *arrays, noise=None)
-
-
-def _friedman(n: int, n_features: int, seed: int) -> dict[str, Any]:
-    """Return Friedman's first function with noise of variance 1."""
-    from sklearn.datasets import make_friedman1
-
-    n_test = min(n, _TEST_ROWS)
-    X, y = make_friedman1(
-        n + n_test, n_features=n_features, noise=1.0, random_state=seed
-    )
-    return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
+    for record in of(results["records"], dataset=data["name"]):
+        style = METHODS[record["method"]]
+        look = {"color": style.colour, "marker": style.marker, "linestyle": ""}
+        axes.plot(record["seconds"], record[score], ms=8, label=style.label, **look)
+    if score == "rmse" and data["noise_rmse"] is not None:
+        axes.axhline(data["noise_rmse"], color="0.4", ls=":", label="noise alone")
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)
 
 
 def _standardised(
@@ -191,7 +214,7 @@ def _standardised(
     X_test: NDArray[Any],
     y_test: NDArray[Any],
     noise: float | None,
-) -> dict[str, Any]:
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Shift and divide columns and targets as on the training rows."""
     centre, spread = X.mean(axis=0), X.std(axis=0)
     middle, scale = float(y.mean()), float(y.std())
@@ -204,50 +227,27 @@ def _standardised(
         "n_features": int(X.shape[1]),
         "noise_rmse": None if noise is None else noise / scale,
     }
-    return {
-        "arrays": dict(zip(ARRAYS, (*arrays, *held_out), strict=True)),
-        "described": described,
-    }
+    return (*arrays, *held_out), described
 
 
-def _measure(
-    arrays: Mapping[str, NDArray[Any]], request: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Ask a process of its own, which reads the rows that it uses."""
-    if request["method"] in _GPYTORCH and importlib.util.find_spec("gpytorch") is None:
-        raise ValueError("gpytorch is not installed; run: pip install gpytorch")
-    with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
-        for name, array in arrays.items():
-            kept = array[: request["n_train"]] if name.endswith("train") else array
-            np.save(Path(folder) / f"{name}.npy", kept)
-        return ask_process(__name__, {**request, "folder": folder})
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do in this process what was asked for."""
-    folder = Path(request["folder"])
-    X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ARRAYS)
-    few = slice(0, _WARM_UP_ROWS)
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
+    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
+    few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
     small = {**request, "n_components": 16, "steps": 2, "epochs": 1}
-    try:
-        with Measurement() as measured:
-            start = time.perf_counter()
-            _predict(small, X[few], y[few], X_test[few])
-            warmed, cpu_warmed = time.perf_counter(), time.process_time()
-            mean, variance = _predict(request, X, y, X_test)
-            end, cpu_end = time.perf_counter(), time.process_time()
-    except (ValueError, MemoryError, RuntimeError) as error:
-        return {"error": str(error) or type(error).__name__}
+    _predict(small, X[few], y[few], X_test[few])
+    warmed = watch.lap()
+    mean, variance = _predict(request, X, y, X_test)
+    lap = watch.lap()
     residual = y_test - mean
     density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
         "nlpd": float(np.mean(density)),
         "coverage": float(np.mean(np.abs(residual) < 1.96 * np.sqrt(variance))),
-        "seconds": end - warmed,
-        "cpu_seconds": cpu_end - cpu_warmed,
-        "warm_up_seconds": warmed - start,
-        "peak_memory_bytes": measured.peak_bytes,
+        "seconds": lap.seconds,
+        "cpu_seconds": lap.cpu_seconds,
+        "warm_up_seconds": warmed.seconds,
     }
 
 
@@ -256,14 +256,16 @@ def _predict(
 ) -> tuple[Any, Any]:
     """Learn, and return means and variances of the test targets."""
     method, size, seed = request["method"], request["n_components"], request["seed"]
+    if method == "scikit-learn":
+        return predict_scikit_learn(X, y, X_test, noise=_NOISE)
+    if method == "xgpr":
+        return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
     asked: dict[str, Any] = {"n_components": size, "noise": _NOISE, "seed": seed}
     if method == "rff":
         return predict_rff(X, y, X_test, steps=request["steps"], **asked)
     if method == "svgp":
         return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    if method == "scikit-learn":
-        return _predict_scikit_learn(lengthscales, X, y, X_test)
     model = randkern.GaussianProcessRegressor(
         1.0 * randkern.Gaussian(lengthscales),
         _NOISE,
@@ -272,26 +274,3 @@ def _predict(
     )
     mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
     return mean, sd**2
-
-
-def _predict_scikit_learn(
-    lengthscales: NDArray[Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
-) -> tuple[Any, Any]:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-
-    bounds = (1e-5, 1e5)
-    kernel = ConstantKernel(1.0) * RBF(lengthscales, bounds) + WhiteKernel(_NOISE)
-    # The white kernel is the noise, and is part of the predicted deviations.
-    model = GaussianProcessRegressor(kernel)
-    with warnings.catch_warnings():
-        # Lengthscales of columns that do not matter end at their bounds.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
-    mean, sd = model.predict(X_test, return_std=True)
-    return mean, sd**2
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_answer(json.loads(sys.argv[1]))))

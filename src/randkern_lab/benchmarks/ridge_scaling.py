@@ -1,127 +1,80 @@
-"""``randkern bench ridge --scaling``: cost against D and against n."""
+"""Cost of conjugate gradients on streamed rows, against D and against n.
 
-from __future__ import annotations
+Rows are normal with falling variances, float32, with one target each
+(:func:`.row_file.write_rows`), written once into a temporary folder, whose place the
+environment variable ``TMPDIR`` sets, and read block by block in every pass. The kernel
+is Gaussian with lengthscale √d. Fits against D have the memory limit of the models,
+those against n one of their own: features are kept as long as they fit, so that memory
+grows with n up to that limit.
+"""
 
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
+from ..panels import BLUE, ORANGE, RED, SKY, Panel, Style, draw
+from ..process import in_fresh_process
+from ..runner import Case
+from ..tables import (
+    TextTable,
+    count,
+    fitted_power,
+    listing,
+    megabytes,
+    number,
+    of,
+    percent,
+    seconds,
+)
+from .ridge_models import fit_stream
 
-from randkern._memory import resolve_memory_limit
+__all__ = ["TEST_ROWS", "cases", "exponents", "figure", "measure", "notes", "tables"]
 
-from .labelled_rows import checked_counts
-from .ridge_contenders import RidgeContender
-from .ridge_process import StreamedTask, fit_stream
-from .row_file import write_rows
-from .timing import Progress
-
-__all__ = ["DEFAULT_N_COMPONENTS", "DEFAULT_ROWS", "exponents", "run"]
-
-DEFAULT_N_COMPONENTS = (1000, 3000, 10_000, 30_000, 100_000)
-DEFAULT_ROWS = (1000, 10_000, 100_000, 1_000_000)
-_TEST_ROWS = 2000
-_AXES = ("n_components", "n")
-_COSTS = ("train_seconds", "seconds_per_iteration", "peak_memory_bytes")
+TEST_ROWS = 2000
+_AXES = {"n_components": "features D", "n": "training rows n"}
+_COSTS = {
+    "train_seconds": ("fit", Style("fit", BLUE, "s")),
+    "seconds_per_iteration": (
+        "an iteration",
+        Style("fit, an iteration", SKY, "o", "--"),
+    ),
+    "peak_memory_bytes": ("peak", Style("peak memory, all resident", RED, "^")),
+}
+_ANONYMOUS = Style("without pages of files", ORANGE, "v", "--")
 
 
-def run(
-    n_components: Sequence[int] = DEFAULT_N_COMPONENTS,
-    rows: Sequence[int] = DEFAULT_ROWS,
-    *,
-    fixed_n_components: int = 2048,
-    fixed_n: int = 10_000,
-    d: int = 64,
-    alpha: float = 1e-3,
-    memory_limit: int | str | None = None,
-    streaming_memory_limit: int | str | None = "200MB",
-    seed: int = 0,
-    progress: Progress | None = None,
+def cases(options: Any) -> Iterator[Case]:
+    """Return what varies, with the other size fixed."""
+    for size in sorted(set(options.scaling_n_components)):
+        yield {
+            "axis": "n_components",
+            "n_components": size,
+            "n": options.scaling_fixed_n,
+        }
+    size = options.scaling_fixed_n_components
+    for n in sorted(set(options.scaling_n)):
+        yield {"axis": "n", "n_components": size, "n": n}
+
+
+def measure(
+    case: Case, options: Any, limits: Mapping[str, int | None], folder: str
 ) -> dict[str, Any]:
-    """Time conjugate gradients on streamed rows against D and against n.
-
-    Rows are normal with falling variances, float32, with one target each
-    (:func:`.row_file.write_rows`), written once into a temporary folder, whose place
-    the environment variable ``TMPDIR`` sets, and read block by block with
-    `randkern.RowBlocks` in every pass. The kernel is Gaussian with lengthscale √d.
-    Every fit has a process of its own and fits 64 rows before it is timed.
-
-    Parameters
-    ----------
-    n_components : sequence of int
-        Values of D, at `fixed_n` rows.
-    rows : sequence of int
-        Values of n, at `fixed_n_components` features.
-    fixed_n_components, fixed_n : int
-    d : int, default=64
-    alpha : float, default=1e-3
-    memory_limit : int or str, optional
-        Of the fits against D.
-    streaming_memory_limit : int or str, optional
-        Of the fits against n: features are kept as long as they fit, so that memory
-        grows with n up to this limit.
-    seed : int, default=0
-    progress : callable, optional
-        Called as ``progress(done, total, doing)``.
-
-    Returns
-    -------
-    results : dict
-        ``arguments``; ``records``, each with ``axis`` (``"n_components"`` or ``"n"``:
-        what varies), ``n_components``, ``n``, ``d``, ``seconds_per_iteration`` and
-        what :func:`.ridge_process.fit_stream` returns; ``exponents``
-        (:func:`exponents`); ``skipped`` (``family``, ``method``, ``n``,
-        ``n_components``, ``reason``).
-
-    Raises
-    ------
-    ValueError
-        If an argument is not as described above, or the disk has no room.
-    """
-    sizes = checked_counts("n_components", n_components)
-    counts = checked_counts("rows", rows)
-    checked_counts("fixed_n_components", [fixed_n_components])
-    checked_counts("fixed_n", [fixed_n])
-    checked_counts("d", [d])
-    limits = dict(zip(_AXES, (memory_limit, streaming_memory_limit), strict=True))
-    limits = {axis: v and resolve_memory_limit(v) for axis, v in limits.items()}
-    points = [("n_components", size, fixed_n) for size in sizes]
-    points += [("n", fixed_n_components, count) for count in counts]
-    most = max(count for _, _, count in points)
-    records, skipped = [], []
-    with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
-        _report(progress, 0, len(points), f"writing {most:,} rows")
-        X, y = write_rows(folder, most + _TEST_ROWS, d, seed)
-        for done, (axis, size, count) in enumerate(points):
-            _report(progress, done, len(points), f"{size:,} features, {count:,} rows")
-            task = StreamedTask(X, y, d, count, _TEST_ROWS, most)
-            contender = RidgeContender(
-                *("pcg", "gaussian", size, alpha, math.sqrt(d)),
-                memory_limit=limits[axis],
-                seed=seed,
-            )
-            record, note = _measure(contender, task)
-            records += [{"axis": axis} | each for each in record]
-            skipped += note
-    _report(progress, len(points), len(points), "done")
-    return {
-        "arguments": {
-            "n_components": sizes,
-            "rows": counts,
-            "fixed_n_components": fixed_n_components,
-            "fixed_n": fixed_n,
-            "d": d,
-            "lengthscale": math.sqrt(d),
-            "alpha": alpha,
-            "memory_limit": limits["n_components"],
-            "streaming_memory_limit": limits["n"],
-            "seed": seed,
-        },
-        "records": records,
-        "exponents": exponents(records),
-        "skipped": skipped,
+    """Ask a process of its own."""
+    d = options.scaling_d
+    most = max(*options.scaling_n, options.scaling_fixed_n)
+    request = {
+        **case,
+        **{"method": "pcg", "family": "gaussian", "degree": 2.0},
+        **{"d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
+        "fit_intercept": True,
+        "memory_limit": limits[case["axis"]],
+        "seed": options.seed,
+        **{"folder": folder, "test_from": most, "n_test": TEST_ROWS},
     }
+    found = in_fresh_process(fit_stream, request)
+    each = found["train_seconds"] / max(found["iterations"], 1)
+    return {"d": d, "seconds_per_iteration": each, **found}
 
 
 def exponents(
@@ -132,7 +85,6 @@ def exponents(
     Parameters
     ----------
     records : sequence of mapping
-        As :func:`run` makes them.
 
     Returns
     -------
@@ -140,7 +92,7 @@ def exponents(
         For each axis, and for ``train_seconds``, ``seconds_per_iteration`` and
         ``peak_memory_bytes``: ``all``, the least-squares slope of the logarithms, and
         ``last``, that between the two largest points, where what does not grow weighs
-        least. Null with fewer than two points. 1 is linear.
+        least. None with fewer than two points. 1 is linear.
 
     Examples
     --------
@@ -154,39 +106,114 @@ def exponents(
     """
     slopes: dict[str, dict[str, dict[str, float | None]]] = {}
     for axis in _AXES:
-        own = sorted(
-            (record for record in records if record["axis"] == axis),
-            key=lambda record: record[axis],
-        )
+        own = sorted(of(records, axis=axis), key=lambda record: record[axis])
+        sizes = [record[axis] for record in own]
         slopes[axis] = {}
         for cost in _COSTS:
-            points = [(record[axis], record[cost]) for record in own]
-            slopes[axis][cost] = {"all": _slope(points), "last": _slope(points[-2:])}
+            values = [record[cost] for record in own]
+            slopes[axis][cost] = {
+                "all": fitted_power(sizes, values),
+                "last": fitted_power(sizes[-2:], values[-2:]),
+            }
     return slopes
 
 
-def _measure(
-    contender: RidgeContender, task: StreamedTask
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return one record, or one note of what was skipped."""
-    place = {"n_components": contender.n_components, "n": task.n}
-    try:
-        measured = fit_stream(contender, task)
-    except ValueError as error:  # too little memory
-        who = {"family": contender.family, "method": contender.label}
-        return [], [{**who, **place, "reason": str(error)}]
-    each = measured["train_seconds"] / max(measured["iterations"], 1)
-    return [{**place, "d": task.d, "seconds_per_iteration": each, **measured}], []
+def notes(scaling: Mapping[str, Any]) -> Iterator[str]:
+    """Return the points that were skipped."""
+    for note in scaling["skipped"]:
+        where = f"D = {note['n_components']:,}, n = {note['n']:,}"
+        yield f"skipped {note['method']}, {where}: {note['reason']}"
 
 
-def _slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the least-squares slope of log y against log x."""
-    if len(points) < 2:
-        return None
-    logs = np.log(np.array(points, dtype=float))
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+def tables(scaling: Mapping[str, Any]) -> Iterator[TextTable]:
+    """Return costs against D and against n."""
+    for axis, name in _AXES.items():
+        own, slopes = of(scaling["records"], axis=axis), scaling["exponents"][axis]
+        if not own:
+            continue
+        fixed = "n" if axis == "n_components" else "n_components"
+        columns: dict[str, Callable[[Any], str]] = {
+            name: partial(_size, axis=axis),
+            "fit": lambda r: seconds(r["train_seconds"]),
+            "iterations": lambda r: number(r["iterations"]),
+            "an iteration": lambda r: seconds(r["seconds_per_iteration"]),
+            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
+            "anonymous": lambda r: megabytes(r["peak_anonymous_bytes"]),
+            "test error": lambda r: percent(r["test_error"]),
+            "outcome": lambda r: r["outcome"].replace("_", " "),
+        }
+        title = (
+            f"pcg on streamed rows, d = {own[0]['d']:,}, "
+            f"{'n' if fixed == 'n' else 'D'} = {own[0][fixed]:,}"
+        )
+        caption = "exponents (all points, last two): " + ", ".join(
+            f"{name} {_pair(slopes[cost])}" for cost, (name, _) in _COSTS.items()
+        )
+        yield listing(title, own, columns, caption)
 
 
-def _report(progress: Progress | None, done: int, total: int, doing: str) -> None:
-    if progress is not None:
-        progress(done, total, doing)
+def _size(record: Mapping[str, Any], axis: str) -> str:
+    return count(record[axis])
+
+
+def _pair(slopes: Mapping[str, float | None]) -> str:
+    if slopes["all"] is None or slopes["last"] is None:
+        return "-"
+    return f"{slopes['all']:.2f}, {slopes['last']:.2f}"
+
+
+def figure(scaling: Mapping[str, Any]) -> Any:
+    """Return seconds and peak memory against D and against n, beside slope 1.
+
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.ridge_scaling import exponents, figure
+    >>> cost = {"train_seconds": 1.0, "seconds_per_iteration": 0.1, "d": 64,
+    ...         "peak_memory_bytes": 3e8, "peak_anonymous_bytes": None}
+    >>> records = [cost | {"axis": axis, "n": 1000, "n_components": 512}
+    ...            for axis in ("n", "n_components")]
+    >>> len(figure({"records": records, "exponents": exponents(records)}).axes)
+    4
+    """
+    keys = list(_COSTS)
+    shown = ((keys[:2], 1.0, "seconds"), ([keys[2]], 1e-6, "megabytes"))
+    panels = [
+        Panel(
+            xlabel=name,
+            ylabel=unit,
+            extra=partial(_draw_costs, axis=axis, costs=costs, scale=scale),
+        )
+        for costs, scale, unit in shown
+        for axis, name in _AXES.items()
+    ]
+    title = "conjugate gradients on streamed rows"
+    return draw(scaling, panels, columns=2, size=(4.6, 3.4), title=title)
+
+
+def _draw_costs(
+    axes: Any, scaling: Mapping[str, Any], axis: str, costs: Sequence[str], scale: float
+) -> None:
+    """Draw costs along an axis with their last slopes, and a line of slope 1."""
+    own = sorted(of(scaling["records"], axis=axis), key=lambda record: record[axis])
+    drawn = {cost: _COSTS[cost][1] for cost in costs}
+    if "peak_memory_bytes" in costs:
+        drawn["peak_anonymous_bytes"] = _ANONYMOUS
+    for cost, style in drawn.items():
+        points = [(r[axis], scale * r[cost]) for r in own if r[cost] is not None]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        look = {"color": style.colour, "marker": style.marker, "ls": style.dashes}
+        slope = scaling["exponents"][axis].get(cost, {}).get("last")
+        axes.plot(x, y, **look, label=style.label)
+        if slope is not None:
+            place = (x[-1] * x[-2]) ** 0.5, (y[-1] * y[-2]) ** 0.5
+            text = {"textcoords": "offset points", "xytext": (-6, 7), "ha": "right"}
+            axes.annotate(f"slope {slope:.2f}", place, fontsize=8, **text)
+    sizes = [record[axis] for record in own]
+    ends = (
+        [0.6 * scale * own[-1][costs[0]] * s / sizes[-1] for s in sizes] if own else []
+    )
+    axes.plot(sizes, ends, color="0.55", lw=1.0, ls=":", label="slope 1")
+    axes.set_xscale("log")
+    axes.set_yscale("log")

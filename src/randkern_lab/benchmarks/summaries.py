@@ -1,18 +1,17 @@
 """What the accuracy benchmark's records come to: paired ratios, equal cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
+import pandas as pd
+
+from ..tables import of
 
 __all__ = ["equal_cost", "paired_ratio", "summarise"]
 
-# What the others' Gram error is divided by.
-_REFERENCE = ("dense", False)
+Records = Sequence[Mapping[str, Any]]
 
 
 def paired_ratio(
@@ -50,13 +49,13 @@ def paired_ratio(
     return ratio, float(residual.std(ddof=1) / math.sqrt(len(a)))
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry a family, method and number of features.
+def summarise(records: Records) -> list[dict[str, Any]]:
+    """Return one entry per family, method and number of features.
 
     Parameters
     ----------
     records : sequence of mapping
-        As :func:`randkern_lab.benchmarks.accuracy.run` makes them.
+        Of :class:`.accuracy.Accuracy`.
 
     Returns
     -------
@@ -64,7 +63,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         ``family``, ``method``, ``centered``, ``n_components``, ``n_seeds``, ``alpha``;
         ``gram_error``, ``gram_error_all``, ``test_error`` (means over seeds) and
         ``gram_error_std``, ``test_error_std``; ``ratio_to_dense`` of the
-        off-diagonal Gram errors (:func:`paired_ratio`) and ``ratio_se``, null where
+        off-diagonal Gram errors (:func:`paired_ratio`) and ``ratio_se``, None where
         dense was not run; for optical, ``ratio_to_plain`` and ``ratio_to_plain_se``:
         centred over plain of the same projection; ``features_seconds`` (fit and
         transform) and ``total_seconds`` (solve included): medians.
@@ -80,32 +79,43 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> entry["ratio_to_dense"], entry["total_seconds"]
     (1.0, 3.5)
     """
-    groups: dict[tuple[str, str, bool, int], list[Mapping[str, Any]]] = {}
-    for record in records:
-        key = (record["family"], record["method"], record["centered"])
-        groups.setdefault((*key, record["n_components"]), []).append(record)
+    keys = ("family", "method", "centered", "n_components")
     summary = []
-    for (family, method, centered, size), own in groups.items():
-        dense = groups.get((family, *_REFERENCE, size), [])
-        plain = groups.get((family, method, False, size), []) if centered else []
-        summary.append(
+    for place in dict.fromkeys(tuple(r[key] for key in keys) for r in records):
+        named = dict(zip(keys, place, strict=True))
+        own = of(records, **named)
+        table = pd.DataFrame(own).astype({"test_error": float})
+        means, spreads = (
             {
-                "family": family,
-                "method": method,
-                "centered": centered,
-                "n_components": size,
-                "n_seeds": len(own),
-                "alpha": own[0]["alpha"],
-                **_moments(own),
-                **_ratio(own, dense, "ratio_to_dense", "ratio_se"),
-                **_ratio(own, plain, "ratio_to_plain", "ratio_to_plain_se"),
-                **_costs(own),
+                key: None if pd.isna(value) else float(value)
+                for key, value in found.items()
             }
+            for found in (
+                table[["gram_error", "gram_error_all", "test_error"]].mean(),
+                table[["gram_error", "test_error"]].std().add_suffix("_std"),
+            )
+        )
+        dense = of(records, **named | {"method": "dense", "centered": False})
+        plain = of(records, **named | {"centered": False}) if named["centered"] else []
+        features = table.fit_seconds + table.transform_seconds
+        solves = table.solve_seconds.astype(float).fillna(0.0)
+        summary.append(
+            named
+            | {"n_seeds": len(own), "alpha": own[0]["alpha"]}
+            | means
+            | {
+                f"{key}_std": spreads[f"{key}_std"]
+                for key in ("gram_error", "test_error")
+            }
+            | _ratio(own, dense, "ratio_to_dense", "ratio_se")
+            | _ratio(own, plain, "ratio_to_plain", "ratio_to_plain_se")
+            | {"features_seconds": float(features.median())}
+            | {"total_seconds": float((features + solves).median())}
         )
     return summary
 
 
-def equal_cost(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def equal_cost(summary: Records) -> list[dict[str, Any]]:
     """Set each Nystroem point beside the random features that its time affords.
 
     Parameters
@@ -116,13 +126,13 @@ def equal_cost(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns
     -------
     rows : list of dict
-        For every number of components of Nystroem and every projection:
+        For every number of components of Nystroem and every other method:
         ``n_components``, ``seconds`` (of features and solve), ``gram_error``,
-        ``test_error`` of Nystroem, and as ``method``, ``method_n_components``,
-        ``method_seconds``, ``method_gram_error``, ``method_test_error`` the
-        projection's largest measured number of features that took no longer. The
-        latter four are null where even its smallest took longer.
-        ``largest_measured`` says that more features might still have fitted.
+        ``test_error`` of Nystroem; ``method``, and of the method's largest measured
+        number of features that took no longer ``method_n_components``,
+        ``method_seconds``, ``method_gram_error`` and ``method_test_error``, None where
+        even its smallest took longer. ``largest_measured`` says that more features
+        might still have fitted.
 
     Examples
     --------
@@ -138,46 +148,29 @@ def equal_cost(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> [(row["method"], row["method_n_components"]) for row in rows]
     [('dense', 20)]
     """
-    gaussian = [entry for entry in summary if entry["family"] == "gaussian"]
+    gaussian = of(summary, family="gaussian")
+    errors = ("n_components", "gram_error", "test_error")
     rows = []
-    for peer in (each for each in gaussian if each["method"] == "Nystroem"):
-        methods = dict.fromkeys(entry["method"] for entry in gaussian)
-        for method in (name for name in methods if name != "Nystroem"):
-            own = [entry for entry in gaussian if entry["method"] == method]
+    for peer in of(gaussian, method="Nystroem"):
+        for method in dict.fromkeys(entry["method"] for entry in gaussian):
+            if method == "Nystroem":
+                continue
+            own = of(gaussian, method=method)
             cheap = [e for e in own if e["total_seconds"] <= peer["total_seconds"]]
             best = max(cheap, key=lambda entry: entry["n_components"], default=None)
-            largest = max(entry["n_components"] for entry in own)
-            row = {
-                "n_components": peer["n_components"],
-                "seconds": peer["total_seconds"],
-                "gram_error": peer["gram_error"],
-                "test_error": peer["test_error"],
-                "method": method,
-            }
-            for key in ("n_components", "gram_error", "test_error"):
-                row[f"method_{key}"] = None if best is None else best[key]
-            row["method_seconds"] = None if best is None else best["total_seconds"]
-            row["largest_measured"] = row["method_n_components"] == largest
-            rows.append(row)
+            size = None if best is None else best["n_components"]
+            rows.append(
+                {"seconds": peer["total_seconds"], "method": method}
+                | {key: peer[key] for key in errors}
+                | {f"method_{key}": best and best[key] for key in errors}
+                | {"method_seconds": best and best["total_seconds"]}
+                | {"largest_measured": size == max(e["n_components"] for e in own)}
+            )
     return rows
 
 
-def _moments(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return means, and standard deviations of the two main errors."""
-    moments: dict[str, float | None] = {}
-    for key in ("gram_error", "gram_error_all", "test_error"):
-        values = [record[key] for record in records if record[key] is not None]
-        moments[key] = fmean(values) if values else None
-        if key != "gram_error_all":
-            moments[f"{key}_std"] = stdev(values) if len(values) > 1 else None
-    return moments
-
-
 def _ratio(
-    records: Sequence[Mapping[str, Any]],
-    reference: Sequence[Mapping[str, Any]],
-    name: str,
-    error_name: str,
+    records: Records, reference: Records, name: str, error_name: str
 ) -> dict[str, float | None]:
     """Return the ratio of Gram errors over the seeds that both have."""
     base = {record["seed"]: record["gram_error"] for record in reference}
@@ -190,11 +183,3 @@ def _ratio(
         return {name: None, error_name: None}
     ratio, standard_error = paired_ratio(*zip(*pairs, strict=True))
     return {name: ratio, error_name: standard_error}
-
-
-def _costs(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return median seconds."""
-    features = [r["fit_seconds"] + r["transform_seconds"] for r in records]
-    solves = [record["solve_seconds"] or 0.0 for record in records]
-    totals = [a + b for a, b in zip(features, solves, strict=True)]
-    return {"features_seconds": median(features), "total_seconds": median(totals)}

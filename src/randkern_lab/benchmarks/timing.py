@@ -1,20 +1,14 @@
 """Interleaved repeats, and the bounds that the machine sets."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-import numba
 import numpy as np
-from threadpoolctl import threadpool_info
 
-__all__ = ["Progress", "interleave", "roofline", "thread_counts"]
-
-Progress = Callable[[int, int, str], None]
+__all__ = ["interleave", "roofline"]
 
 _REPEATS = 5
 # Elements of the array that is filled: far beyond any cache.
@@ -25,10 +19,8 @@ _PRODUCT_SIDES = (2048, 4096, 4096)
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], Any]],
-    repeats: int,
-    progress: Callable[[str], None] | None = None,
-) -> dict[str, list[float]]:
+    calls: Mapping[Any, Callable[[], Any]], repeats: int
+) -> dict[Any, list[float]]:
     """Time calls in turn, round after round, so that a slow minute slows them all.
 
     Every call that is timed follows one that is not: memory that a process takes from
@@ -38,16 +30,14 @@ def interleave(
 
     Parameters
     ----------
-    calls : mapping of str to callable
+    calls : mapping of object to callable
         What a call returns is freed outside the time taken.
     repeats : int
         Number of rounds.
-    progress : callable, optional
-        Called with the name before every call.
 
     Returns
     -------
-    seconds : dict of str to list of float
+    seconds : dict of object to list of float
         Wall-clock seconds, `repeats` for each name.
 
     Examples
@@ -57,11 +47,9 @@ def interleave(
     >>> len(seconds["sum"])
     3
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            if progress is not None:
-                progress(name)
             call()
             start = time.perf_counter()
             result = call()
@@ -82,11 +70,11 @@ def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
     Returns
     -------
     bounds : dict
-        ``write_ns``: `numpy.ndarray.fill` of an array in use, nanoseconds an
+        ``write_ns``: `numpy.ndarray.fill` of an array in use, nanoseconds per
         element: writing the output and nothing else. ``write_new_ns``: the same
         into an array just allocated, whose pages the system has still to map: the
         bound of a ``transform`` that returns a new array. ``product_gflops``: the
-        matrix product, 10⁹ additions and multiplications a second.
+        matrix product, 10⁹ additions and multiplications per second.
         ``product_ns``: one length-d inner product at that rate; a Gaussian pair of
         features takes one, an optical feature two.
 
@@ -127,20 +115,4 @@ def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
         "write_new_ns": 1e9 * median(seconds["write_new"]) / size,
         "product_gflops": gflops,
         "product_ns": 2 * d / gflops,
-    }
-
-
-def thread_counts() -> dict[str, int]:
-    """Return the threads of compiled code (``numba``) and of NumPy's BLAS (``blas``).
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.timing import thread_counts
-    >>> sorted(thread_counts())
-    ['blas', 'numba']
-    """
-    pools = [pool for pool in threadpool_info() if pool.get("user_api") == "blas"]
-    return {
-        "numba": int(numba.get_num_threads()),
-        "blas": max((int(pool["num_threads"]) for pool in pools), default=1),
     }
