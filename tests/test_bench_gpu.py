@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from randkern_lab.benchmarks import gpu
 from randkern_lab.oldcli.bench import application
-from randkern_lab.papers.energy import EnergyMeter
+from randkern_lab.energy import EnergyMeter
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from randkern_lab.papers import (
 )
 from randkern_lab.papers.convolutional_features import load_features
 from randkern_lab.papers.device_counts import acquired_counts
-from randkern_lab.papers.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
+from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.papers.images import load_binary_images
 from randkern_lab.papers.optical_settings import KernelSetting, optical_settings
 from randkern_lab.papers.published import (

@@ -9,7 +9,16 @@ __all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
 
 EXPERIMENTS: Mapping[str, str] = {
     "optical-ridge": "papers.optical_ridge:OpticalRidge",
+    "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
+    "transfer-learning": "papers.transfer_learning:TransferLearning",
+    "projection-cost": "papers.projection_cost:ProjectionCost",
     "optical-convergence": "papers.optical_convergence:OpticalConvergence",
+    "compositional-accuracy": "papers.compositional_accuracy:CompositionalAccuracy",
+    "compositional-structure": "papers.compositional_structure:CompositionalStructure",
+    "compositional-cost": "papers.compositional_cost:CompositionalCost",
+    "compositional-tables": "papers.compositional_tables:CompositionalTables",
+    "kitchen-sinks-gp": "papers.kitchen_sinks_gp:KitchenSinks",
+    "fourier-svm": "papers.fourier_svm:FourierSVM",
 }
 BENCHMARKS: Mapping[str, str] = {
     "features": "benchmarks.features:Features",

@@ -29,7 +29,7 @@ from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import PreparedData, prepare
 from .records import describe_machine, installed_versions
 
-__all__ = ["DEFAULT_SCALES", "Grid", "preference", "tune"]
+__all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
 
 DEFAULT_SCALES = (0.01, 0.1, 1.0, 10.0)
 # Of the mean of the kernel's diagonal, rounded to a power of ten.
@@ -375,7 +375,7 @@ class _Search:
         self.best[choice.label] = chosen | {
             "test_error": test_error(self.data.y_test, predicted, self.data.task),
             "fit_seconds": seconds,
-            "at_edge": _at_edge(named, own, choice.opens),
+            "at_edge": at_edge(named, own, choice.opens),
         }
 
     def _model(self, suffix: str, kernel: Any, choice: KernelChoice) -> Any:
@@ -420,10 +420,24 @@ def _penalty(scale: float, alpha: float) -> float:
     return float(f"{alpha / scale**2:.12g}")
 
 
-def _at_edge(
+def at_edge(
     named: Mapping[str, float], own: Sequence[Mapping[str, Any]], opens: str | None
 ) -> list[str]:
-    """Return which values are the first or last tried: the grid may be too small."""
+    """Return which values are the first or last tried: the grid may be too small.
+
+    Parameters
+    ----------
+    named : mapping
+        The hyperparameters that were chosen.
+    own : sequence of mapping
+        The records of their kernel (:func:`tune`).
+    opens : {"lengthscale", "bias", None}
+
+    Returns
+    -------
+    edges : list of str
+        Of `opens` and ``"alpha"``.
+    """
     edges = []
     if opens is not None:
         tried = {record["hyperparameters"][opens] for record in own}

@@ -1,295 +1,300 @@
 """What compositional features cost, against the size of the image and of the map.
 
-A feature of a ReLU skeleton multiplies one base feature on average, whatever the image
-(Daniely, Frostig, Gupta and Singer 2017, eq. 11): its arithmetic does not grow with the
-image. What does is the number of different pixels that a map of D features reads.
+Daniely, Frostig, Gupta and Singer (2017), section 5.
+
+The original. A claim: a feature of a ReLU skeleton multiplies one base feature on average,
+whatever the image (eq. 11), while a feature of Rahimi and Recht multiplies all pixels by
+random numbers, so that the cost of a map of D features does not grow with the image. No
+seconds are given.
+
+Here. Seconds to draw and nanoseconds per entry of the feature matrix, on the same random
+images of growing sides: the deep skeleton of ``compositional-structure``; a Gaussian
+skeleton, one exponential node over all pixels; and its contender, the map of Rahimi and
+Recht of the same Gaussian kernel at the embedded points (cos t, sin t), dense and
+structured. What does grow for skeletons is the number of different pixels that a map
+reads. And the exact kernel of the deep skeleton.
+
+Deviations.
+
+- Equal draws are merged and constants left out where features are evaluated, as by
+  default; where drawing is timed they are not, so that as many are made as there are.
+- The dense map is left out where its matrix would exceed ``--memory-limit``.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern._validation import check_count
+from randkern._memory import resolve_memory_limit
 from randkern.plan import evaluate
-from randkern.skeletons import Skeleton
+from randkern.skeletons import Exponential, fully_connected
 from randkern.study.measure import Measurement
 
-from .circle_images import build_skeleton
-from .reproductions import CommonOptions, Progress, TextTable, begin_results
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, of, pivot, skip_notes
+from .compositional_accuracy import embed
+from .images import build_skeleton
 
-__all__ = ["Options", "figure", "run", "tables"]
+__all__ = ["CompositionalCost", "METHODS", "Options"]
 
-_SIDES = (24, 32, 48, 64, 96, 128)
-_QUICK_SIDES = (16, 24)
-_SIZES, _QUICK_SIZES = (10_000, 100_000), (200, 1000)
+METHODS = {
+    "deep": Style("deep skeleton", BLUE),
+    "gaussian": Style("Gaussian skeleton", GREEN, "s"),
+    "rahimi-recht": Style("Rahimi-Recht, dense", BLACK, "X"),
+    "structured": Style("Fourier, structured", RED, "^", DASHED),
+}
+_SKELETONS = ("deep", "gaussian")
 _CHANNELS = 3
+_LEAST_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """What ``randkern reproduce compositional-cost`` takes."""
 
-    sides: Annotated[
-        tuple[int, ...] | None, "Sides of the square images; by default 24 to 128."
-    ] = None
-    n_components: Annotated[
-        tuple[int, ...] | None,
-        "Numbers of features at which evaluation is timed; by default 10,000 and "
-        "100,000.",
-    ] = None
-    n_draws: Annotated[int, "Features that are drawn for the time of drawing."] = (
-        100_000
+    sides: tuple[int, ...] = option(
+        (24, 32, 48, 64, 96, 128),
+        "Sides of the square images.",
+        quick=(16, 24),
+        least=16,  # two windows of 5 and stride 2 do not fit into a smaller image
     )
-    rows: Annotated[int, "Images of the smallest side; fewer as they grow."] = 10_000
-    exact_rows: Annotated[int, "Images of the exact kernel; 0 leaves it out."] = 1_000
-    repeats: Annotated[int, "Repeats of every time; the least are shown."] = 3
+    n_components: tuple[int, ...] = option(
+        (10_000, 100_000),
+        "Numbers of features at which evaluation is timed.",
+        quick=(200, 1000),
+    )
+    n_draws: int = option(
+        100_000, "Features that are drawn for the time of drawing.", quick=1000
+    )
+    rows: int = option(
+        10_000, "Images of the smallest side; fewer as they grow.", quick=100
+    )
+    exact_rows: int = option(
+        1000, "Images of the exact kernel; 0 leaves it out.", quick=40, least=0
+    )
+    repeats: int = option(3, "Repeats of every time; the least are shown.", quick=1)
+    memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
 
 
-def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
-    """Time the exact kernel, drawing and evaluation for images of every side.
+class CompositionalCost(Experiment):
+    """Drawing, evaluating and the exact kernel, side by side of the image."""
 
-    The skeleton is the deep one of ``compositional-structure``: two convolutions of
-    windows of 5 and stride 2 and a full connection, all ReLU, over three channels.
-    Pixels are random angles in float32: their values do not matter to the cost.
+    name = "compositional-cost"
+    title = "Drawing and evaluating deep features against the size of images."
+    Options = Options
 
-    Parameters
-    ----------
-    options : Options
-    progress : callable, optional
+    def cases(self) -> Iterator[Case]:
+        """Return what is measured of images of each side."""
+        sides = sorted(set(self.options.sides))
+        for side in sides:
+            for method in _SKELETONS:
+                yield {"side": side, "measure": "draw", "method": method}
+            for method in METHODS:
+                for size in sorted(set(self.options.n_components)):
+                    named = {"side": side, "measure": "evaluate", "method": method}
+                    yield named | {"n_components": size}
+        if self.options.exact_rows:
+            yield {"side": sides[0], "measure": "exact", "method": "deep"}
 
-    Returns
-    -------
-    results : dict
-        As :func:`.reproductions.begin_results`. A record has ``measure``, ``side``,
-        ``seconds`` and ``cpu_seconds`` (the least of the repeats; processor time is
-        that of all threads), and
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return the least seconds and processor seconds of the repeats."""
+        if case["measure"] == "draw":
+            return self._draw(case)
+        return self._exact(case) if case["measure"] == "exact" else self._evaluate(case)
 
-        - ``"draw"``: ``n_draws``, ``nanoseconds`` a feature. Equal draws are not
-          merged, so that as many are made as there are features.
-        - ``"evaluate"``: ``n_components``, ``rows``, ``nanoseconds`` and
-          ``cpu_nanoseconds`` an entry of the feature matrix, ``pixels`` (different
-          columns that the map reads) and ``factors`` (pixels a feature, equal ones
-          counted once).
-        - ``"exact"``: ``rows`` (of both sides of the Gram matrix, in float64) and
-          ``peak_bytes`` that it adds to the memory of the process.
+    def _kernel(self, method: str, side: int, merged: bool) -> Any:
+        d = side * side * _CHANNELS
+        if method not in _SKELETONS:
+            return randkern.Gaussian(float(np.sqrt(d)))
+        skeleton = fully_connected(d, activation=Exponential(1.0))
+        if method == "deep":
+            skeleton = build_skeleton("deep", (side, side, _CHANNELS))
+        return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
 
-    Examples
-    --------
-    >>> from randkern_lab.papers.compositional_cost import Options, run
-    >>> results = run(Options(quick=True, sides=(16,), n_components=(100,)))
-    >>> [record["measure"] for record in results["records"]]
-    ['draw', 'evaluate', 'exact']
-    """
-    start = time.perf_counter()
-    plan = _plan(options)
-    results = begin_results("compositional-cost", options)
-    todo = [(side, timer) for side in plan.sides for timer in _timers(plan, side)]
-    for done, (side, timer) in enumerate(todo):
-        if progress is not None:
-            progress(done, len(todo), f"images of {side} × {side}")
-        results["records"].append({"side": side} | timer())
-    if progress is not None:
-        progress(len(todo), len(todo), "done")
-    results["seconds"] = time.perf_counter() - start
-    results["notes"] = list(_notes(results))
-    return results
+    def _draw(self, case: Case) -> dict[str, Any]:
+        """Time a fresh map's first use on one row: drawing, and hardly anything else."""
+        kernel = self._kernel(case["method"], case["side"], merged=False)
+        n, seed = self.options.n_draws, self.options.seed
+        row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
+        randkern.RandomFeatures(kernel, 64, random_state=seed).fit_transform(row)
+        # One draw has two columns.
+        maps = [
+            randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
+            for i in range(self.options.repeats)
+        ]
+        took = _least([partial(each.fit_transform, row) for each in maps])
+        return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
-
-@dataclass(frozen=True)
-class _Plan:
-    """Checked options, small ones in a quick run."""
-
-    sides: list[int]
-    sizes: list[int]
-    n_draws: int
-    rows: int
-    exact_rows: int
-    repeats: int
-    seed: int
-
-
-def _plan(options: Options) -> _Plan:
-    given = options.sides or (_QUICK_SIDES if options.quick else _SIDES)
-    sides = sorted({check_count("sides", side) for side in given})
-    if sides[0] < 16:
-        raise ValueError(
-            f"sides must be 16 or more, got {sides[0]}: two windows of 5 and stride 2 "
-            "do not fit into a smaller image"
+    def _evaluate(self, case: Case) -> dict[str, Any]:
+        """Time evaluation into an array in use, of some 10⁸ entries at most."""
+        side, size, method = case["side"], case["n_components"], case["method"]
+        d = 2 * side * side * _CHANNELS
+        limit = resolve_memory_limit(self.options.memory_limit)
+        if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
+            raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
+        # As many pixels in all as the images of the smallest side have.
+        rows = self.options.rows * min(self.options.sides) ** 2 // side**2
+        rows = max(_LEAST_ROWS, min(rows, 10**8 // size))
+        X: Any = _images(rows, side, self.options.seed)
+        if method not in _SKELETONS:
+            X = embed(X)
+        kernel = self._kernel(method, side, merged=True)
+        projection = {"rahimi-recht": "dense", "structured": "structured"}
+        features = randkern.RandomFeatures(
+            kernel,
+            size,
+            projection=projection.get(method, "auto"),
+            random_state=self.options.seed,
         )
-    if options.exact_rows < 0:
-        raise ValueError(f"exact_rows must be 0 or more, got {options.exact_rows}")
-    sizes = options.n_components or (_QUICK_SIZES if options.quick else _SIZES)
-    n_draws = check_count("n_draws", options.n_draws)
-    rows = check_count("rows", options.rows)
-    repeats = check_count("repeats", options.repeats)
-    exact_rows = options.exact_rows
-    if options.quick:
-        n_draws, rows, repeats = min(n_draws, 1000), min(rows, 100), 1
-        exact_rows = min(exact_rows, 40)
-    return _Plan(
-        sides,
-        sorted({check_count("n_components", size) for size in sizes}),
-        *(n_draws, rows, exact_rows, repeats, options.seed),
-    )
+        plan = features.fit(X[:1]).plan_
+        out = np.zeros((len(X), size), dtype=np.float32)
+        evaluate(plan, X[:_LEAST_ROWS], out=out[:_LEAST_ROWS])  # draws, compiles
+        took = _least([partial(evaluate, plan, X, out=out)] * self.options.repeats)
+        return {
+            "rows": len(X),
+            **took,
+            "nanoseconds": 1e9 * took["seconds"] / out.size,
+            "cpu_nanoseconds": 1e9 * took["cpu_seconds"] / out.size,
+            **(_pixels_read(plan, out) if method in _SKELETONS else {}),
+        }
+
+    def _exact(self, case: Case) -> dict[str, Any]:
+        n = self.options.exact_rows
+        skeleton = build_skeleton("deep", (case["side"], case["side"], _CHANNELS))
+        X = _images(2 * n, case["side"], self.options.seed).astype(np.float64)
+        skeleton.kernel(X[:2])  # compiles
+        watch = Stopwatch()
+        with Measurement() as measured:
+            skeleton.kernel(X[:n], X[n:])
+        lap = watch.lap()
+        peak = measured.peak_bytes - measured.before_bytes
+        return {"rows": n, **lap._asdict(), "peak_bytes": peak}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return how times grow from the smallest to the largest image."""
+        evaluated = of(results["records"], measure="evaluate")
+        keys = dict.fromkeys(
+            (r.get("method", "deep"), r["n_components"]) for r in evaluated
+        )
+        for method, size in keys:
+            own = [
+                r
+                for r in of(evaluated, n_components=size)
+                if r.get("method", "deep") == method
+            ]
+            if len(own) < 2:
+                continue
+            first, last = own[0], own[-1]
+            grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
+            pixels = (last["side"] / first["side"]) ** 2
+            read = (
+                f", the pixels that the map reads {last['pixels'] / first['pixels']:.1f}-fold"
+                if "pixels" in last
+                else ""
+            )
+            yield (
+                f"{method}, D = {size:,}: from side {first['side']} to side "
+                f"{last['side']} ({pixels:.0f} times as many pixels) the time of an "
+                f"entry grows {grown['nanoseconds']:.2f}-fold, its processor time "
+                f"{grown['cpu_nanoseconds']:.2f}-fold{read}"
+            )
+        for r in of(results["records"], measure="exact"):
+            yield (
+                f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of side "
+                f"{r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of "
+                f"processor time), {r['peak_bytes'] / 1e6:,.0f} MB"
+            )
+        yield from skip_notes(results, "method", "side", "n_components")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return what drawing and evaluating take by the side of the image."""
+        records = [{"method": "deep", **r} for r in results["records"]]
+        found = [
+            pivot(
+                "seconds to draw (of processor time), by side of the image",
+                *(of(records, measure="draw"), "side", "method"),
+                lambda g: f"{g.seconds.iloc[0]:.3f} ({g.cpu_seconds.iloc[0]:.3f})",
+                label=str,
+            )
+        ]
+        evaluated = of(records, measure="evaluate")
+        for size in dict.fromkeys(r["n_components"] for r in evaluated):
+            found.append(
+                pivot(
+                    f"D = {size:,}: ns per entry of the feature matrix (of processor "
+                    "time; pixels read, factors per feature)",
+                    *(of(evaluated, n_components=size), "side", "method"),
+                    _cell,
+                    label=str,
+                )
+            )
+        return found
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return nanoseconds per entry and per draw, and pixels read, by side."""
+        records = [{"method": "deep", **r} for r in results["records"]]
+        size = max(r["n_components"] for r in of(records, measure="evaluate"))
+        entry = {"measure": "evaluate", "n_components": size}
+        sides = "side of the image"
+        panels = [
+            Panel(
+                *("side", "cpu_nanoseconds", "method", METHODS, entry),
+                *(f"evaluating, D = {size:,}", sides, "processor ns per entry"),
+            ),
+            Panel(
+                *("side", "nanoseconds", "method", METHODS, {"measure": "draw"}),
+                *("drawing", sides, "ns per draw"),
+            ),
+            Panel(
+                *("side", "pixels", "method", METHODS, entry),
+                *("what grows", sides, "different pixels read"),
+            ),
+        ]
+        return draw({**results, "records": records}, panels, size=(3.8, 3.9))
 
 
-def _timers(plan: _Plan, side: int) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Yield what is to be measured on images of one side."""
-    shape = (side, side, _CHANNELS)
-    skeleton = build_skeleton("deep", shape)
-    yield partial(_draw, skeleton, plan)
-    # As many pixels in all as the images of the smallest side have.
-    rows = max(64, plan.rows * plan.sides[0] ** 2 // side**2)
-    for size in plan.sizes:
-        yield partial(_evaluate, skeleton, plan, shape, size, rows)
-    if side == plan.sides[0] and plan.exact_rows:
-        yield partial(_exact, skeleton, plan, shape)
-
-
-def _images(n: int, shape: tuple[int, int, int], seed: int) -> NDArray[np.float32]:
+def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:
+    """Return random angles: their values do not matter to the cost."""
     rng = np.random.default_rng(seed)
-    X = rng.random((n, int(np.prod(shape))), dtype=np.float32)
+    X = rng.random((n, side * side * _CHANNELS), dtype=np.float32)
     return (np.pi * (X - 0.5)).astype(np.float32)
-
-
-def _draw(skeleton: Skeleton, plan: _Plan) -> dict[str, Any]:
-    """Time a fresh map's first use on one row: drawing, and hardly anything else."""
-    kernel = randkern.Compositional(skeleton, deduplicate=False)
-    row = np.zeros((1, skeleton.n_features), dtype=np.float32)
-    few = randkern.RandomFeatures(kernel, 64, random_state=plan.seed)
-    few.fit_transform(row)  # compiles
-    # One draw has two columns.
-    maps = [
-        randkern.RandomFeatures(kernel, 2 * plan.n_draws, random_state=plan.seed + i)
-        for i in range(plan.repeats)
-    ]
-    took = _least([partial(each.fit_transform, row) for each in maps])
-    described = {"measure": "draw", "n_draws": plan.n_draws}
-    return described | took | {"nanoseconds": 1e9 * took["seconds"] / plan.n_draws}
 
 
 def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
     """Return the least seconds of like calls, and the least processor time."""
-    seconds, processor = [], []
+    laps = []
     for call in calls:
-        start, used = time.perf_counter(), time.process_time()
+        watch = Stopwatch()
         call()
-        seconds.append(time.perf_counter() - start)
-        processor.append(time.process_time() - used)
-    return {"seconds": min(seconds), "cpu_seconds": min(processor)}
+        laps.append(watch.lap())
+    return {
+        "seconds": min(lap.seconds for lap in laps),
+        "cpu_seconds": min(lap.cpu_seconds for lap in laps),
+    }
 
 
-def _evaluate(
-    skeleton: Skeleton, plan: _Plan, shape: tuple[int, int, int], size: int, rows: int
-) -> dict[str, Any]:
-    """Time evaluation into an array in use, of some 10⁸ entries at most."""
-    X = _images(max(64, min(rows, 10**8 // size)), shape, plan.seed)
-    kernel = randkern.Compositional(skeleton)
-    features = randkern.RandomFeatures(kernel, size, random_state=plan.seed)
-    features.fit(X[:1])
-    out = np.zeros((len(X), size), dtype=np.float32)
-    evaluate(features.plan_, X[:64], out=out[:64])  # draws, compiles
-    call = partial(evaluate, features.plan_, X, out=out)
-    took = _least([call] * plan.repeats)
-    (group,) = features.plan_.groups
+def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:
+    """Return the different pixels of a map, and those of a feature on average."""
+    (group,) = plan.groups
     (factor,) = group.factors
     entries, used = factor.projection.drawn(out)
-    described = {"measure": "evaluate", "n_components": size, "rows": len(X)}
-    return {
-        **described,
-        **took,
-        "nanoseconds": 1e9 * took["seconds"] / out.size,
-        "cpu_nanoseconds": 1e9 * took["cpu_seconds"] / out.size,
-        "pixels": len(used),
-        "factors": len(entries.slots) / max(1, int(np.sum(entries.weights > 0))),
-    }
+    drawn = max(1, int(np.sum(entries.weights > 0)))
+    return {"pixels": len(used), "factors": len(entries.slots) / drawn}
 
 
-def _exact(
-    skeleton: Skeleton, plan: _Plan, shape: tuple[int, int, int]
-) -> dict[str, Any]:
-    n = plan.exact_rows
-    X = _images(2 * n, shape, plan.seed).astype(np.float64)
-    skeleton.kernel(X[:2])  # compiles
-    used = time.process_time()
-    with Measurement() as measured:
-        skeleton.kernel(X[:n], X[n:])
-    return {
-        "measure": "exact",
-        "rows": n,
-        "seconds": measured.seconds,
-        "cpu_seconds": time.process_time() - used,
-        "peak_bytes": measured.peak_bytes - measured.before_bytes,
-    }
-
-
-# -- results ------------------------------------------------------------------------
-
-
-def _of(results: Mapping[str, Any], measure: str) -> list[Mapping[str, Any]]:
-    return [r for r in results["records"] if r["measure"] == measure]
-
-
-def _notes(results: Mapping[str, Any]) -> Iterator[str]:
-    sizes = dict.fromkeys(r["n_components"] for r in _of(results, "evaluate"))
-    for size in sizes:
-        own = [r for r in _of(results, "evaluate") if r["n_components"] == size]
-        first, last = own[0], own[-1]
-        if first is not last:
-            yield (
-                f"D = {size:,}: from side {first['side']} to side {last['side']} "
-                f"({_growth(own, 'side', 2):.0f} times as many pixels) the time of an "
-                f"entry grows {_growth(own, 'nanoseconds'):.2f}-fold, its processor "
-                f"time {_growth(own, 'cpu_nanoseconds'):.2f}-fold, the pixels that the "
-                f"map reads {_growth(own, 'pixels'):.1f}-fold"
-            )
-    for r in _of(results, "exact"):
-        yield (
-            f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of side "
-            f"{r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of processor "
-            f"time), {r['peak_bytes'] / 1e6:,.0f} MB"
-        )
-    yield f"all in {results['seconds']:.0f} s"
-
-
-def _growth(records: Sequence[Mapping[str, Any]], key: str, power: int = 1) -> float:
-    return float((records[-1][key] / records[0][key]) ** power)
-
-
-def tables(results: Mapping[str, Any]) -> list[TextTable]:
-    """Return what drawing and evaluating take by the side of the image."""
-    evaluated = _of(results, "evaluate")
-    sizes = list(dict.fromkeys(r["n_components"] for r in evaluated))
-    table = TextTable(
-        "seconds to draw (of processor time), ns an entry of the feature matrix (of "
-        "processor time; pixels read), by side of the image",
-        ("side", "draw", *(f"D = {size:,}" for size in sizes), "factors"),
-    )
-    for drawn in _of(results, "draw"):
-        own = [r for r in evaluated if r["side"] == drawn["side"]]
-        table.rows.append(
-            (
-                str(drawn["side"]),
-                f"{drawn['seconds']:.3f} ({drawn['cpu_seconds']:.3f})",
-                *(
-                    f"{r['nanoseconds']:.2f} ({r['cpu_nanoseconds']:.2f}; "
-                    f"{r['pixels']:,})"
-                    for r in own
-                ),
-                f"{own[0]['factors']:.2f}",
-            )
-        )
-    return [table]
-
-
-def figure(results: Mapping[str, Any]) -> Any:
-    """Return the nanoseconds of an entry, and the pixels read, by pixels of images."""
-    from .compositional_figures import plot_cost
-
-    return plot_cost(results)
+def _cell(group: Any) -> str:
+    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
+    if "pixels" in group and group.pixels.notna().all():
+        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
+    return text + ")"

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ def acquired_counts(
     bias: int = 0,
     seed: int = 0,
     scratch: Path | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    device: SimulatedOPU | None = None,
 ) -> Iterator[DeviceCounts]:
     """Show rows of bits to a simulated device, and keep its counts for a while.
 
@@ -81,8 +81,8 @@ def acquired_counts(
         Of the device.
     scratch : Path, optional
         Directory for a temporary folder with the counts.
-    progress : callable, optional
-        See :func:`randkern.optics.acquire`.
+    device : SimulatedOPU, optional
+        Another one than that of `bits` and `seed`.
 
     Yields
     ------
@@ -104,15 +104,17 @@ def acquired_counts(
     """
     n_frames = sum(len(X) for X, _ in rows)
     with TemporaryDirectory(dir=scratch) as folder:
+        bits = bits if device is None else device.bits
         _check_room(n_frames * n_components * (1 if bits <= 8 else 2), Path(folder))
-        device = SimulatedOPU(n_components, bits=bits, random_state=seed)
+        if device is None:
+            device = SimulatedOPU(n_components, bits=bits, random_state=seed)
         lit_rows = [
             np.hstack([X, np.ones((len(X), bias), dtype=X.dtype)]) for X, _ in rows
         ]
         device.calibrate(lit_rows[0])
         start = time.perf_counter()
         counts = [
-            device.acquire(X, Path(folder) / f"{part}.npy", progress=progress)
+            device.acquire(X, Path(folder) / f"{part}.npy")
             for part, X in enumerate(lit_rows)
         ]
         first = counts[0][:_CALIBRATION_ROWS]

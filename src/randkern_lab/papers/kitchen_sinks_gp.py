@@ -1,311 +1,351 @@
 """Gaussian processes on random features beside the exact one (kitchen sinks, Fig. 1).
 
-Bonilla (2015) draws the mean and two standard errors of a Gaussian process in one
-dimension, exact and on 1,000 features, in two conventions of the Fourier transform:
-exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1) and (12), and exp(i w·τ) with
-w ~ N(0, ℓ⁻²), eqs. (16) and (19). They are the same features.
+Bonilla (2015), "Understanding random kitchen sinks".
+
+The original. A Gaussian process in one dimension and its approximation by 1,000 basis
+functions, drawn as mean and two standard errors, in two conventions of the Fourier
+transform: exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1), (9) and (12), and exp(i w·τ) with
+w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency, of which both cosine and
+sine are taken: 1,000 of them are 2,000 columns. The data are not told.
+
+Here. The conventions have code of their own: the first is written out with NumPy (draws,
+features, posterior), the second is the library. They are compared in law, each with draws
+of its own, and in numbers, the first with the frequencies of the second over 2π.
+
+Deviations.
+
+- Rows are drawn from the process itself, with a gap: its hyperparameters are known.
+- Errors of mean and standard deviation against the exact process, by D; they must fall as
+  1/√D.
+- Hyperparameters are also learned, by the marginal likelihood, exactly and on features.
+- Eqs. (14), (15) and (19) of the notes misprint the densities, which are exactly N(0, σ²)
+  with σ = 1/(2πℓ) and 1/ℓ.
 """
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
-from randkern._validation import check_count
 
-from .reproductions import CommonOptions, Progress, TextTable, begin_results
+from ..options import CommonOptions, option
+from ..panels import BLUE, DASHED, GREEN, PINK, RED, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment
+from ..tables import TextTable, fitted_power, listing, of, pivot
 
-__all__ = ["CONVENTIONS", "Options", "figure", "run", "tables"]
+__all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
-# The factor τ in exp(i·factor·w·τ), the law of w being N(0, (factor·ℓ)⁻²).
+# The factor c in exp(i·c·w·τ), the law of w being N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
-_SIZES, _QUICK_SIZES = (30, 100, 300, 1000, 3000), (30, 100, 300)
+_TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
 _GRID = 241
-# Slopes are fitted from here on: fewer features than the function has degrees of
-# freedom are not yet where 1/√D holds.
+# Slopes are fitted from here on: fewer features than the function has degrees of freedom
+# are not yet where 1/√D holds.
 _ASYMPTOTIC = 100
+_SMALL = 1e-4  # its phases are far below π, so that the angle is the phase
+
+Posterior = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """What ``randkern reproduce kitchen-sinks-gp`` takes."""
 
-    rows: Annotated[int, "Training rows, of one column."] = 60
-    components: Annotated[int, "Number of features of the curves."] = 1000
-    n_components: Annotated[
-        tuple[int, ...] | None,
-        "Numbers of features of the errors; default 30 to 3,000.",
-    ] = None
-    lengthscale: Annotated[float, "Of the Gaussian kernel."] = 0.5
-    noise: Annotated[float, "Variance of the noise; that of the function is 1."] = 0.05
-    repeats: Annotated[int, "Draws of each number of features."] = 20
+    rows: int = option(60, "Training rows, of one column.")
+    bases: int = option(
+        1000, "Basis functions of the curves, of two columns each.", quick=150
+    )
+    n_components: tuple[int, ...] = option(
+        (30, 100, 300, 1000, 3000), "Columns of the errors.", quick=(30, 100, 300)
+    )
+    lengthscale: float = option(0.5, "Of the Gaussian kernel.")
+    noise: float = option(0.05, "Variance of the noise; that of the function is 1.")
+    repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """Rows drawn from the process itself, with a gap, and where to look."""
+class KitchenSinks(Experiment):
+    """Errors by D in both conventions, curves, and learned hyperparameters."""
 
-    X: NDArray[np.float64]
-    y: NDArray[np.float64]
-    grid: NDArray[np.float64]
-    lengthscale: float
-    noise: float
+    name = "kitchen-sinks-gp"
+    title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
+    Options = Options
 
-    def posterior(
-        self, n_components: int | None, convention: str = "1", seed: int = 0
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and standard deviation of f on the grid."""
-        factor = CONVENTIONS[convention]
-        model = randkern.GaussianProcessRegressor(
-            randkern.Gaussian(factor * self.lengthscale),
-            self.noise,
-            n_components,
-            optimizer=None,
-            projection="dense",
-            random_state=seed,
-        )
-        model.fit(factor * self.X, self.y)
-        mean, sd = model.predict(factor * self.grid, return_std=True)
+    def prepare(self) -> dict[str, Any]:
+        """Draw rows from the process: two clusters with a gap, edges without rows."""
+        n, rng = self.options.rows, np.random.default_rng(self.options.seed)
+        left, right = rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)
+        self.X = np.sort(np.concatenate([left, right]))[:, None]
+        self.grid = np.linspace(-3, 3, _GRID)[:, None]
+        values, vectors = np.linalg.eigh(self._kernel()(self.X))
+        f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
+        self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
+        self.exact = self.library(None)
+        return {"name": "drawn from the process", "n_rows": n}
+
+    def cases(self) -> Iterator[Case]:
+        """Return draws of every number of columns and convention."""
+        repeats = self.options.repeats
+        for i, size in enumerate(sorted(self.options.n_components)):
+            for j, convention in enumerate(CONVENTIONS):
+                # Draws of their own: the conventions then agree in law.
+                first = self.options.seed + 1 + repeats * (i * len(CONVENTIONS) + j)
+                for seed in range(first, first + repeats):
+                    named = {"convention": convention, "n_components": size}
+                    yield named | {"seed": seed}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return the root mean square errors of mean and standard deviation."""
+        watch = Stopwatch()
+        if case["convention"] == "1":
+            found = self.library(case["n_components"], case["seed"])
+        else:
+            rng = np.random.default_rng(case["seed"])
+            found = self.written_out(self.frequencies(case["n_components"] // 2, rng))
+        errors = [
+            float(np.sqrt(np.mean((a - b) ** 2)))
+            for a, b in zip(found, self.exact, strict=True)
+        ]
+        seconds = watch.lap().seconds
+        return {"mean_error": errors[0], "sd_error": errors[1], "seconds": seconds}
+
+    # -- the conventions --------------------------------------------------------------
+
+    def frequencies(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return w ~ N(0, (2πℓ)⁻²), eq. (12)."""
+        return rng.standard_normal(n) / (2 * np.pi * self.options.lengthscale)
+
+    def basis(self, w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
+        """Return cos(2πw·x) and sin(2πw·x) over √(number of w), eq. (9)."""
+        phases = 2 * np.pi * X * w
+        return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
+
+    def written_out(self, w: NDArray[np.float64]) -> Posterior:
+        """Return mean and standard deviation of f on the grid, with NumPy alone."""
+        Z, Z_new = self.basis(w, self.X), self.basis(w, self.grid)
+        A = Z.T @ Z + self.options.noise * np.eye(Z.shape[1])
+        factor = scipy.linalg.cho_factor(A)
+        mean = Z_new @ scipy.linalg.cho_solve(factor, Z.T @ self.y)
+        solved = scipy.linalg.cho_solve(factor, Z_new.T)
+        variance = self.options.noise * np.sum(Z_new * solved.T, axis=1)
+        return mean, np.sqrt(variance)
+
+    def library(self, n_components: int | None, seed: int = 0) -> Posterior:
+        """Return the same by the library, exactly or on features."""
+        model = self._process(n_components, seed, None).fit(self.X, self.y)
+        mean, sd = model.predict(self.grid, return_std=True)
         return mean, sd
 
-    def features(self, n_components: int, convention: str, seed: int) -> Any:
-        """Return the fitted features of a convention, as `posterior` draws them."""
-        factor = CONVENTIONS[convention]
-        features = randkern.RandomFeatures(
-            randkern.Gaussian(factor * self.lengthscale),
+    def _kernel(self) -> Any:
+        return randkern.Gaussian(self.options.lengthscale)
+
+    def _process(self, n_components: int | None, seed: int, optimizer: Any) -> Any:
+        return randkern.GaussianProcessRegressor(
+            self._kernel(),
+            self.options.noise,
             n_components,
+            optimizer=optimizer,
             projection="dense",
             random_state=seed,
         )
-        return features.fit(factor * self.X)
+
+    # -- results ----------------------------------------------------------------------
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return curves, fitted powers, what was learned, and how paths differ."""
+        options, records = self.options, results["records"]
+        size = 2 * options.bases
+        w = self._library_frequencies(size)
+        own = self.frequencies(options.bases, np.random.default_rng(options.seed))
+        curves = {
+            "exact": self.exact,
+            "2*pi": self.written_out(own),
+            "1": self.library(size, options.seed),
+        }
+        features = randkern.RandomFeatures(
+            self._kernel(), size, projection="dense", random_state=options.seed
+        )
+        Z = features.fit_transform(self.X)
+        same = self.basis(w / (2 * np.pi), self.X)
+        pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
+        posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
+        return {
+            "curves": {
+                "x": self.grid[:, 0].tolist(),
+                "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
+                **{
+                    k: {"mean": m.tolist(), "sd": s.tolist()}
+                    for k, (m, s) in curves.items()
+                },
+            },
+            "n_components": size,
+            "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+            "conventions": {
+                c: {
+                    "expected": 1 / (factor * options.lengthscale),
+                    "found": float(np.sqrt(np.mean((own if c == "2*pi" else w) ** 2))),
+                }
+                for c, factor in CONVENTIONS.items()
+            },
+            "difference": {
+                "features": float(np.abs(same - pairs).max()),
+                "posterior": float(np.abs(np.subtract(*posteriors)).max()),
+            },
+            "learned": [self._learned(None), self._learned(size)],
+            "published": [
+                {"convention": c, "deviation": 1 / (factor * options.lengthscale)}
+                for c, factor in CONVENTIONS.items()
+            ],
+        }
+
+    def _library_frequencies(self, size: int) -> NDArray[np.float64]:
+        """Return ω of the library's features, read from their phases at a small x."""
+        features = randkern.RandomFeatures(
+            self._kernel(), size, projection="dense", random_state=self.options.seed
+        )
+        pairs = features.fit(self.X).transform(np.full((1, 1), _SMALL))[0]
+        return np.asarray(np.arctan2(pairs[1::2], pairs[::2]) / _SMALL)
+
+    def _learned(self, size: int | None) -> dict[str, Any]:
+        """Return lengthscale and noise by the marginal likelihood."""
+        model = self._process(size, self.options.seed, "l-bfgs-b").fit(self.X, self.y)
+        return {
+            "n_components": size,
+            "lengthscale": float(np.ravel(model.kernel_.lengthscale)[0]),
+            "noise": float(model.noise_),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the laws of w, the difference of the paths, and fitted powers."""
+        for convention, law in results["conventions"].items():
+            yield (
+                f"{_TRANSFORMS[convention]}: w of standard deviation "
+                f"{law['found']:.3f}, expected {law['expected']:.3f}"
+            )
+        difference = results["difference"]
+        yield (
+            "the same frequencies in both conventions: features differ by "
+            f"{difference['features']:.1e}, posteriors by {difference['posterior']:.1e}"
+        )
+        for convention, powers in results["exponents"].items():
+            if powers["mean"] is not None:
+                yield (
+                    f"factor {convention}: errors fall as D^{powers['mean']:.3f} (mean) "
+                    f"and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
+                )
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors by D and convention, and what was learned."""
+        rows = [
+            {**r, "what": f"{_TRANSFORMS[r['convention']]}: {what}", "error": error}
+            for r in results["records"]
+            for what, error in _errors(r)
+        ]
+        first = results["records"][0]
+        named = {k: first[k] for k in ("convention", "n_components")}
+        repeats = len(of(results["records"], **named))
+        errors = pivot(
+            f"root mean square error against the exact process, {repeats} draws each",
+            *(rows, "n_components", "what"),
+            lambda group: f"{np.sqrt(np.mean(group.error**2)):.4f}",
+        )
+        learned = listing(
+            "hyperparameters of the marginal likelihood",
+            results.get("learned", []),
+            {
+                "D": lambda r: (
+                    "exact" if r["n_components"] is None else f"{r['n_components']:,}"
+                ),
+                "lengthscale": lambda r: f"{r['lengthscale']:.3f}",
+                "noise": lambda r: f"{r['noise']:.4f}",
+            },
+        )
+        return [errors, learned] if learned.rows else [errors]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the posteriors of both conventions side by side, and errors by D."""
+        styles = {
+            ("2*pi", "mean"): Style("mean, 2π", BLUE),
+            ("1", "mean"): Style("mean, 1", GREEN, "s", DASHED),
+            ("2*pi", "sd"): Style("sd, 2π", RED, "^"),
+            ("1", "sd"): Style("sd, 1", PINK, "D", DASHED),
+        }
+        squares = [
+            {
+                "what": (r["convention"], what),
+                "n_components": r["n_components"],
+                "e": e**2,
+            }
+            for r in results["records"]
+            for what, e in (("mean", r["mean_error"]), ("sd", r["sd_error"]))
+        ]
+        panels = [
+            Panel(
+                title=f"{_TRANSFORMS[convention]}, {results['n_components'] // 2:,} bases",
+                xlabel="x",
+                ylabel="f(x): mean ± 2 standard errors",
+                extra=lambda axes, found, c=convention: _posterior(axes, found, c),
+            )
+            for convention in CONVENTIONS
+        ]
+        panels.append(
+            Panel(
+                *("n_components", "e", "what", styles),
+                title="against the exact process",
+                ylabel="mean square error",
+            )
+        )
+        shown = {**results, "records": squares}
+        return draw(shown, panels, legend="inside", size=(4.4, 4.0))
 
 
-def run(options: Options, progress: Progress | None = None) -> dict[str, Any]:
-    """Fit the exact process and those on features, in both conventions.
-
-    A draw in the convention exp(2πi w·τ) is that of lengthscale 2πℓ at inputs 2πx.
-
-    Parameters
-    ----------
-    options : Options
-    progress : callable, optional
-
-    Returns
-    -------
-    results : dict
-        As :func:`.reproductions.begin_results`. Records have ``convention`` (the
-        factor of w·τ, ``"2*pi"`` or ``"1"``), ``n_components``, ``seed``,
-        ``mean_error`` and ``sd_error`` (root mean squares over the grid of the
-        difference from the exact mean and standard deviation; the prior's is 1), and
-        ``seconds``. ``curves`` has ``x``, ``rows`` (``x``, ``y``) and by ``exact`` and
-        convention the ``mean`` and ``sd``. ``exponents`` has, by convention, the
-        fitted power of D of ``mean`` and ``sd``; ``conventions``, by convention, the
-        ``expected`` and the ``found`` standard deviation of w; ``difference``, the
-        largest difference between features of the conventions from the same draw
-        (``features``) and between their posteriors (``posterior``).
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.kitchen_sinks_gp import Options, run
-    >>> results = run(Options(quick=True))
-    >>> results["difference"]["features"] < 1e-9
-    True
-    """
-    start = time.perf_counter()
-    size = check_count("components", options.components)
-    repeats = check_count("repeats", options.repeats)
-    sizes = sorted(options.n_components or _default_sizes(options))
-    if options.quick:
-        size, repeats = min(size, 300), min(repeats, 10)
-    task = _draw_task(options)
-    results = begin_results("kitchen-sinks-gp", options)
-    exact = task.posterior(None)
-    total = len(sizes) * len(CONVENTIONS)
-    for done, (count, convention) in enumerate(product(sizes, CONVENTIONS)):
-        if progress is not None:
-            progress(done, total, f"{count:,} features, factor {convention}")
-        # Draws of their own: the conventions then agree in law, not only in numbers.
-        first = options.seed + 1 + repeats * done
-        for seed in range(first, first + repeats):
-            results["records"].append(_error(task, exact, count, convention, seed))
-    if progress is not None:
-        progress(total, total, "done")
-    curves = {c: task.posterior(size, c, options.seed) for c in CONVENTIONS}
-    results |= {
-        "dataset": {"name": "drawn from the process", "n_rows": len(task.X)},
-        "curves": {
-            "x": task.grid[:, 0].tolist(),
-            "rows": {"x": task.X[:, 0].tolist(), "y": task.y.tolist()},
-            **{name: _curve(c) for name, c in {"exact": exact, **curves}.items()},
-        },
-        "n_components": size,
-        "exponents": {c: _exponents(results["records"], c) for c in CONVENTIONS},
-        **_compare_conventions(task, size, options.seed, curves),
-    }
-    results["published"] = [
-        {"convention": "2*pi", "deviation": 1 / (2 * np.pi * options.lengthscale)},
-        {"convention": "1", "deviation": 1 / options.lengthscale},
-    ]
-    results["seconds"] = time.perf_counter() - start
-    results["notes"] = list(_notes(results))
-    return results
+def _errors(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    mean, root = record["mean_error"], record["n_components"] ** 0.5
+    return [("mean", mean), ("sd", record["sd_error"]), ("√D × mean", root * mean)]
 
 
-def _default_sizes(options: Options) -> tuple[int, ...]:
-    return _QUICK_SIZES if options.quick else _SIZES
-
-
-def _draw_task(options: Options) -> _Task:
-    """Draw rows from the process: two clusters with a gap, and edges without rows."""
-    n = check_count("rows", options.rows)
-    for name in ("lengthscale", "noise"):
-        value = getattr(options, name)
-        if not 0 < value < np.inf:
-            raise ValueError(f"{name} must be a positive number, got {value}")
-    rng = np.random.default_rng(options.seed)
-    X = np.sort(
-        np.concatenate([rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)])
-    )
-    grid = np.linspace(-3, 3, _GRID)[:, None]
-    gram = randkern.Gaussian(options.lengthscale)(X[:, None])
-    values, vectors = np.linalg.eigh(gram)
-    f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
-    y = f + np.sqrt(options.noise) * rng.standard_normal(n)
-    return _Task(X[:, None], y, grid, options.lengthscale, options.noise)
-
-
-def _error(
-    task: _Task, exact: tuple[Any, Any], size: int, convention: str, seed: int
-) -> dict[str, Any]:
-    start = time.perf_counter()
-    found = task.posterior(size, convention, seed)
-    seconds = time.perf_counter() - start
-    mean_error, sd_error = (
-        float(np.sqrt(np.mean((a - b) ** 2))) for a, b in zip(found, exact, strict=True)
-    )
-    return {
-        "convention": convention,
-        "n_components": size,
-        "seed": seed,
-        "mean_error": mean_error,
-        "sd_error": sd_error,
-        "seconds": seconds,
-    }
-
-
-def _curve(posterior: tuple[NDArray[Any], NDArray[Any]]) -> dict[str, list[float]]:
-    mean, sd = posterior
-    return {"mean": mean.tolist(), "sd": sd.tolist()}
-
-
-def _root_mean_square(
-    records: list[dict[str, Any]], convention: str, size: int, key: str
+def root_mean_square(
+    records: Sequence[Mapping[str, Any]], convention: str, size: int, key: str
 ) -> float:
-    own = [
-        r[key]
-        for r in records
-        if r["convention"] == convention and r["n_components"] == size
-    ]
-    return float(np.sqrt(np.mean(np.square(own))))
+    """Return it of the errors of one number of columns."""
+    own = of(records, convention=convention, n_components=size)
+    return float(np.sqrt(np.mean([r[key] ** 2 for r in own])))
 
 
 def _exponents(
-    records: list[dict[str, Any]], convention: str
+    records: Sequence[Mapping[str, Any]], convention: str
 ) -> dict[str, float | None]:
     """Return the powers of D that fit the errors best; None for a single D."""
     sizes = sorted({r["n_components"] for r in records})
     sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
-    if len(sizes) < 2:
-        return {"mean": None, "sd": None}
-    found: dict[str, float | None] = {}
-    for key in ("mean", "sd"):
-        errors = [
-            _root_mean_square(records, convention, size, f"{key}_error")
-            for size in sizes
-        ]
-        found[key] = float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
-    return found
-
-
-def _compare_conventions(
-    task: _Task, size: int, seed: int, curves: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return how far features of the same draw differ, and the laws of w."""
-    small = 1e-4  # its phases are far below π, so that the angle is the phase
-    Z, laws = {}, {}
-    for convention, factor in CONVENTIONS.items():
-        features = task.features(size, convention, seed)
-        Z[convention] = features.transform(factor * task.X)
-        pairs = features.transform(np.full((1, 1), factor * small))[0, : size // 2 * 2]
-        w = np.arctan2(pairs[1::2], pairs[::2]) / (factor * small)
-        laws[convention] = {
-            "expected": 1 / (factor * task.lengthscale),
-            "found": float(np.sqrt(np.mean(w**2))),
-        }
-    first, second = CONVENTIONS
-    difference = {
-        "features": float(np.abs(Z[first] - Z[second]).max()),
-        "posterior": float(np.abs(np.subtract(curves[first], curves[second])).max()),
-    }
-    return {"conventions": laws, "difference": difference}
-
-
-def _notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for convention, law in results["conventions"].items():
-        transform = "exp(2πi w·τ)" if convention == "2*pi" else "exp(i w·τ)"
-        yield (
-            f"{transform}: w of standard deviation {law['found']:.3f}, expected "
-            f"{law['expected']:.3f}"
+    return {
+        key: fitted_power(
+            sizes,
+            [root_mean_square(records, convention, d, f"{key}_error") for d in sizes],
         )
-    difference = results["difference"]
-    yield (
-        f"the same draw in both conventions: features differ by "
-        f"{difference['features']:.1e}, posteriors by {difference['posterior']:.1e}"
+        for key in ("mean", "sd")
+    }
+
+
+def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+    curves = results["curves"]
+    x = np.array(curves["x"])
+    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
+    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
+    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
+    axes.plot(
+        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
     )
-    for convention, exponents in results["exponents"].items():
-        if exponents["mean"] is not None:
-            yield (
-                f"factor {convention}: errors fall as D^{exponents['mean']:.3f} (mean) "
-                f"and D^{exponents['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
-            )
-    yield f"all in {results['seconds']:.0f} s"
-
-
-def tables(results: Mapping[str, Any]) -> list[TextTable]:
-    """Return errors of mean and standard deviation by D and convention."""
-    records = results["records"]
-    repeats = sum(
-        r["n_components"] == records[0]["n_components"]
-        and r["convention"] == records[0]["convention"]
-        for r in records
-    )
-    table = TextTable(
-        f"root mean square error against the exact process, {repeats} draws each",
-        (
-            "D",
-            *("exp(2πi w·τ): mean", "sd", "√D × mean"),
-            *("exp(i w·τ): mean", "sd", "√D × mean"),
-        ),
-    )
-    for size in sorted({r["n_components"] for r in records}):
-        cells = []
-        for convention in CONVENTIONS:
-            mean, sd = (
-                _root_mean_square(records, convention, size, key)
-                for key in ("mean_error", "sd_error")
-            )
-            cells += [f"{mean:.4f}", f"{sd:.4f}", f"{mean * size**0.5:.2f}"]
-        table.rows.append((f"{size:,}", *cells))
-    return [table]
-
-
-def figure(results: Mapping[str, Any]) -> Any:
-    """Return the posteriors of both conventions side by side, and errors against D."""
-    from .fourier_figures import plot_kitchen_sinks
-
-    return plot_kitchen_sinks(results)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend

@@ -43,7 +43,7 @@ class Joules:
 
     Examples
     --------
-    >>> from randkern_lab.papers.energy import EnergyMeter, Joules
+    >>> from randkern_lab.energy import EnergyMeter, Joules
     >>> counts = iter([[90.0], [20.0]])
     >>> with Joules(EnergyMeter("a counter", lambda: next(counts), (100.0,))) as spent:
     ...     pass
@@ -84,7 +84,7 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from randkern_lab.papers.energy import cpu_meter
+    >>> from randkern_lab.energy import cpu_meter
     >>> cpu_meter(Path("/nowhere")).name
     'none: there is no /nowhere'
     """
