@@ -1,5 +1,7 @@
 """Fixtures and the hypothesis profiles of the test suite."""
 
+import importlib
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -132,3 +134,73 @@ def pytest_make_parametrize_id(
     The workers of pytest-xdist must collect the same names.
     """
     return argname if isinstance(val, bytes) else None
+
+
+# -- experiments and benchmarks ------------------------------------------------------
+
+# Where benchmarks ask for a process for each fit.
+_IN_PROCESSES = ("features", "ridge", "ridge_scaling", "gaussian_process", "svm")
+
+
+def _in_this_process(function, request, *, cold=False):
+    """As `randkern_lab.process.in_fresh_process`, sooner, and of no use for memory."""
+    from randkern_lab.process import answer
+
+    name = f"{function.__module__}:{function.__name__}"
+    found = json.loads(json.dumps(answer(name, json.loads(json.dumps(request)))))
+    if "error" in found:
+        raise ValueError(found["error"])
+    return found | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
+
+
+def _fit_here(patch):
+    for name in _IN_PROCESSES:
+        module = importlib.import_module(f"randkern_lab.benchmarks.{name}")
+        patch.setattr(module, "in_fresh_process", _in_this_process)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Benchmarks fit in this process: for what does not depend on a fresh one."""
+    _fit_here(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def smoke():
+    """The results of a quick run of an experiment, run once, and its progress."""
+    from randkern_lab.catalogue import load
+
+    found = {}
+
+    def run(name):
+        if name == "gpu":
+            pytest.importorskip("torch")
+        if name not in found:
+            experiment, calls = load(name), []
+            options = experiment.Options(quick=True)
+            with pytest.MonkeyPatch.context() as patch:
+                _fit_here(patch)
+                results = experiment.run(options, lambda *call: calls.append(call))
+            found[name] = results, calls
+        return found[name]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def quick(smoke):
+    """The results alone."""
+    return lambda name: smoke(name)[0]
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run ``randkern bench`` with arguments; results are in the folder `tmp_path`."""
+    testing = pytest.importorskip("typer.testing")
+    from randkern_lab.cli import bench
+
+    def invoke(*arguments):
+        words = [*map(str, arguments), "--out", str(tmp_path)]
+        return testing.CliRunner().invoke(bench, words)
+
+    return invoke

@@ -68,28 +68,6 @@ OPTICAL = tuple(name for name in OWN if name in EXPERIMENTS)
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
 
 
-@pytest.fixture(scope="module")
-def smoke():
-    """The results of a smoke run of an experiment, run once, and its progress."""
-    found = {}
-
-    def run(name):
-        if name not in found:
-            experiment, calls = load(name), []
-            options = experiment.Options(quick=True)
-            results = experiment.run(options, lambda *call: calls.append(call))
-            found[name] = results, calls
-        return found[name]
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def quick(smoke):
-    """The results alone."""
-    return lambda name: smoke(name)[0]
-
-
 # -- every experiment ---------------------------------------------------------------
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 from randkern._extras import import_extra
 
+from ..energy import gpu_meter
 from ..options import CommonOptions, option
 from ..panels import Panel, draw, logarithmic
 from ..runner import Case, Experiment
 from ..tables import TextTable, count, listing, of
-from .gpu_device import Device, gpu_meter
+from .gpu_device import Device
 from .rows import known_names
 
 __all__ = ["MEASUREMENTS", "GraphicsProcessor", "Options"]

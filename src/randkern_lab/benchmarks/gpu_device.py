@@ -18,7 +18,7 @@ from randkern.kernels import Gaussian, Kernel, Optical
 from randkern.models import KernelRidgeClassifier
 from randkern.plan import evaluate
 from randkern.solvers import PCG
-from randkern_lab.papers.energy import EnergyMeter, Joules, gpu_meter
+from randkern_lab.energy import EnergyMeter, Joules, gpu_meter
 
 __all__ = ["NO_METER", "Device"]
 
