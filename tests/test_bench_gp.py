@@ -4,9 +4,9 @@ import importlib.util
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pytest.importorskip("matplotlib")
-stats = pytest.importorskip("scipy.stats")
 
 from randkern_lab.benchmarks import gaussian_process
 from randkern_lab.benchmarks.gaussian_process import GaussianProcesses, Options
