@@ -1,7 +1,5 @@
 """Fixtures and the hypothesis profiles of the test suite."""
 
-import importlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -138,36 +136,19 @@ def pytest_make_parametrize_id(
 
 # -- experiments and benchmarks ------------------------------------------------------
 
-# Where benchmarks ask for a process for each fit.
-_IN_PROCESSES = ("features", "ridge", "ridge_scaling", "gaussian_process", "svm")
-
-
-def _in_this_process(function, request, *, cold=False):
-    """As `randkern_lab.process.in_fresh_process`, sooner, and of no use for memory."""
-    from randkern_lab.process import answer
-
-    name = f"{function.__module__}:{function.__name__}"
-    found = json.loads(json.dumps(answer(name, json.loads(json.dumps(request)))))
-    if "error" in found:
-        raise ValueError(found["error"])
-    return found | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
-
-
-def _fit_here(patch):
-    for name in _IN_PROCESSES:
-        module = importlib.import_module(f"randkern_lab.benchmarks.{name}")
-        patch.setattr(module, "in_fresh_process", _in_this_process)
-
 
 @pytest.fixture
 def in_process(monkeypatch):
     """Benchmarks fit in this process: for what does not depend on a fresh one."""
-    _fit_here(monkeypatch)
+    from _lab import in_this_process
+
+    in_this_process(monkeypatch)
 
 
 @pytest.fixture(scope="session")
 def smoke():
     """The results of a quick run of an experiment, run once, and its progress."""
+    from _lab import in_this_process
     from randkern_lab.catalogue import load
 
     found = {}
@@ -179,7 +160,7 @@ def smoke():
             experiment, calls = load(name), []
             options = experiment.Options(quick=True)
             with pytest.MonkeyPatch.context() as patch:
-                _fit_here(patch)
+                in_this_process(patch)
                 results = experiment.run(options, lambda *call: calls.append(call))
             found[name] = results, calls
         return found[name]

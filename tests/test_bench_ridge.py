@@ -11,12 +11,13 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import randkern as rk
+from _lab import here
 from randkern_lab.benchmarks import ridge, ridge_models, ridge_scaling
 from randkern_lab.benchmarks.ridge import Options, Ridge
 from randkern_lab.benchmarks.ridge_models import fit_classifier, peer_bytes
 from randkern_lab.benchmarks.row_file import RowFile, write_rows
 from randkern_lab.benchmarks.rows import load_rows, saved_arrays
-from randkern_lab.process import answer, in_fresh_process
+from randkern_lab.process import in_fresh_process
 from randkern_lab.runner import SkippedCase
 
 pytestmark = pytest.mark.slow
@@ -341,14 +342,6 @@ def scaling():
             **{"scaling_fixed_n_components": 30, "scaling_fixed_n": 150},
         )
         return Ridge.run(options)
-
-
-def here(function, request):
-    """Answer in this process."""
-    found = answer(f"{function.__module__}:{function.__name__}", request)
-    if "error" in found:
-        raise ValueError(found["error"])
-    return found | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
 
 
 def test_scaling_varies_one_size_at_a_time(scaling):

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from randkern_lab.papers.convolutional_features import load_features
 
 import randkern as rk
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
+from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.options import CommonOptions
 from randkern_lab.papers import (
     energy,
@@ -19,9 +21,7 @@ from randkern_lab.papers import (
     optical_ridge,
     projection_cost,
 )
-from randkern_lab.papers.convolutional_features import load_features
 from randkern_lab.papers.device_counts import acquired_counts
-from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.papers.images import load_binary_images
 from randkern_lab.papers.optical_settings import KernelSetting, optical_settings
 from randkern_lab.papers.published import (
@@ -66,6 +66,28 @@ RECORDS = {
 }
 OPTICAL = tuple(name for name in OWN if name in EXPERIMENTS)
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    """The results of a smoke run of an experiment, run once, and its progress."""
+    found = {}
+
+    def run(name):
+        if name not in found:
+            experiment, calls = load(name), []
+            options = experiment.Options(quick=True)
+            results = experiment.run(options, lambda *call: calls.append(call))
+            found[name] = results, calls
+        return found[name]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def quick(smoke):
+    """The results alone."""
+    return lambda name: smoke(name)[0]
 
 
 # -- every experiment ---------------------------------------------------------------

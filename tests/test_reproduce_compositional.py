@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from randkern_lab.papers.reproductions import EXPERIMENTS
 
 import randkern as rk
 from randkern.datasets import Dataset
@@ -16,7 +17,6 @@ from randkern_lab.papers import (
     compositional_tables,
     preparation,
 )
-from randkern_lab.papers.reproductions import EXPERIMENTS
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from randkern_lab.benchmarks.gp_figures import plot_gaussian_processes
+from randkern_lab.oldcli.bench_gp_tables import gp_notes, gp_table
+from randkern_lab.papers.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
 from scipy import stats
 from sklearn.svm import LinearSVC
 
 import randkern as rk
+from randkern_lab.benchmarks import gaussian_process
 from randkern_lab.papers import fourier_svm, kitchen_sinks_gp
-from randkern_lab.papers.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +40,11 @@ MEASURES = {
         *("measure", "dataset", "kernel", "fourier", "n_train", "n_components"),
         *("error", "least", "sum", "support", "residual"),
     },
+}
+BENCH_RECORD = {
+    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
+    *("coverage", "seconds", "cpu_seconds", "warm_up_seconds", "process_seconds"),
+    *("peak_memory_bytes", "peak_anonymous_bytes"),
 }
 
 
@@ -234,3 +242,105 @@ def test_rows_of_svc_may_be_limited():
     results = fourier_svm.run(options)
     assert [s["n_train"] for s in results["skipped"]] == [200]
     assert any("skipped SVC" in note for note in results["notes"])
+
+
+# -- bench gp -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The results of a run whose fits are all in this process, which is quicker."""
+
+    def ask(module, request):
+        assert module == gaussian_process.__name__
+        measured = gaussian_process._answer(json.loads(json.dumps(request)))
+        return measured | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
+
+    methods = ("features", "exact", "scikit-learn", "rff")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian_process, "ask_process", ask)
+        return gaussian_process.run(
+            200, n_components=40, exact_rows=80, steps=5, methods=methods
+        )
+
+
+def test_a_fit_has_a_process_of_its_own():
+    task = gaussian_process._friedman(100, 10, seed=0)
+    request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
+    measured = gaussian_process._measure(task["arrays"], request)
+    assert measured["process_seconds"] > measured["seconds"] > 0
+    # It answers what this process does.
+    X, y, X_test, y_test = (task["arrays"][name] for name in gaussian_process.ARRAYS)
+    mean, variance = gaussian_process._predict(request, X[:50], y[:50], X_test)
+    law = stats.norm(mean, np.sqrt(variance))
+    assert measured["rmse"] == pytest.approx(np.sqrt(np.mean((y_test - mean) ** 2)))
+    assert measured["nlpd"] == pytest.approx(-law.logpdf(y_test).mean())
+    low, high = law.interval(0.95)
+    assert measured["coverage"] == np.mean((low < y_test) & (y_test < high))
+
+
+def test_benchmark_has_its_documented_keys(bench):
+    assert set(bench) == {
+        *("command", "arguments", "versions", "machine"),
+        *("datasets", "records", "skipped"),
+    }
+    assert all(set(record) == BENCH_RECORD for record in bench["records"])
+    assert {"torch", "gpytorch"} <= set(bench["versions"])
+    assert json.loads(json.dumps(bench, allow_nan=False)) == bench
+
+
+def test_benchmark_scores_are_plausible(bench):
+    """Better than the mean of the targets, and no better than their noise allows."""
+    described = {d["name"]: d for d in bench["datasets"]}
+    without = -stats.norm.logpdf(0) + 0.5  # of targets of variance 1
+    for record in bench["records"]:
+        noise = described[record["dataset"]]["noise_rmse"] or 0.5
+        assert noise < record["rmse"] < 0.9
+        assert -stats.norm.logpdf(0, 0, noise) < record["nlpd"] < 1.05 * without
+        assert 0.8 < record["coverage"] < 0.99
+        # An interpreter with NumPy and SciPy, and no gigabyte.
+        assert 5e7 < record["peak_memory_bytes"] < 5e9
+    exact = [r for r in bench["records"] if r["method"] in ("exact", "scikit-learn")]
+    assert len(exact) == 4
+    assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
+
+
+def test_both_exact_processes_learn_the_same(bench):
+    """Where the likelihood has one maximum; that of few rows of diabetes has two."""
+    scores = {r["method"]: r for r in bench["records"] if r["dataset"] == "friedman"}
+    own, peer = scores["exact"], scores["scikit-learn"]
+    assert own["rmse"] == pytest.approx(peer["rmse"], abs=0.02)
+    assert own["nlpd"] == pytest.approx(peer["nlpd"], abs=0.05)
+
+
+def test_missing_gpytorch_is_named(bench):
+    if bench["versions"]["gpytorch"] is not None:
+        assert {r["method"] for r in bench["records"]} >= {"rff"}
+        return
+    assert {s["method"] for s in bench["skipped"]} == {"rff"}
+    assert all("pip install gpytorch" in note for note in gp_notes(bench)[1:])
+
+
+def test_benchmark_prints_and_draws(bench):
+    table = gp_table(bench)
+    assert table.row_count == len(bench["records"])
+    assert len(plot_gaussian_processes(bench).axes) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--n-components", "0"], "n_components must be"),
+        (["--columns", "4"], "n_features must be"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+    from randkern.cli import main
+
+    command = ["randkern", "bench", "gp", *arguments, "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err

@@ -1,7 +1,6 @@
-"""Options of experiments: one declaration is the default, the help text and the check."""
+"""Options of experiments: one declaration is the default, the help text, the check."""
 
 from dataclasses import MISSING, Field, dataclass, field, fields
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,9 @@ def _check(each: Field[Any], value: Any) -> None:
     """Raise where a number, or a member of a tuple, is too small or not finite."""
     least = each.metadata["least"]
     for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, bool) or not isinstance(number, int | float | Integral):
+        if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        if isinstance(number, Integral):
+        if isinstance(number, int):
             bound = 1 if least is None else least
             allowed, expected = number >= bound, f"{bound:g} or more"
         elif least is None:

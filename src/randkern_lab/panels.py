@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +108,7 @@ class Panel:
     scale: float = 1.0
     bars: str = ""
     ticks: Sequence[float] = ()
-    extra: Callable[[Axes, Mapping[str, Any]], None] | None = None
+    extra: Callable[..., None] | None = None
     records: str = "records"
 
 
@@ -187,7 +186,7 @@ def draw(
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         if panel.y:
-            _draw_curves(axes, panel, pd.DataFrame(_records(results, panel)))
+            _draw_curves(axes, panel, _tidy(results, panel))
         axes.set_title(panel.title, fontsize=10)
         axes.set_xlabel(panel.xlabel or _LABELS.get(panel.x, panel.x))
         axes.set_ylabel(panel.ylabel or _LABELS.get(panel.y, panel.y))
@@ -211,11 +210,15 @@ def draw(
     return figure
 
 
-def _records(results: Mapping[str, Any], panel: Panel) -> list[Any]:
-    return [r for r in results[panel.records] if panel.where.items() <= r.items()]
+def _tidy(results: Mapping[str, Any], panel: Panel) -> Any:
+    """Return the records of a panel as a dataframe."""
+    import pandas as pd
+
+    records = results[panel.records]
+    return pd.DataFrame([r for r in records if panel.where.items() <= r.items()])
 
 
-def _draw_curves(axes: Axes, panel: Panel, table: pd.DataFrame) -> None:
+def _draw_curves(axes: Axes, panel: Panel, table: Any) -> None:
     """Draw a curve, and a level line, of each style that has records."""
     if table.empty or panel.y not in table:
         return

@@ -31,7 +31,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class SkippedCase(Exception):  # noqa: N818 - no error: it is told in the results
-    """Raised by `measure` where a case cannot be measured; its message is the reason."""
+    """Raised by `measure` where a case cannot be measured; the message says why."""
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.stats import t as student
 
 __all__ = [
     "TextTable",
     "count",
+    "edge_notes",
     "fitted_power",
     "listing",
     "mean_interval",
@@ -62,13 +62,13 @@ def pivot(
     records: Records,
     row: str | Sequence[str],
     column: str,
-    cell: Callable[[pd.DataFrame], str],
+    cell: Callable[..., str],
     *,
     headings: Mapping[Any, str] | None = None,
     corner: str | None = None,
     label: Callable[..., str] | None = None,
 ) -> TextTable:
-    """Return a table with a row for each value of some keys, and a column for another's.
+    """Return a table: a row for each value of some keys, a column for another's.
 
     Parameters
     ----------
@@ -90,10 +90,12 @@ def pivot(
     Examples
     --------
     >>> from randkern_lab.tables import pivot
-    >>> records = [{"D": d, "kernel": k, "error": 1 / d} for d in (20, 10) for k in "ab"]
-    >>> pivot("", records, "D", "kernel", lambda group: f"{group.error.mean():.2f}").rows
+    >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
+    >>> pivot("", records, "D", "kernel", lambda group: f"{group.e.mean():.2f}").rows
     [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
     """
+    import pandas as pd
+
     keys = [row] if isinstance(row, str) else list(row)
     found = list(dict.fromkeys(record[column] for record in records))
     headings = headings or {value: str(value) for value in found}
@@ -114,7 +116,7 @@ def pivot(
 def listing(
     title: str,
     records: Records,
-    columns: Mapping[str, Callable[[Any], str]],
+    columns: Mapping[str, Callable[..., str]],
     caption: str = "",
 ) -> TextTable:
     """Return a table with a row for each record; columns that are empty are left out.
@@ -198,14 +200,28 @@ def percent(value: float | None, spread: float | None = None) -> str:
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
 
 
+def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
+    """Return a warning where what was chosen lies at an edge of its grid.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import edge_notes
+    >>> edge_notes("gaussian", ["alpha"])
+    ['warning, gaussian: the best alpha is at the edge of its grid']
+    """
+    chosen = " and ".join(edges)
+    found = f"warning, {who}: the best {chosen} is at the edge of its grid"
+    return [found] if edges else []
+
+
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
     """Return a sentence for each reason for which cases were skipped.
 
     Examples
     --------
     >>> from randkern_lab.tables import skip_notes
-    >>> skipped = [{"method": "svc", "n_components": d, "reason": "big"} for d in (1, 2)]
-    >>> skip_notes({"skipped": skipped}, "method", "n_components")
+    >>> notes = [{"method": "svc", "n_components": d, "reason": "big"} for d in (1, 2)]
+    >>> skip_notes({"skipped": notes}, "method", "n_components")
     ['skipped svc, D = 1, 2: big']
     """
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -242,7 +258,7 @@ def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(y), 1)[0])
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+def mean_interval(values: Any) -> tuple[float, float, float]:
     """Return a mean and the ends of its 95 % interval by Student's t.
 
     Examples

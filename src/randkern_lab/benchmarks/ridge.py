@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 import randkern
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
@@ -380,6 +379,8 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> [entry["speedup_over_peer"] for entry in summarise([record, peer])]
     [6.0, 1.0]
     """
+    import pandas as pd
+
     keys = ("family", "method", "label", "library", "n_components")
     medians = ("features", "fit", "train", "predict", "total", "process")
     summary = []

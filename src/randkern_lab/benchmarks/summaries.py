@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..tables import of
 
@@ -79,6 +78,8 @@ def summarise(records: Records) -> list[dict[str, Any]]:
     >>> entry["ratio_to_dense"], entry["total_seconds"]
     (1.0, 3.5)
     """
+    import pandas as pd
+
     keys = ("family", "method", "centered", "n_components")
     summary = []
     for place in dict.fromkeys(tuple(r[key] for key in keys) for r in records):

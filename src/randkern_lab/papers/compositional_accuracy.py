@@ -2,24 +2,25 @@
 
 Daniely, Frostig, Gupta and Singer (2017), section 6.
 
-The original. Images of CIFAR-10, cropped to 24 × 24 × 3, pixels of [−1, 1] mapped to the
-circle by t = πx/2 (these and what follows from the authors' public defaults; the paper
-leaves them out). Two skeletons: a shallow one, whose kernel is Gaussian, and a deep one,
-two convolutions of 5 × 5 windows and stride 2 and a full connection, all ReLU. Mean
-absolute error, its root mean square, its maximum and the correlation of Gram matrices
-of 128 images, against D = 1000·2^i; equal draws are merged, so that more are made for the
-same D. Beside the shallow one the features of Rahimi and Recht. Figures, no numbers.
+The original. Images of CIFAR-10, cropped to 24 × 24 × 3, pixels of [−1, 1] mapped to
+the circle by t = πx/2 (these and what follows from the authors' public defaults; the
+paper leaves them out). Two skeletons: a shallow one, whose kernel is Gaussian, and a
+deep one, two convolutions of 5 × 5 windows and stride 2 and a full connection, all
+ReLU. Mean absolute error, its root mean square, its maximum and the correlation of Gram
+matrices of 128 images, against D = 1000·2^i; equal draws are merged, so that more are
+made for the same D. Beside the shallow one the features of Rahimi and Recht. Figures,
+no numbers.
 
 Here also. What merging and the constant feature in closed form gain, paired by seed;
-corollary 4, the error of a function of norm 1 in the space of the kernel, f = Σ a_i k(x_i, ·)
-at the images (``function_error``); and for C > 1 the bound of Hoeffding's inequality,
-C² √(2 log(2/δ)/q) of q draws, beside the measured quantile (``bounds``): spheres S^{n−1},
-whose scheme is √(n/2)-bounded.
+corollary 4, the error of a function of norm 1 in the space of the kernel, f = Σ a_i
+k(x_i, ·) at the images (``function_error``); and for C > 1 the bound of Hoeffding's
+inequality, C² √(2 log(2/δ)/q) of q draws, beside the measured quantile (``bounds``):
+spheres S^{n−1}, whose scheme is √(n/2)-bounded.
 
 Deviations.
 
-- The shallow skeleton is one exponential node over all pixels, exp(a²(ρ − 1)) with a = 1:
-  Gaussian in the embedded points (cos t, sin t) with lengthscale √d/a.
+- The shallow skeleton is one exponential node over all pixels, exp(a²(ρ − 1)) with a =
+  1: Gaussian in the embedded points (cos t, sin t) with lengthscale √d/a.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
@@ -29,15 +30,26 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
 from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
 
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, DASHED, DOTTED, GREEN, GREY, LONG, RED, SKY
-from ..panels import Panel, Style, draw
+from ..panels import (
+    BLACK,
+    BLUE,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GREY,
+    LONG,
+    RED,
+    SKY,
+    Panel,
+    Style,
+    draw,
+)
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import TextTable, fitted_power, listing, mean_interval, of, pivot
@@ -198,6 +210,8 @@ class CompositionalAccuracy(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return medians, paired gains, fitted powers and the bounds for C > 1."""
+        import pandas as pd
+
         records = results["records"]
         keys = ["kernel", "method", "n_components"]
         groups = pd.DataFrame(records).groupby(keys, sort=False)
@@ -328,8 +342,8 @@ class CompositionalAccuracy(Experiment):
 def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:
     """Compare a Gram matrix off its diagonal, where features of modulus 1 are exact.
 
-    ``function_error`` is the root mean square over the rows of f̂ − f, f = Σ a_i k(x_i, ·)
-    of norm 1 with normal a.
+    ``function_error`` is the root mean square over the rows of f̂ − f, where
+    f = Σ a_i k(x_i, ·) is of norm 1 with normal a.
     """
     Z = Z.astype(np.float64)
     gram = Z @ Z.T

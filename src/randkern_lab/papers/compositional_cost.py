@@ -2,17 +2,17 @@
 
 Daniely, Frostig, Gupta and Singer (2017), section 5.
 
-The original. A claim: a feature of a ReLU skeleton multiplies one base feature on average,
-whatever the image (eq. 11), while a feature of Rahimi and Recht multiplies all pixels by
-random numbers, so that the cost of a map of D features does not grow with the image. No
-seconds are given.
+The original. A claim: a feature of a ReLU skeleton multiplies one base feature on
+average, whatever the image (eq. 11), while a feature of Rahimi and Recht multiplies all
+pixels by random numbers, so that the cost of a map of D features does not grow with the
+image. No seconds are given.
 
-Here. Seconds to draw and nanoseconds per entry of the feature matrix, on the same random
-images of growing sides: the deep skeleton of ``compositional-structure``; a Gaussian
-skeleton, one exponential node over all pixels; and its contender, the map of Rahimi and
-Recht of the same Gaussian kernel at the embedded points (cos t, sin t), dense and
-structured. What does grow for skeletons is the number of different pixels that a map
-reads. And the exact kernel of the deep skeleton.
+Here. Seconds to draw and nanoseconds per entry of the feature matrix, on the same
+random images of growing sides: the deep skeleton of ``compositional-structure``; a
+Gaussian skeleton, one exponential node over all pixels; and its contender, the map of
+Rahimi and Recht of the same Gaussian kernel at the embedded points (cos t, sin t),
+dense and structured. What does grow for skeletons is the number of different pixels
+that a map reads. And the exact kernel of the deep skeleton.
 
 Deviations.
 
@@ -43,7 +43,7 @@ from ..tables import TextTable, of, pivot, skip_notes
 from .compositional_accuracy import embed
 from .images import build_skeleton
 
-__all__ = ["CompositionalCost", "METHODS", "Options"]
+__all__ = ["METHODS", "CompositionalCost", "Options"]
 
 METHODS = {
     "deep": Style("deep skeleton", BLUE),
@@ -120,7 +120,7 @@ class CompositionalCost(Experiment):
         return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
 
     def _draw(self, case: Case) -> dict[str, Any]:
-        """Time a fresh map's first use on one row: drawing, and hardly anything else."""
+        """Time a fresh map's first use on one row: hardly more than drawing."""
         kernel = self._kernel(case["method"], case["side"], merged=False)
         n, seed = self.options.n_draws, self.options.seed
         row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
@@ -197,7 +197,7 @@ class CompositionalCost(Experiment):
             grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
             pixels = (last["side"] / first["side"]) ** 2
             read = (
-                f", the pixels that the map reads {last['pixels'] / first['pixels']:.1f}-fold"
+                f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
                 if "pixels" in last
                 else ""
             )
@@ -209,8 +209,8 @@ class CompositionalCost(Experiment):
             )
         for r in of(results["records"], measure="exact"):
             yield (
-                f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of side "
-                f"{r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of "
+                f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of "
+                f"side {r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of "
                 f"processor time), {r['peak_bytes'] / 1e6:,.0f} MB"
             )
         yield from skip_notes(results, "method", "side", "n_components")

@@ -2,16 +2,17 @@
 
 Daniely, Frostig, Gupta and Singer (2017), Theorem 5.
 
-The original. For a Lipschitz loss and a regularised linear predictor on q norm-efficient
-features, the risk exceeds that of the kernel by no more than a constant factor of its own
-O(√(M²/n)) if q is proportional to n. A theorem; nothing is measured.
+The original. For a Lipschitz loss and a regularised linear predictor on q
+norm-efficient features, the risk exceeds that of the kernel by no more than a constant
+factor of its own O(√(M²/n)) if q is proportional to n. A theorem; nothing is measured.
 
-Here. ``features``: test error of ridge on linear, shallow and deep skeletons (the linear
-node, one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a full
-connection, ReLU) and on Gaussian features, against D. ``subset``: beside the exact kernels
-on the same few rows. ``growth``: the error against n with D = √n, n/4, n/2 and n, of ridge,
-of a support vector machine (hinge loss) and of logistic regression, both Lipschitz, five
-seeds, beside the exact kernels: D in proportion to n is the theorem's regime, √n is less.
+Here. ``features``: test error of ridge on linear, shallow and deep skeletons (the
+linear node, one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a
+full connection, ReLU) and on Gaussian features, against D. ``subset``: beside the exact
+kernels on the same few rows. ``growth``: the error against n with D = √n, n/4, n/2 and
+n, of ridge, of a support vector machine (hinge loss) and of logistic regression, both
+Lipschitz, five seeds, beside the exact kernels: D in proportion to n is the theorem's
+regime, √n is less.
 
 Deviations.
 
@@ -156,8 +157,8 @@ class CompositionalStructure(Experiment):
                 for size in self.sizes:
                     yield _case("features", data, curve, size, n, seed)
             for curve in EXACT if wanted else ():
-                for size in (max(self.sizes), None):
-                    yield _case("subset", data, curve, size, wanted, seed)
+                yield _case("subset", data, curve, max(self.sizes), wanted, seed)
+                yield _case("subset", data, curve, None, wanted, seed)
             for part in _FRACTIONS:
                 if n // part >= _FEWEST_ROWS:
                     yield from self._growth(data, n // part, wanted)
@@ -334,8 +335,8 @@ class CompositionalStructure(Experiment):
         for gap in largest.values():
             yield (
                 f"{gap['data']}, {gap['curve']}, {_regime(gap)}: at n = "
-                f"{gap['n_train']:,} features err {100 * gap['difference']:+.1f} points "
-                "against the exact kernel (standard error "
+                f"{gap['n_train']:,} features err {100 * gap['difference']:+.1f} "
+                "points against the exact kernel (standard error "
                 f"{100 * gap['standard_error']:.1f})"
             )
         yield from skip_notes(results, "data", "curve", "n_components")
@@ -368,8 +369,8 @@ class CompositionalStructure(Experiment):
                 ),
                 *(
                     pivot(
-                        f"{data}: D as a function of n, and exact kernels, {loss}: test "
-                        "error in %",
+                        f"{data}: D as a function of n, and exact kernels, {loss}: "
+                        "test error in %",
                         [r for r in growth if r.get("loss", "ridge") == loss],
                         *("n_train", "what"),
                         lambda g: f"{100 * g.test_error.mean():.2f}",

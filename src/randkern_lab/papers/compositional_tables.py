@@ -5,16 +5,16 @@ Daniely, Frostig, Gupta and Singer (2017), sections 4 and 5.
 The original. Base spaces for numbers (Gaussian) and categories, composed by a skeleton;
 no experiment on tables.
 
-Here. The compositional kernel reads every column on the base space of its type, under one
-exponential node or under ReLU nodes; what is usual instead are one-hot columns,
+Here. The compositional kernel reads every column on the base space of its type, under
+one exponential node or under ReLU nodes; what is usual instead are one-hot columns,
 standardised numbers and a Gaussian or a linear kernel. All choose their hyperparameters
 on the same five folds of the training rows, by their exact kernel; then they are fitted
 exactly and with random features, for which the penalty is chosen anew. Means and paired
 differences over repeated splits.
 
 Data: scikit-learn's diabetes (the sex is a category) and wine (numbers only), and a
-generated table of three numbers, the last without effect, a city, a kind, and a day that
-has none: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
+generated table of three numbers, the last without effect, a city, a kind, and a day
+that has none: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_wine
@@ -358,9 +357,9 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
         usual = of(records, **(named | {"method": _USUAL}))
         if named["method"] == _USUAL or not usual:
             continue
-        errors = pd.DataFrame(own).set_index("seed").test_error
-        gaps = errors - pd.DataFrame(usual).set_index("seed").test_error
-        mean, low, high = mean_interval(gaps.to_numpy())
+        beside = {r["seed"]: r["test_error"] for r in usual}
+        gaps = [r["test_error"] - beside[r["seed"]] for r in own]
+        mean, low, high = mean_interval(gaps)
         interval = {"difference": mean, "low": low, "high": high}
         yield named | interval | {"seeds": len(gaps)}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from randkern.data import RowBlocks
 from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
 
-__all__ = ["DeviceCounts", "acquired_counts"]
+__all__ = ["DeviceCounts", "acquired_counts", "device_note"]
 
 # Rows that tell the mean count of a lit bit.
 _CALIBRATION_ROWS = 1000
@@ -131,6 +131,16 @@ def acquired_counts(
         }
         scale = mean_count_per_bit(first, n_lit)
         yield DeviceCounts(counts, [y for _, y in rows], scale, described)
+
+
+def device_note(described: dict[str, Any]) -> str:
+    """Return a sentence on frames, and the seconds and joules of the real device."""
+    return (
+        f"device: {described['n_frames']:,} frames of {described['n_components']:,} "
+        f"outputs, simulated in {described['simulation_seconds']:.1f} s; the real one "
+        f"takes {described['device_seconds']:.0f} s and "
+        f"{described['device_joules']:,.0f} J"
+    )
 
 
 def _check_room(n_bytes: int, folder: Path) -> None:

@@ -1,15 +1,16 @@
 """Support vector machines on random Fourier features (Póczos, lecture slides).
 
 The original. Slides on the primal of a support vector machine on features z(x) of a
-stationary kernel, min ½‖w‖² + C Σ ξ_i with y_i w·z(x_i) ≥ 1 − ξ_i and no intercept, hard
-(C infinite) and soft; two feature maps: cosines and sines of D/2 frequencies (version 1,
-``pair``), and cosines of D frequencies with random phases (version 2, ``offset``);
-Gaussian, Laplacian and Cauchy kernels. The claim: O(n) instead of the O(n³) of the Gram
-matrix. No data and no numbers are given.
+stationary kernel, min ½‖w‖² + C Σ ξ_i with y_i w·z(x_i) ≥ 1 − ξ_i and no intercept,
+hard (C infinite) and soft; two feature maps: cosines and sines of D/2 frequencies
+(version 1, ``pair``), and cosines of D frequencies with random phases (version 2,
+``offset``); Gaussian, Laplacian and Cauchy kernels. The claim: O(n) instead of the
+O(n³) of the Gram matrix. No data and no numbers are given.
 
 Here. Processor seconds and accuracy against n beside scikit-learn's ``SVC``; accuracy
-against D of both maps beside the exact kernels; hard margins of separable rows with their
-duality gap; and the certificate that noisy rows cannot be separated by 20 features.
+against D of both maps beside the exact kernels; hard margins of separable rows with
+their duality gap; and the certificate that noisy rows cannot be separated by 20
+features.
 
 Deviations.
 
@@ -163,8 +164,9 @@ class FourierSVM(Experiment):
                 size = None if method == "SVC" else options.components
                 named = {"measure": "rows", "dataset": name, "method": method}
                 yield named | {"n_train": n, "n_components": size}
-        draws = product(sorted(options.n_components), FOURIER, range(options.repeats))
-        draws = [*draws, (None, None, 0)]
+        sizes = sorted(options.n_components)
+        draws: list[Any] = [*product(sizes, FOURIER, range(options.repeats))]
+        draws.append((None, None, 0))  # the exact kernel
         for name, task in soft.items():
             n = min(options.soft_rows, len(task.X))
             for kernel, (size, fourier, seed) in product(KERNELS, draws):

@@ -4,22 +4,23 @@ Bonilla (2015), "Understanding random kitchen sinks".
 
 The original. A Gaussian process in one dimension and its approximation by 1,000 basis
 functions, drawn as mean and two standard errors, in two conventions of the Fourier
-transform: exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1), (9) and (12), and exp(i w·τ) with
-w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency, of which both cosine and
-sine are taken: 1,000 of them are 2,000 columns. The data are not told.
+transform: exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1), (9) and (12), and exp(i w·τ)
+with w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency, of which both
+cosine and sine are taken: 1,000 of them are 2,000 columns. The data are not told.
 
-Here. The conventions have code of their own: the first is written out with NumPy (draws,
-features, posterior), the second is the library. They are compared in law, each with draws
-of its own, and in numbers, the first with the frequencies of the second over 2π.
+Here. The conventions have code of their own: the first is written out with NumPy
+(draws, features, posterior), the second is the library. They are compared in law, each
+with draws of its own, and in numbers, the first with the frequencies of the second over
+2π.
 
 Deviations.
 
 - Rows are drawn from the process itself, with a gap: its hyperparameters are known.
-- Errors of mean and standard deviation against the exact process, by D; they must fall as
-  1/√D.
+- Errors of mean and standard deviation against the exact process, by D; they must fall
+  as 1/√D.
 - Hyperparameters are also learned, by the marginal likelihood, exactly and on features.
-- Eqs. (14), (15) and (19) of the notes misprint the densities, which are exactly N(0, σ²)
-  with σ = 1/(2πℓ) and 1/ℓ.
+- Eqs. (14), (15) and (19) of the notes misprint the densities, which are exactly N(0,
+  σ²) with σ = 1/(2πℓ) and 1/ℓ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +45,8 @@ __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
 _TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
 _GRID = 241
-# Slopes are fitted from here on: fewer features than the function has degrees of freedom
-# are not yet where 1/√D holds.
+# Slopes are fitted from here on: fewer features than the function has degrees of
+# freedom are not yet where 1/√D holds.
 _ASYMPTOTIC = 100
 _SMALL = 1e-4  # its phases are far below π, so that the angle is the phase
 
@@ -235,8 +236,8 @@ class KitchenSinks(Experiment):
         for convention, powers in results["exponents"].items():
             if powers["mean"] is not None:
                 yield (
-                    f"factor {convention}: errors fall as D^{powers['mean']:.3f} (mean) "
-                    f"and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
+                    f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
+                    f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
                 )
 
     @classmethod
@@ -286,9 +287,10 @@ class KitchenSinks(Experiment):
             for r in results["records"]
             for what, e in (("mean", r["mean_error"]), ("sd", r["sd_error"]))
         ]
+        n_bases = results["n_components"] // 2
         panels = [
             Panel(
-                title=f"{_TRANSFORMS[convention]}, {results['n_components'] // 2:,} bases",
+                title=f"{_TRANSFORMS[convention]}, {n_bases:,} bases",
                 xlabel="x",
                 ylabel="f(x): mean ± 2 standard errors",
                 extra=lambda axes, found, c=convention: _posterior(axes, found, c),

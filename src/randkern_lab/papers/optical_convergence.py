@@ -3,16 +3,16 @@
 Ohana et al. (2020), appendix C.
 
 The original. For features |Ux|^m with real normal U, P(|k̂(x, y) − k(x, y)| ≥ t) is
-bounded, up to an unknown constant C, by D·exp(−C(Dt)^{1/m}): the higher the degree m, the
-heavier the tails and the slower the convergence. Nothing is measured; Fig. 2 is called
-as a witness.
+bounded, up to an unknown constant C, by D·exp(−C(Dt)^{1/m}): the higher the degree m,
+the heavier the tails and the slower the convergence. Nothing is measured; Fig. 2 is
+called as a witness.
 
 Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵, beside
-the square root of the exact variance, (K_{2m} − K_m²)/D summed over entries; and how often
-k̂ exceeds k, or falls below it, by so many standard deviations, for x = y and for rows at
-60 degrees, beside a normal law. `constants` has the largest C with which the bound holds
-in what was measured: C that does not depend on D would say that the bound has the right
-form; one that falls with D, that it does not hold with a constant.
+the square root of the exact variance, (K_{2m} − K_m²)/D summed over entries; and how
+often k̂ exceeds k, or falls below it, by so many standard deviations, for x = y and for
+rows at 60 degrees, beside a normal law. `constants` has the largest C with which the
+bound holds in what was measured: C that does not depend on D would say that the bound
+has the right form; one that falls with D, that it does not hold with a constant.
 
 Deviations.
 
@@ -129,8 +129,9 @@ class OpticalConvergence(Experiment):
                 )
         for found in results.get("constants", ()):
             yield (
-                f"m = {found['degree']}, D = {found['n_components']:,}, {found['pair']}: "
-                f"P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C = {found['C']:.3f}"
+                f"m = {found['degree']}, D = {found['n_components']:,}, "
+                f"{found['pair']}: P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with "
+                f"C = {found['C']:.3f}"
             )
 
     @classmethod

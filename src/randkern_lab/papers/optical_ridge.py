@@ -2,11 +2,11 @@
 
 Ohana et al. (2020), section 4.1, appendix D.
 
-The original. Fashion-MNIST, 60,000 training and 10,000 test images; a pixel is lit above
-10 of 255, a threshold chosen on validation rows (D.1). Ridge regression of labels ±1 on
-random features of D = 10, 20, ..., 100,000 columns: Fourier features of the Gaussian
-kernel; simulated optical features of degrees 2, 4 and 6; those of a real device, of
-degrees 2 and 4. The three kernels themselves and the linear one on all rows.
+The original. Fashion-MNIST, 60,000 training and 10,000 test images; a pixel is lit
+above 10 of 255, a threshold chosen on validation rows (D.1). Ridge regression of labels
+±1 on random features of D = 10, 20, ..., 100,000 columns: Fourier features of the
+Gaussian kernel; simulated optical features of degrees 2, 4 and 6; those of a real
+device, of degrees 2 and 4. The three kernels themselves and the linear one on all rows.
 Hyperparameters of each kernel were chosen once, by a grid at D = 10,000 on held-out
 rows (Fig. 4); the device ran without a bias, with twice the penalty of the simulation
 for degree 2, for numerical stability. Systems were solved by Cholesky up to D = 10,000,
@@ -18,9 +18,9 @@ Deviations.
   hyperparameters, MNIST ours, other data those chosen in the run; a threshold other
   than 10 of 255 is chosen by ``--threshold validated``.
 - The device is simulated (8 bits, Poisson noise). It runs with our bias and penalty
-  (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``): bias
-  0, twice and once our penalty, the published ratios. Every D takes the first D outputs
-  of one acquisition per bias: pixels of the camera are independent and alike.
+  (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``):
+  bias 0, twice and once our penalty, the published ratios. Every D takes the first D
+  outputs of one acquisition per bias: pixels of the camera are independent and alike.
 - Fourier features are pairs of cosine and sine, which have a lower variance than the
   published cosines with random phases.
 - Exact kernels add the bias to the norms, too, so that they are the limits of the
@@ -49,8 +49,8 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, DASHED, GREY, PINK, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, count, of, pivot, skip_notes
-from .device_counts import DeviceCounts, acquired_counts
+from ..tables import TextTable, count, edge_notes, of, pivot, skip_notes
+from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import PIXEL_THRESHOLD, load_binary_images
 from .optical_settings import DEVICE_PENALTIES, KernelSetting, optical_settings
 from .published import published_rows
@@ -175,7 +175,7 @@ class OpticalRidge(Experiment):
         for curve in EXACT if options.exact_rows else ():
             yield _case(curve, None, options.seed, options.rules[0])
         # One acquisition serves both degrees of a bias.
-        for curve in sorted(MEASURED, key=lambda curve: self._setting(curve).value):
+        for curve in sorted(MEASURED, key=lambda c: self._setting(c).value or 0.0):
             for size in self.sizes:
                 for rule in options.rules:
                     yield _case(curve, size, options.seed, rule)
@@ -290,11 +290,7 @@ class OpticalRidge(Experiment):
             known = {k: v for k, v in named.items() if isinstance(v, float)}
             numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
             yield f"{kernel}: {numbers} ({named['origin']})"
-            if named.get("at_edge"):
-                yield (
-                    f"warning, {kernel}: the best {' and '.join(named['at_edge'])} is at "
-                    "the edge of the grid; a wider one may be better"
-                )
+            yield from edge_notes(kernel, named.get("at_edge", ()))
         for kind, size in results["overtaking"].items():
             at = "at no D tried" if size is None else f"from D = {size:,} on"
             yield f"{kind}: m = 4 errs less than m = 2 {at} (published: from 20,000 on)"
@@ -302,18 +298,12 @@ class OpticalRidge(Experiment):
             own = of(results["device_loss"], degree=degree)
             if own:
                 yield (
-                    f"m = {degree}: the device errs {100 * own[-1]['loss']:+.2f} points "
-                    f"more than the computed features at D = "
+                    f"m = {degree}: the device errs {100 * own[-1]['loss']:+.2f} "
+                    f"points more than the computed features at D = "
                     f"{own[-1]['n_components']:,} (published: about {published} at "
                     "100,000)"
                 )
-        for note in results["device"]:
-            yield (
-                f"device: {note['n_frames']:,} frames of {note['n_components']:,} "
-                f"outputs, simulated in {note['simulation_seconds']:.1f} s; the real "
-                f"one takes {note['device_seconds']:.0f} s and "
-                f"{note['device_joules']:,.0f} J"
-            )
+        yield from map(device_note, results["device"])
         yield from skip_notes(results, "curve", "n_components")
 
     @classmethod

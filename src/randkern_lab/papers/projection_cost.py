@@ -2,15 +2,15 @@
 
 Ohana et al. (2020), section 4.3.
 
-The original. A matrix product (n, D) × (D, D) by ``torch.matmul`` on an NVIDIA P100, for
-n = 1,000 and 3,000 rows and D up to 58,000, its memory's limit; energy integrated from
-nvidia-smi. The device takes 500 µs a row and 30 W whatever D: 1.5 s and 45 J for 3,000
-rows. Making and loading matrices are not counted. The GPU needs more energy than the
-device from D = 18,000 on; time and energy are linear in n.
+The original. A matrix product (n, D) × (D, D) by ``torch.matmul`` on an NVIDIA P100,
+for n = 1,000 and 3,000 rows and D up to 58,000, its memory's limit; energy integrated
+from nvidia-smi. The device takes 500 µs a row and 30 W whatever D: 1.5 s and 45 J for
+3,000 rows. Making and loading matrices are not counted. The GPU needs more energy than
+the device from D = 18,000 on; time and energy are linear in n.
 
-Here. Optical features of degree 2 by the dense, streamed and structured projections on the
-processor, and on a GPU where PyTorch finds one; the device by its model. `growth` adds
-rows at fixed D and columns, so that linearity in n is measured and not assumed.
+Here. Optical features of degree 2 by the dense, streamed and structured projections on
+the processor, and on a GPU where PyTorch finds one; the device by its model. `growth`
+adds rows at fixed D and columns, so that linearity in n is measured and not assumed.
 
 Deviations.
 
@@ -130,7 +130,7 @@ class ProjectionCost(Experiment):
         return {"seconds": seconds, "joules": joules, "repeats": repeats}
 
     def _check(self, case: Case) -> None:
-        """Raise where a method takes too much memory, or time, judged by a small batch."""
+        """Raise where a method takes too much memory, or time by a small batch."""
         method, size, columns = case["method"], case["n_components"], case["columns"]
         if method == "gpu" and self.no_gpu is not None:
             raise SkippedCase(self.no_gpu)

@@ -3,8 +3,8 @@
 Ohana et al. (2020), section 4.2, appendix D.
 
 The original. CIFAR-10, 50,000 training and 10,000 test images; features of layers of
-ResNet34, AlexNet and VGG16 pretrained on ImageNet. Inputs of all methods are binarized by
-a threshold, chosen for each data set on held-out rows (D.1). Ridge regression on the
+ResNet34, AlexNet and VGG16 pretrained on ImageNet. Inputs of all methods are binarized
+by a threshold, chosen for each data set on held-out rows (D.1). Ridge regression on the
 binarized features themselves (linear), on D = 10,000 Fourier features and optical
 features of degree 2, simulated and of the device; exact kernels for VGG16 Final alone.
 Hyperparameters of each by a grid on held-out rows. The device loses 0.4 to 2.8 points
@@ -12,17 +12,18 @@ against the simulation.
 
 Deviations.
 
-- Features come from files (SqueezeNet, say) or from the layers of Table 1 by torchvision,
-  downloaded; published rows are the layer's own, or those of equal dimension.
+- Features come from files (SqueezeNet, say) or from the layers of Table 1 by
+  torchvision, downloaded; published rows are the layer's own, or those of equal
+  dimension.
 - Columns are rooted (``--transform none`` leaves it out) and standardised before the
-  threshold, which is one number for all of them. ``inputs`` tells three blocks: binary, as
-  in the paper; real, standardised columns; thermometer, four levels of a bit each.
+  threshold, which is one number for all of them. ``inputs`` tells three blocks: binary,
+  as in the paper; real, standardised columns; thermometer, four levels of a bit each.
 - Hyperparameters are chosen with 2,000 features of 16,000 rows on 5,000 others; the
-  penalty is relative to the mean squared norm of the features. A choice at an edge of its
-  grid is warned of.
+  penalty is relative to the mean squared norm of the features. A choice at an edge of
+  its grid is warned of.
 - Degree 4 and exact kernels (of ``--exact-rows`` rows) for any layer.
-- The device is simulated; `device` tells variants of it, which show what it loses by: no
-  noise at all, fewer and more bits, half the exposure.
+- The device is simulated; `device` tells variants of it, which show what it loses by:
+  no noise at all, fewer and more bits, half the exposure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,8 +43,8 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, GREY, RED, SKY, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, count, of
-from .device_counts import acquired_counts
+from ..tables import TextTable, count, edge_notes, of
+from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .published import published_rows
 
@@ -249,7 +250,7 @@ class TransferLearning(Experiment):
         return float(1 - model.best_score_), float(model.alpha_)
 
     def _counts(self, size: int, case: Case, setting: _Setting, rows: Any) -> Any:
-        kind = dict(DEVICES[case["device"]])
+        kind: dict[str, Any] = dict(DEVICES[case["device"]])
         bits = int(kind.pop("bits", 8))
         seed = self.options.seed
         return acquired_counts(
@@ -346,22 +347,13 @@ class TransferLearning(Experiment):
             text = ", ".join(f"{key} {value:.4g}" for key, value in named)
             who = f"{r['method']}, {r.get('inputs', 'real')}"
             yield f"{who}: {text}"
-            if r.get("at_edge"):
-                yield (
-                    f"warning, {who}: the best {' and '.join(r['at_edge'])} is at the "
-                    "edge of its grid; a wider one may be better"
-                )
+            yield from edge_notes(who, r.get("at_edge", ()))
         for loss in results.get("device_loss", ()):
             yield (
                 f"device, {loss['device']}: errs {100 * loss['loss']:+.2f} points more "
                 "than the computed features on the same bits (published: 0.4 to 2.8)"
             )
-        device = results["device"]
-        yield (
-            f"device: {device['n_frames']:,} frames of {device['n_components']:,} "
-            f"outputs, simulated in {device['simulation_seconds']:.1f} s; the real one "
-            f"takes {device['device_seconds']:.0f} s and {device['device_joules']:,.0f} J"
-        )
+        yield device_note(results["device"])
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
