@@ -19,7 +19,7 @@ from randkern_lab.benchmarks.contenders import (
     known_projections,
     make_rows,
 )
-from randkern_lab.benchmarks.features import Features, Options, fresh_call
+from randkern_lab.benchmarks.features import FeatureCost, Options, fresh_call
 from randkern_lab.benchmarks.scores import gram_errors, gram_matrix, ridge_scores
 from randkern_lab.benchmarks.summaries import equal_cost, paired_ratio, summarise
 from randkern_lab.benchmarks.timing import interleave
@@ -63,7 +63,7 @@ def measured():
 def run_features(**options):
     """A run of one round, without processes."""
     small = {"repeats": 1, "memory": False, "cold": False}
-    return Features.run(Options(**small | options))
+    return FeatureCost.run(Options(**small | options))
 
 
 # features: contenders and records
@@ -164,7 +164,7 @@ def test_features_records(timed):
 
 def test_every_projection_is_in_the_table(timed):
     """Slower ones than the peer too."""
-    for table in Features.tables(timed)[:2]:
+    for table in FeatureCost.tables(timed)[:2]:
         assert {row[0] for row in table.rows} >= set(known_projections())
 
 
@@ -215,7 +215,7 @@ def test_who_exceeds_the_limit_is_skipped_with_the_reason():
     assert set(reasons) == {"RBFSampler float64", "RBFSampler float32", "dense"}
     assert "its matrix takes 1.4 MB" in reasons["RBFSampler float32"]
     assert "limit of 100.0 kB" in reasons["dense"]
-    assert Features.figures(results)
+    assert FeatureCost.figures(results)
 
 
 def test_nothing_to_run_is_an_error():
@@ -282,7 +282,7 @@ def test_sweep_varies_one_size_at_a_time(timed):
     }
     methods = {"RBFSampler float32", "dense", "streamed", "structured"}
     assert set(sweep["exponents"]["d"]) == methods
-    labels = [a.get_xlabel() for a in Features.figures(timed)["sweep.png"].axes]
+    labels = [a.get_xlabel() for a in FeatureCost.figures(timed)["sweep.png"].axes]
     assert labels == ["input columns d", "number of random features D"]
 
 
@@ -440,7 +440,7 @@ def test_accuracy_without_the_other_kernels():
 
 
 def test_features_figure_has_a_bar_for_each_record(timed):
-    figure = Features.figures(timed)["features.png"]
+    figure = FeatureCost.figures(timed)["features.png"]
     bars = [patch for axes in figure.axes for patch in axes.patches]
     assert len(bars) == len(timed["records"])
 

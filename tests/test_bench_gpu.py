@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 from randkern_lab.benchmarks import gpu_device
 from randkern_lab.benchmarks.gpu import (
     MEASUREMENTS,
-    GraphicsProcessor,
+    OnGPU,
     Options,
     why_not,
 )
@@ -47,7 +47,7 @@ def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
     meter = EnergyMeter("a counter", lambda: [1e6 * next(counts)], (float("inf"),))
     monkeypatch.setattr(gpu_device, "NO_METER", meter)
     monkeypatch.setattr(gpu_device, "_ENERGY_SECONDS", 0.01)
-    results = GraphicsProcessor.run(
+    results = OnGPU.run(
         Options(quick=True, measurements=("features", "product", "ridge"))
     )
     assert results["energy"] == "a counter"
@@ -56,7 +56,7 @@ def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
 
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="unknown measurement 'speed'"):
-        GraphicsProcessor.run(Options(measurements=("speed",)))
+        OnGPU.run(Options(measurements=("speed",)))
     with pytest.raises(ValueError, match="repeats must be 1 or more"):
         Options(repeats=0)
     pytest.importorskip("torch")
@@ -82,9 +82,7 @@ def test_records_on_the_processor(quick):
     )
     assert results["energy"] == "none: not a GPU"
     assert all(record["joules"] is None for record in results["records"])
-    (figure,) = GraphicsProcessor.figures(results).values()
+    (figure,) = OnGPU.figures(results).values()
     assert len(figure.axes) == 2
-    headings = {
-        heading for t in GraphicsProcessor.tables(results) for heading in t.columns
-    }
+    headings = {heading for t in OnGPU.tables(results) for heading in t.columns}
     assert {"of the write bound", "of torch.matmul", "test accuracy"} <= headings

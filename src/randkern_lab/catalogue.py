@@ -21,12 +21,12 @@ EXPERIMENTS: Mapping[str, str] = {
     "fourier-svm": "papers.fourier_svm:FourierSVM",
 }
 BENCHMARKS: Mapping[str, str] = {
-    "features": "benchmarks.features:Features",
+    "features": "benchmarks.features:FeatureCost",
     "accuracy": "benchmarks.accuracy:Accuracy",
     "ridge": "benchmarks.ridge:Ridge",
     "gp": "benchmarks.gaussian_process:GaussianProcesses",
+    "gpu": "benchmarks.gpu:OnGPU",
     "svm": "benchmarks.svm:Machines",
-    "gpu": "benchmarks.gpu:GraphicsProcessor",
 }
 
 

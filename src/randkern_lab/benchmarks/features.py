@@ -43,7 +43,7 @@ from .contenders import FAMILIES, Contender, contenders, known_projections, make
 from .rows import STYLES, known_names
 from .timing import interleave, roofline
 
-__all__ = ["Features", "Options"]
+__all__ = ["FeatureCost", "Options"]
 
 # These multiply by a matrix that they keep, exactly as "dense" does.
 _TIMED_AS_DENSE = ("orthogonal", "qmc")
@@ -87,7 +87,7 @@ class Options(CommonOptions):
     )
 
 
-class Features(Experiment):
+class FeatureCost(Experiment):
     """Feature maps in turn, and their growth with d and with D."""
 
     name = "features"

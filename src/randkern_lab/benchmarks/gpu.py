@@ -23,7 +23,7 @@ from ..tables import TextTable, count, listing, of
 from .gpu_device import Device
 from .rows import known_names
 
-__all__ = ["MEASUREMENTS", "GraphicsProcessor", "Options"]
+__all__ = ["MEASUREMENTS", "OnGPU", "Options"]
 
 # The key and the heading of a column, beside seconds and joules.
 MEASUREMENTS = {
@@ -59,7 +59,7 @@ class Options(CommonOptions):
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
 
-class GraphicsProcessor(Experiment):
+class OnGPU(Experiment):
     """Measurements on one device, if it is there."""
 
     name = "gpu"
