@@ -8,7 +8,7 @@ is an extra, so it is imported only once `main` runs.
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Annotated, Any
 
 import randkern
 
@@ -73,6 +73,8 @@ def _build_app() -> Any:
 
 def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
     """Add a command of another package, or one that says what it lacks."""
+    import typer
+
     reason = "is not installed"
     if entry is not None:
         try:
@@ -81,7 +83,9 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
         except ImportError as error:
             reason = f"could not be loaded ({error})"
 
-    def command(arguments: list[str] | None = None) -> None:
+    def command(
+        arguments: Annotated[list[str] | None, typer.Argument()] = None,
+    ) -> None:
         from .console import error_exit
 
         raise error_exit(
