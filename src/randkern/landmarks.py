@@ -39,8 +39,8 @@ _PROPOSED_SHARE = 10
 # What is left of the trace that counts as rounding errors.
 _ROUNDING = 1e-13
 _DOUBLE = float(np.finfo(float).eps)
-# Rounding errors that are added to the diagonal for rows in single precision: as much as
-# Falkon adds, 1e-5 of it.
+# Rounding errors that are added to the diagonal for rows in single precision: with them
+# about as much as Falkon adds, 1e-5 of it.
 _NUGGET = 64.0
 
 
