@@ -10,19 +10,19 @@ from sklearn.datasets import make_blobs
 import randkern
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
-from randkern.experiments import measure
-from randkern.experiments.compare import compare, test_error
-from randkern.experiments.kernel_choices import (
+from randkern.study.compare import compare, test_error
+from randkern.study.kernel_choices import (
     KERNEL_NAMES,
     parse_kernel,
     parse_kernels,
 )
-from randkern.experiments.measure import Measurement
-from randkern.experiments.preparation import prepare
-from randkern.experiments.records import write_results
-from randkern.experiments.selection import (
+from randkern.study.measure import Measurement
+from randkern.study.preparation import prepare
+from randkern.study.records import write_results
+from randkern.study.selection import (
     select_hyperparameters,
 )
+from randkern_lab.papers import measure
 
 pytestmark = pytest.mark.slow
 
@@ -303,7 +303,7 @@ def test_noise_asks_for_a_larger_penalty():
 
 
 def test_large_data_is_subsampled(monkeypatch):
-    monkeypatch.setattr("randkern.experiments.selection.EXACT_ROWS", (100, 50))
+    monkeypatch.setattr("randkern.study.selection.EXACT_ROWS", (100, 50))
     data = blobs(1500)
     found = select_hyperparameters(
         parse_kernel("optical"), data.X_train, data.y_train, task="classification"
@@ -313,9 +313,9 @@ def test_large_data_is_subsampled(monkeypatch):
 
 @pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
 def test_many_rows_are_judged_by_features(monkeypatch, name):
-    monkeypatch.setattr("randkern.experiments.selection.MAX_EXACT_ROWS", 1000)
-    monkeypatch.setattr("randkern.experiments.selection.FEATURE_ROWS", (600, 200))
-    monkeypatch.setattr("randkern.experiments.selection.N_FEATURES", 50)
+    monkeypatch.setattr("randkern.study.selection.MAX_EXACT_ROWS", 1000)
+    monkeypatch.setattr("randkern.study.selection.FEATURE_ROWS", (600, 200))
+    monkeypatch.setattr("randkern.study.selection.N_FEATURES", 50)
     data = blobs(1500)
     found = select_hyperparameters(
         parse_kernel(name), data.X_train, data.y_train, task="classification"

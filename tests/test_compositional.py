@@ -578,7 +578,7 @@ def test_saved_models_predict_the_same(skeleton, tmp_path):
 
 
 def test_compare_has_compositional_kernels():
-    from randkern.experiments.kernel_choices import parse_kernel
+    from randkern.study.kernel_choices import parse_kernel
 
     choice = parse_kernel("compositional:3")
     assert choice.opens == "lengthscale"

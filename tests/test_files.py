@@ -11,10 +11,10 @@ import pytest
 import randkern as rk
 from randkern._files import atomic_write, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
-from randkern.experiments.records import write_results
 from randkern.plots import plot_compare, save_figure
 from randkern.solvers import PCG, SGD, Checkpoint
 from randkern.solvers import _checkpoint as checkpoints
+from randkern.study.records import write_results
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
 

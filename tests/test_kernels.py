@@ -427,6 +427,10 @@ def test_variance_formulas():
         rk.Optical(2).feature_variance(unit, n_components=5),
         (3 + 14 * c**2 + 3 * c**4) / 5,
     )
+    # As many columns as the rows have: the features are exact.
+    exact = rk.Linear().feature_variance(X, Y, X.shape[1])
+    np.testing.assert_array_equal(exact, 0.0)
+    assert (rk.Linear().feature_variance(X, Y, X.shape[1] - 1) > 0).all()
     for degree, relative in ((1, 1), (2, 5), (3, 19), (4, 69)):
         value = rk.Optical(degree)(unit)[0, 0]
         at_x = rk.Optical(degree).feature_variance(unit, n_components=1)[0, 0]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import randkern as rk
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.exceptions import MemoryLimitError
-from randkern.experiments.measure import peak_memory_method
+from randkern.study.measure import peak_memory_method
 
 pytestmark = pytest.mark.slow
 
@@ -346,7 +346,7 @@ import json, re, sys
 import numpy as np
 import randkern as rk
 from randkern._memory import resolve_memory_limit
-from randkern.experiments.measure import Measurement
+from randkern.study.measure import Measurement
 
 name, n, parameters = json.loads(sys.argv[1])
 size, limit = parameters["n_components"], parameters.get("memory_limit")

@@ -5,10 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+from randkern_lab.papers.reproductions import EXPERIMENTS
 
 import randkern as rk
 from randkern.datasets import Dataset
-from randkern.experiments import (
+from randkern_lab.papers import (
     circle_images,
     compositional_accuracy,
     compositional_cost,
@@ -16,7 +17,6 @@ from randkern.experiments import (
     compositional_tables,
     preparation,
 )
-from randkern.experiments.reproductions import EXPERIMENTS
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from randkern.experiments.extraction import (
+from randkern_lab.papers.extraction import (
     _CHANNEL_MEAN,
     _CHANNEL_STD,
     PAPER_LAYERS,
@@ -88,7 +88,7 @@ def test_layers_that_are_not_used_are_named(images, tmp_path):
 @pytest.mark.parametrize("paper", PAPER_LAYERS, ids=lambda p: p.architecture + p.layer)
 def test_layers_of_the_table_have_its_dimensions(paper, tmp_path):
     pytest.importorskip("torchvision")
-    from randkern.experiments.published import published_rows
+    from randkern_lab.papers.published import published_rows
 
     dimension = next(
         row["dimension"]

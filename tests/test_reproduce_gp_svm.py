@@ -6,15 +6,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from randkern_lab.benchmarks.gp_figures import plot_gaussian_processes
+from randkern_lab.oldcli.bench_gp_tables import gp_notes, gp_table
+from randkern_lab.papers.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
 from scipy import stats
 from sklearn.svm import LinearSVC
 
 import randkern as rk
-from randkern.bench import gaussian_process
-from randkern.bench.gp_figures import plot_gaussian_processes
-from randkern.cli.bench_gp_tables import gp_notes, gp_table
-from randkern.experiments import fourier_svm, kitchen_sinks_gp
-from randkern.experiments.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
+from randkern_lab.benchmarks import gaussian_process
+from randkern_lab.papers import fourier_svm, kitchen_sinks_gp
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 
 import randkern as rk
 from randkern.datasets import Dataset
-from randkern.experiments.compare import test_error
-from randkern.experiments.kernel_choices import parse_kernel
-from randkern.experiments.preparation import prepare
-from randkern.experiments.tune import Grid, preference, tune
+from randkern.study.compare import test_error
+from randkern.study.kernel_choices import parse_kernel
+from randkern.study.preparation import prepare
+from randkern.study.tune import Grid, preference, tune
 
 pytestmark = pytest.mark.slow
 

@@ -52,7 +52,7 @@ def plot_compare(
     records : sequence of mapping
         With the keys ``kernel``, ``n_components`` (None for exact) and
         ``test_error``; others are ignored. See
-        :class:`randkern.experiments.records.Record`.
+        :class:`randkern.study.records.Record`.
     dataset : str, default=""
         Name for the title.
     metric : str, default="test error"

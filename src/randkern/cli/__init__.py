@@ -1,12 +1,14 @@
 """The command line: ``randkern COMMAND``.
 
 A subcommand is a module here with a function `command`, and a line in
-:func:`_build_app`. What the commands need beyond the library itself (typer,
-rich) is an extra, so it is imported only once `main` runs.
+:func:`_build_app`; those of other packages are found by entry points of the group
+``randkern.commands``. What the commands need beyond the library itself (typer, rich)
+is an extra, so it is imported only once `main` runs.
 """
 
 import sys
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any
 
 import randkern
 
@@ -16,6 +18,11 @@ _MISSING_EXTRA = (
     "randkern: the command line needs {name}, which is not installed; "
     'run: pip install "randkern[cli,plot]"\n'
 )
+# What the package randkern_lab of the same wheel brings.
+_LAB = {
+    "reproduce": "Run a published experiment, and print its numbers beside those.",
+    "bench": "Time and accuracy of random features, beside peers.",
+}
 
 
 def main() -> None:
@@ -42,7 +49,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import bench, compare, console, reproduce, tune
+    from . import compare, console, fit, info, predict, tune
 
     app = typer.Typer(
         name="randkern",
@@ -53,8 +60,38 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
+    app.command("fit")(fit.command)
+    app.command("predict")(predict.command)
+    app.command("info")(info.command)
     app.command("compare")(compare.command)
     app.command("tune")(tune.command)
-    app.add_typer(reproduce.application, name="reproduce")
-    app.add_typer(bench.application, name="bench")
+    found = {each.name: each for each in entry_points(group="randkern.commands")}
+    for name in dict.fromkeys([*_LAB, *found]):
+        _add_command(app, name, found.get(name))
     return app
+
+
+def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
+    """Add a command of another package, or one that says what it lacks."""
+    import typer
+
+    reason = "is not installed"
+    if entry is not None:
+        try:
+            app.add_typer(entry.load(), name=name)
+            return
+        except ImportError as error:
+            reason = f"could not be loaded ({error})"
+
+    def command(
+        arguments: Annotated[list[str] | None, typer.Argument()] = None,
+    ) -> None:
+        from .console import error_exit
+
+        raise error_exit(
+            f"what runs `randkern {name}` {reason}; "
+            'install it with: pip install "randkern[lab]"'
+        )
+
+    anything = {"ignore_unknown_options": True, "help_option_names": []}
+    app.command(name, help=_LAB.get(name), context_settings=anything)(command)

@@ -49,9 +49,9 @@ def command(
     """
     with user_messages():
         from ..datasets import load_dataset
-        from ..experiments.compare import compare
-        from ..experiments.kernel_choices import parse_kernels
-        from ..experiments.records import write_results
+        from ..study.compare import compare
+        from ..study.kernel_choices import parse_kernels
+        from ..study.records import write_results
 
         names = [choice.label for choice in parse_kernels(kernels)]
         sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)

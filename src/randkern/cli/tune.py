@@ -77,9 +77,9 @@ def command(
     """
     with user_messages():
         from ..datasets import load_dataset
-        from ..experiments.kernel_choices import parse_kernels
-        from ..experiments.records import write_results
-        from ..experiments.tune import tune
+        from ..study.kernel_choices import parse_kernels
+        from ..study.records import write_results
+        from ..study.tune import tune
 
         names = [choice.label for choice in parse_kernels(kernels)]
         grid = {
@@ -160,7 +160,7 @@ def parse_size(text: str) -> int | None:
 
 def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     """Return a table with a row for each lengthscale or bias: its best cell."""
-    from ..experiments.tune import preference
+    from ..study.tune import preference
 
     described = results["dataset"]
     share = described["task"] == "classification"

@@ -28,6 +28,7 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
+from randkern.models.callbacks import with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -63,6 +64,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         hyperparameters.
     n_restarts_optimizer : int, default=0
         Further starts, each a factor of about 4 away from the given one.
+    bounds, priors : dict or None, default=None
+        As in :class:`~randkern.GaussianProcessRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
@@ -118,6 +121,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
+        bounds: dict[str, Any] | None = None,
+        priors: dict[str, Any] | None = None,
         class_weight: Any = None,
         projection: str = "auto",
         features: str = "random",
@@ -128,6 +133,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.n_components = n_components
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.bounds = bounds
+        self.priors = priors
         self.class_weight = class_weight
         self.projection = projection
         self.features = features
@@ -135,6 +142,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
@@ -145,6 +153,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
+        report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
         self._draw(*drawn_from, stream)
@@ -153,7 +162,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learn(sample, {}, stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream)
         features: FeatureMatrix
         if self.plan_ is not None:
@@ -169,6 +178,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._posteriors = [
             LaplacePosterior.of(features, D, column, weight) for column in signs.T
         ]
+        report.end()
         return self
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:

@@ -23,11 +23,11 @@ __all__ = [
     "CROSS_ROWS",
     "FEWEST_ROWS",
     "GRAM_TILE",
-    "INTERIOR_ROWS",
     "KERNEL_ROWS_PER_EIGENPAIR",
     "KERNEL_TILE",
     "ROWS_PER_EIGENPAIR",
     "SAMPLED_COLUMNS",
+    "SIGNED_ROWS",
     "SUMMED_ROWS",
     "block_rows",
     "check_laplace_memory",
@@ -39,9 +39,9 @@ __all__ = [
     "feature_cache_bytes",
     "feature_gram_bytes",
     "float64_block_rows",
-    "interior_point_bytes",
     "kernel_operator_bytes",
     "memory_for",
+    "newton_bytes",
     "normal_equations_bytes",
     "operator_memory",
     "primal_search_bytes",
@@ -83,8 +83,8 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 _EIGH_WORKSPACE = 2
 # Rows that Gaussian processes make float64 copies of at a time.
 SUMMED_ROWS = 2**14
-# Rows of scaled features that an interior point method makes at a time.
-INTERIOR_ROWS = 8192
+# Rows of features that margins make float64 copies of at a time.
+SIGNED_ROWS = 8192
 
 
 def memory_for(memory_limit: Any, like: Any) -> int:
@@ -286,9 +286,10 @@ def feature_cache_bytes(
     return min(limit // 2, limit - state - few)
 
 
-def interior_point_bytes(n: int, width: int) -> int:
-    """Return the memory that an interior-point step takes beside the features."""
-    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, INTERIOR_ROWS) * width + 20 * n)
+def newton_bytes(n: int, width: int) -> int:
+    """Return the memory that Newton's steps of a margin take beside the features."""
+    side = min(n, width)
+    return 8 * (3 * side**2 + side * width + 2 * min(n, SIGNED_ROWS) * width + 20 * n)
 
 
 # -- Gaussian processes ----------------------------------------------------------------

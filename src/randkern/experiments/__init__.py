@@ -1,1 +1,0 @@
-"""Experiments: what is measured, and what is written down about it."""

@@ -1,0 +1,1 @@
+"""What ``randkern compare`` and ``randkern tune`` do, on a user's own data."""

@@ -1,0 +1,368 @@
+"""Test error against the number of random features, beside the exact kernel."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+
+from .._memory import resolve_memory_limit
+from ..exceptions import MemoryLimitError
+from .kernel_choices import KernelChoice, parse_kernels
+from .measure import Measurement
+from .preparation import PreparedData, prepare
+from .records import Record, describe_machine, installed_versions
+from .selection import Selection, select_hyperparameters
+
+__all__ = [
+    "DEFAULT_KERNELS",
+    "DEFAULT_N_COMPONENTS",
+    "METRICS",
+    "compare",
+    "test_error",
+]
+
+DEFAULT_KERNELS = ("gaussian", "laplacian", "optical")
+DEFAULT_N_COMPONENTS = (30, 100, 300, 1000, 3000)
+METRICS = {
+    "classification": "misclassified share",
+    "regression": "RMSE / std",
+}
+_METRIC_FORMULAS = {
+    "classification": "1 - accuracy on the test rows",
+    "regression": "root mean squared error over the standard deviation of the "
+    "test targets: sqrt(1 - R^2)",
+}
+
+Progress = Callable[[int, int, str], None]
+
+
+def compare(
+    dataset: Any,
+    kernels: str | Sequence[str] = DEFAULT_KERNELS,
+    n_components: Sequence[int] = DEFAULT_N_COMPONENTS,
+    *,
+    exact: bool = True,
+    alpha: float | None = None,
+    n_seeds: int = 3,
+    memory_limit: int | str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure test error, time and memory of kernels against their features.
+
+    Every kernel's hyperparameters are chosen once on validation rows held out of
+    the training rows (:func:`.selection.select_hyperparameters`) and serve every
+    number of features and the exact kernel. Each model is then fitted on all
+    training rows and scored on the test rows. Targets are centred by the models'
+    own intercept.
+
+    Parameters
+    ----------
+    dataset : randkern.datasets.Dataset
+        See :func:`.preparation.prepare` for how it is split and scaled.
+    kernels : str or sequence of str
+        Names as :func:`.kernel_choices.parse_kernels` reads them.
+    n_components : sequence of int
+        Numbers of random features. The linear kernel has no more features than
+        the data has columns: larger numbers are skipped, and say so.
+    exact : bool, default=True
+        Fit the exact kernels too.
+    alpha : float, optional
+        Ridge penalty of every kernel; None chooses one for each.
+    n_seeds : int, default=3
+        Models with random features are drawn with seeds 0, 1, ..., n_seeds - 1;
+        the split and the hyperparameters are the same for all.
+    memory_limit : int or str, optional
+        Passed to the models. What would exceed it is skipped, and says so.
+    progress : callable, optional
+        Called as ``progress(done, total, doing)`` before every step, and at last
+        with ``done == total``.
+
+    Returns
+    -------
+    results : dict
+        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
+        ``machine``, ``selection`` (by kernel: what was tried), ``records`` (see
+        :class:`.records.Record`), ``skipped`` (``kernel``, ``n_components``,
+        ``reason``) and ``warnings`` (``kernel``, ``n_components``, ``message``).
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described above, or the data set cannot be used.
+
+    Notes
+    -----
+    Before a kernel is timed, models of its kind are fitted once on a few rows, so
+    that compilation is in no record.
+
+    Examples
+    --------
+    >>> from randkern.datasets import load_dataset
+    >>> from randkern.study.compare import compare
+    >>> results = compare(load_dataset("breast-cancer"), "gaussian", [10, 100],
+    ...                   n_seeds=2)
+    >>> [(r["n_components"], r["seed"]) for r in results["records"]]
+    [(None, 0), (10, 0), (10, 1), (100, 0), (100, 1)]
+    """
+    choices = parse_kernels(kernels)
+    sizes = _checked_sizes(n_components, exact)
+    _check_numbers(alpha, n_seeds)
+    resolve_memory_limit(memory_limit)  # complains before the work, not after
+    data = prepare(dataset)
+    runs = _Runs(data, memory_limit)
+    total = len(choices) * (1 + int(exact) + len(sizes) * n_seeds)
+    done = 0
+    for choice in choices:
+        _report(progress, done, total, f"{choice.label}: choosing hyperparameters")
+        runs.begin(choice, alpha)
+        done += 1
+        for size, seed in _schedule(sizes, exact, n_seeds):
+            doing = "exact" if size is None else f"{size:,} features, seed {seed}"
+            _report(progress, done, total, f"{choice.label}: {doing}")
+            runs.run(choice, size, seed)
+            done += 1
+    _report(progress, total, total, "done")
+    return {
+        "command": "compare",
+        "arguments": {
+            "kernels": [choice.label for choice in choices],
+            "n_components": sizes,
+            "exact": exact,
+            "alpha": "auto" if alpha is None else alpha,
+            "n_seeds": n_seeds,
+            "memory_limit": memory_limit,
+        },
+        "dataset": _describe(dataset, data),
+        "versions": installed_versions(),
+        "machine": describe_machine(),
+        "selection": {k: asdict(v) for k, v in runs.selections.items()},
+        "records": [record.to_dict() for record in runs.records],
+        "skipped": runs.skipped,
+        "warnings": runs.warnings,
+    }
+
+
+def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
+    """Return the error of predictions, 0 being perfect in either task.
+
+    Parameters
+    ----------
+    y_true, y_predicted : ndarray of shape (n,) or (n, n_outputs)
+    task : {"classification", "regression"}
+
+    Returns
+    -------
+    error : float
+        The share of misclassified rows; or the root mean squared error over the
+        standard deviation of `y_true` (1 for predicting the mean), or over 1
+        where that is zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.study.compare import test_error
+    >>> test_error(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), "classification")
+    0.25
+    >>> test_error(np.array([0.0, 2.0]), np.array([1.0, 1.0]), "regression")
+    1.0
+    """
+    if task == "classification":
+        return float(np.mean(y_true != y_predicted))
+    residual = np.asarray(y_predicted).reshape(np.shape(y_true)) - y_true
+    spread = float(np.sqrt(np.mean(np.var(y_true, axis=0))))
+    return float(np.sqrt(np.mean(residual**2))) / (spread if spread > 0 else 1.0)
+
+
+test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A kernel with its hyperparameters."""
+
+    kernel: Any
+    selection: Selection
+    hyperparameters: dict[str, float]
+
+
+class _Runs:
+    """Fits, scores and times models on one data set, and keeps the records."""
+
+    def __init__(self, data: PreparedData, memory_limit: int | str | None) -> None:
+        self.data = data
+        self.memory_limit = memory_limit
+        self.records: list[Record] = []
+        self.selections: dict[str, Selection] = {}
+        self.skipped: list[dict[str, Any]] = []
+        self.warnings: list[dict[str, Any]] = []
+        self._chosen: dict[str, _Chosen] = {}
+
+    def begin(self, choice: KernelChoice, alpha: float | None) -> None:
+        """Choose the kernel's hyperparameters, and compile what it runs."""
+        data = self.data
+        selection = select_hyperparameters(
+            choice, data.X_train, data.y_train, task=data.task, alpha=alpha
+        )
+        self.selections[choice.label] = selection
+        self._chosen[choice.label] = _Chosen(
+            choice.build(selection.value),
+            selection,
+            choice.hyperparameters(selection.value, selection.alpha),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._compile(choice)
+
+    def _compile(self, choice: KernelChoice) -> None:
+        """Fit on a few rows what will be timed, and forget it."""
+        data, rows = self.data, _few_rows(self.data)
+        # The exact kernel, and fewer features than rows: the primal system.
+        for size in (None, 2 if choice.family == "linear" else len(rows) // 2):
+            # Whoever exceeds the limit on a few rows will be skipped on all.
+            with suppress(MemoryLimitError):
+                model = self._model(choice, size, 0)
+                model.fit(data.X_train[rows], data.y_train[rows])
+                model.predict(data.X_test[:2])
+
+    def run(self, choice: KernelChoice, size: int | None, seed: int) -> None:
+        """Add one record, or say why there is none."""
+        n_features = self.data.X_train.shape[1]
+        if choice.family == "linear" and size is not None and size > n_features:
+            self._skip(
+                choice,
+                size,
+                f"the linear kernel is exact with {n_features} features, one a column",
+            )
+            return
+        model = self._model(choice, size, seed)
+        data = self.data
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with Measurement() as fit:
+                    model.fit(data.X_train, data.y_train)
+                with Measurement() as predict:
+                    predicted = model.predict(data.X_test)
+            except MemoryLimitError as error:
+                self._skip(choice, size, str(error))
+                return
+        self._keep_warnings(choice, size, caught)
+        self.records.append(
+            Record(
+                kernel=choice.label,
+                n_components=size,
+                seed=seed,
+                test_error=test_error(data.y_test, predicted, data.task),
+                fit_seconds=fit.seconds,
+                predict_seconds=predict.seconds,
+                peak_memory_bytes=max(fit.peak_bytes, predict.peak_bytes),
+                memory_before_bytes=fit.before_bytes,
+                hyperparameters=self._chosen[choice.label].hyperparameters,
+            )
+        )
+
+    def _model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
+        chosen = self._chosen[choice.label]
+        model = (
+            randkern.KernelRidgeClassifier
+            if self.data.task == "classification"
+            else randkern.KernelRidgeRegressor
+        )
+        return model(
+            chosen.kernel,
+            alpha=chosen.selection.alpha,
+            n_components=size,
+            fit_intercept=True,
+            memory_limit=self.memory_limit,
+            random_state=seed,
+        )
+
+    def _skip(self, choice: KernelChoice, size: int | None, reason: str) -> None:
+        note = {"kernel": choice.label, "n_components": size, "reason": reason}
+        if note not in self.skipped:  # once, not once a seed
+            self.skipped.append(note)
+
+    def _keep_warnings(
+        self,
+        choice: KernelChoice,
+        size: int | None,
+        caught: Sequence[warnings.WarningMessage],
+    ) -> None:
+        for message in {str(warning.message) for warning in caught}:
+            note = {
+                "kernel": choice.label,
+                "n_components": size,
+                "message": message,
+            }
+            if note not in self.warnings:
+                self.warnings.append(note)
+
+
+def _schedule(
+    sizes: Sequence[int], exact: bool, n_seeds: int
+) -> Iterator[tuple[int | None, int]]:
+    """Yield (n_components, seed): the exact kernel once, then all draws."""
+    if exact:
+        yield None, 0
+    for size in sizes:
+        for seed in range(n_seeds):
+            yield size, seed
+
+
+def _few_rows(data: PreparedData) -> NDArray[np.intp]:
+    """Return the first 16 rows, and a row of each of the first two classes."""
+    rows = np.arange(min(16, len(data.y_train)))
+    if data.task == "classification":
+        rows = np.union1d(rows, np.unique(data.y_train, return_index=True)[1])
+    return rows
+
+
+def _describe(dataset: Any, data: PreparedData) -> dict[str, Any]:
+    description: dict[str, Any] = {
+        "name": dataset.name,
+        "task": data.task,
+        "metric": METRICS[data.task],
+        "metric_formula": _METRIC_FORMULAS[data.task],
+        "n_train": len(data.X_train),
+        "n_test": len(data.X_test),
+        "n_features": int(data.X_train.shape[1]),
+        "dtype": str(data.X_train.dtype),
+        "split": data.split,
+        "preprocessing": data.preprocessing,
+    }
+    if data.task == "classification":
+        description["n_classes"] = len(np.unique(data.y_train))
+    return description
+
+
+def _checked_sizes(n_components: Sequence[int], exact: bool) -> list[int]:
+    """Return the distinct sizes in increasing order."""
+    for size in n_components:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(
+                f"n_components must be positive whole numbers, got {size!r}; "
+                "for instance 100,1000"
+            )
+    if len(n_components) == 0 and not exact:
+        raise ValueError(
+            "nothing to compare: give n_components, or exact kernels, or both"
+        )
+    return sorted({int(size) for size in n_components})
+
+
+def _check_numbers(alpha: float | None, n_seeds: int) -> None:
+    if alpha is not None and not 0 < alpha < float("inf"):
+        raise ValueError(f"alpha must be 'auto' or a positive number, got {alpha!r}")
+    if n_seeds < 1:
+        raise ValueError(f"at least 1 seed is needed, got {n_seeds}")
+
+
+def _report(progress: Progress | None, done: int, total: int, doing: str) -> None:
+    if progress is not None:
+        progress(done, total, doing)

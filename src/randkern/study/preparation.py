@@ -1,0 +1,242 @@
+"""From a data set to the arrays that kernels are compared on."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from ..datasets import load_dataset
+
+__all__ = ["TEST_SHARE", "PreparedData", "load_labelled_images", "prepare"]
+
+TEST_SHARE = 0.25
+# Rarer categories beyond this many share one column.
+MAX_CATEGORIES = 50
+MIN_ROWS = 8
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """Numeric training and test rows, and what was done to get them.
+
+    Attributes
+    ----------
+    X_train, X_test : ndarray of shape (n, d)
+        float32 for images, float64 for tables.
+    y_train, y_test : ndarray of shape (n,) or (n, n_outputs)
+        Labels, or float64 targets.
+    task : {"classification", "regression"}
+    split : str
+        Where the test rows come from.
+    preprocessing : str
+        What was done to the columns.
+    """
+
+    X_train: NDArray[Any]
+    y_train: NDArray[Any]
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+    task: Literal["classification", "regression"]
+    split: str
+    preprocessing: str
+
+
+def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
+    """Hold test rows out and bring every column to numbers of comparable size.
+
+    Where the data set has no test rows, a quarter is held out, stratified by
+    class in classification. Images, which the loaders bring to [0, 1], are left
+    alone. In tables, missing numbers become the column's median and numeric columns
+    are standardised; categorical and boolean columns are one-hot, a missing value
+    being a category of its own and the rarest beyond 50 sharing a column. All
+    this is learned on the training rows.
+
+    Parameters
+    ----------
+    dataset : randkern.datasets.Dataset
+    random_state : int, default=0
+        Seed of the split.
+
+    Returns
+    -------
+    data : PreparedData
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 8 rows, no columns, missing or infinite targets,
+        or a single class.
+
+    Examples
+    --------
+    >>> from randkern.datasets import load_dataset
+    >>> from randkern.study.preparation import prepare
+    >>> data = prepare(load_dataset("breast-cancer"))
+    >>> data.X_train.shape, data.X_test.shape
+    ((426, 30), (143, 30))
+    """
+    y = _checked_target(dataset.y_train, dataset.task)
+    _check_rows(dataset.X_train, y, dataset.task)
+    if dataset.X_test is not None:
+        X_train, y_train, X_test = dataset.X_train, y, dataset.X_test
+        y_test = _checked_target(dataset.y_test, dataset.task)
+        split = "the data set's own test rows"
+    else:
+        stratify = _can_stratify(y) if dataset.task == "classification" else False
+        training, held_out = train_test_split(
+            np.arange(len(y)),
+            test_size=TEST_SHARE,
+            stratify=y if stratify else None,
+            random_state=random_state,
+        )
+        X_train, X_test = (
+            _rows(dataset.X_train, training),
+            _rows(dataset.X_train, held_out),
+        )
+        y_train, y_test = y[training], y[held_out]
+        kind = "stratified " if stratify else ""
+        split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
+    if dataset.image_shape is not None:
+        X_train, X_test = np.asarray(X_train), np.asarray(X_test)
+        preprocessing = "pixels in [0, 1]"
+    else:
+        X_train, X_test, preprocessing = _encode_table(X_train, X_test)
+    return PreparedData(
+        X_train, y_train, X_test, y_test, dataset.task, split, preprocessing
+    )
+
+
+def load_labelled_images(data: str, data_dir: Path | None) -> Any:
+    """Load a data set whose rows are images with classes.
+
+    Parameters
+    ----------
+    data : str
+        A name that :func:`randkern.datasets.load_dataset` knows.
+    data_dir : Path, optional
+
+    Returns
+    -------
+    dataset : randkern.datasets.Dataset
+
+    Raises
+    ------
+    ValueError
+        If there is no such set, or its rows are not images with classes.
+    OSError
+        If its files cannot be read.
+
+    Examples
+    --------
+    >>> from randkern.study.preparation import load_labelled_images
+    >>> load_labelled_images("digits", None).image_shape
+    (8, 8, 1)
+    """
+    dataset = load_dataset(data, data_dir=data_dir)
+    if dataset.image_shape is None or dataset.task != "classification":
+        raise ValueError(
+            f"the data must be images with classes, got {data!r}; for instance "
+            "cifar10, mnist, fashion-mnist or digits"
+        )
+    return dataset
+
+
+def _encode_table(X_train: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any], str]:
+    """Standardise numbers and one-hot categories, as learned on training rows."""
+    numeric: list[Any]
+    categorical: list[Any] = []
+    if not hasattr(X_train, "columns"):
+        X_train, X_test = np.asarray(X_train), np.asarray(X_test)
+        numeric = list(range(X_train.shape[1]))
+    else:
+        X_train, X_test, numeric, categorical = _typed_columns(X_train, X_test)
+    scaler = make_pipeline(
+        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+    )
+    one_hot = OneHotEncoder(
+        handle_unknown="infrequent_if_exist",
+        max_categories=MAX_CATEGORIES,
+        sparse_output=False,
+    )
+    encoder = ColumnTransformer(
+        [("numbers", scaler, numeric), ("categories", one_hot, categorical)],
+        sparse_threshold=0.0,
+    )
+    with warnings.catch_warnings():
+        # A category that only test rows have is encoded as zeros, as it should.
+        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+        train = np.asarray(encoder.fit_transform(X_train), dtype=np.float64)
+        test = np.asarray(encoder.transform(X_test), dtype=np.float64)
+    parts = [f"{len(numeric)} numeric columns standardised"] if numeric else []
+    if categorical:
+        width = train.shape[1] - len(numeric)
+        parts.append(f"{len(categorical)} categorical columns one-hot ({width})")
+    return train, test, ", ".join(parts)
+
+
+def _typed_columns(X_train: Any, X_test: Any) -> tuple[Any, Any, list[str], list[str]]:
+    """Return pandas tables of floats and strings, and which columns are which."""
+    X_train, X_test = X_train.copy(), X_test.copy()
+    numeric: list[str] = []
+    categorical: list[str] = []
+    for name in X_train.columns:
+        number = getattr(X_train[name].dtype, "kind", "O") in "iuf"
+        (numeric if number else categorical).append(name)
+        for table in (X_train, X_test):
+            column = table[name]
+            if number:
+                table[name] = column.astype(np.float64)
+            else:
+                # One type a column: the encoder sorts what it finds.
+                text = column.astype(object).map(str)
+                table[name] = text.where(column.notna(), "missing")
+    return X_train, X_test, numeric, categorical
+
+
+def _rows(X: Any, indices: NDArray[np.intp]) -> Any:
+    if hasattr(X, "iloc"):
+        return X.iloc[indices]
+    return X[indices]
+
+
+def _checked_target(y: Any, task: str) -> NDArray[Any]:
+    values = np.asarray(y)
+    if task == "regression":
+        values = values.astype(np.float64)
+        missing = ~np.isfinite(values)
+    elif values.dtype.kind in "fO":
+        # NaN, NaT and pandas.NA are the values that do not equal themselves.
+        missing = np.array([value is None or not value == value for value in values])
+    else:
+        missing = np.zeros(len(values), dtype=bool)
+    if missing.any():
+        raise ValueError(
+            f"{int(missing.sum())} of {len(values)} targets are missing or infinite; "
+            "drop those rows"
+        )
+    return values.astype(str) if values.dtype == object else values
+
+
+def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
+    if len(y) < MIN_ROWS:
+        raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
+    if X.shape[1] == 0:
+        raise ValueError("the data set has no column beside its target")
+    if task == "classification" and len(np.unique(y)) < 2:
+        raise ValueError(
+            f"every row has the same class, {y[0]!r}; expected two classes or more"
+        )
+
+
+def _can_stratify(y: NDArray[Any]) -> bool:
+    """Whether each class has two rows, and each side room for every class."""
+    counts = np.unique(y, return_counts=True)[1]
+    return bool(counts.min() >= 2 and len(counts) <= int(len(y) * TEST_SHARE))

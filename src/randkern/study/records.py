@@ -1,0 +1,154 @@
+"""What an experiment writes down: records, and the machine they come from."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from randkern._files import atomic_write
+
+from .measure import peak_memory_method
+
+__all__ = ["Record", "describe_machine", "installed_versions", "write_results"]
+
+_RECORDED_PACKAGES = ("randkern", "numpy", "scipy", "scikit-learn", "numba")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One fitted and scored model of ``randkern compare``.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel as it was asked for, such as ``"optical:4"``.
+    n_components : int or None
+        Number D of random features; None is the exact kernel.
+    seed : int
+        ``random_state`` of the model. The exact kernel has no randomness: it is
+        run once, with the first seed.
+    test_error : float
+        Error on the test rows, in the metric named in the results.
+    fit_seconds, predict_seconds : float
+        Wall-clock seconds of ``fit`` on the training rows, drawing the features
+        included, and of ``predict`` on the test rows. Compiled code is warm.
+    peak_memory_bytes : int
+        Peak resident memory of the process during fit and predict, with the
+        interpreter, the libraries and the data.
+    memory_before_bytes : int
+        Resident memory just before fit: the difference is what the model used.
+    hyperparameters : dict of str to float
+        The kernel's own (``lengthscale``, ``bias``, ``degree``, ``nu``, or
+        ``kernel_alpha`` of the rational quadratic) and ``alpha``, the ridge
+        penalty.
+
+    Examples
+    --------
+    >>> from randkern.study.records import Record
+    >>> record = Record("gaussian", 100, 0, 0.04, 0.01, 0.002, 10**8, 9 * 10**7,
+    ...                 {"lengthscale": 5.0, "alpha": 1e-3})
+    >>> record.to_dict()["n_components"]
+    100
+    """
+
+    kernel: str
+    n_components: int | None
+    seed: int
+    test_error: float
+    fit_seconds: float
+    predict_seconds: float
+    peak_memory_bytes: int
+    memory_before_bytes: int
+    hyperparameters: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as a JSON object."""
+        return asdict(self)
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that the numbers rest on.
+
+    Returns
+    -------
+    versions : dict of str to str
+
+    Examples
+    --------
+    >>> from randkern.study.records import installed_versions
+    >>> sorted(installed_versions())
+    ['numba', 'numpy', 'python', 'randkern', 'scikit-learn', 'scipy']
+    """
+    versions = {name: metadata.version(name) for name in _RECORDED_PACKAGES}
+    return {"python": platform.python_version(), **versions}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what about the machine matters to seconds and bytes.
+
+    Returns
+    -------
+    machine : dict
+        ``platform``, ``processor``, ``cpu_count`` (cores that this process may
+        use) and ``peak_memory_method``
+        (:func:`randkern.study.measure.peak_memory_method`).
+
+    Examples
+    --------
+    >>> from randkern.study.records import describe_machine
+    >>> describe_machine()["cpu_count"] >= 1
+    True
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux tells which cores a process may use
+        cores = os.cpu_count() or 1
+    return {
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cpu_count": cores,
+        "peak_memory_method": peak_memory_method(),
+    }
+
+
+def write_results(results: Mapping[str, Any], path: str | Path) -> Path:
+    """Write results as JSON, whole or not at all.
+
+    Parameters
+    ----------
+    results : mapping
+        JSON-compatible values; NaN and infinity are refused, since JSON has
+        neither.
+    path : str or Path
+        File to write, replaced if it exists.
+
+    Returns
+    -------
+    path : Path
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from randkern.study.records import write_results
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_results({"records": []}, Path(folder) / "results.json")
+    ...     file.read_text().split()
+    ['{', '"records":', '[]', '}']
+    """
+    path = Path(path)
+    text = json.dumps(results, indent=1, allow_nan=False) + "\n"
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    return path

@@ -1,0 +1,505 @@
+"""Grids of hyperparameters: penalty, feature scale, and lengthscale or bias.
+
+Features multiplied by s with penalty α give the predictions of the features
+themselves with penalty α/s²: every scale and every penalty of a kernel are
+penalties of one eigendecomposition, and no cell of their grid costs a fit.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+
+import randkern
+
+from .._extras import import_extra
+from .._memory import resolve_memory_limit
+from .._validation import check_count, check_positive
+from ..exceptions import MemoryLimitError
+from .compare import _describe as describe_dataset
+from .compare import _few_rows, _report, test_error
+from .kernel_choices import KernelChoice, parse_kernels
+from .preparation import PreparedData, prepare
+from .records import describe_machine, installed_versions
+
+__all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
+
+DEFAULT_SCALES = (0.01, 0.1, 1.0, 10.0)
+# Of the mean of the kernel's diagonal, rounded to a power of ten.
+_PENALTY_EXPONENTS = np.arange(-6, 3)
+# Of what lengthscale="scale" resolves to, and of the mean squared norm of the rows.
+_LENGTHSCALE_MULTIPLES = 2.0 ** np.arange(-3, 4)
+_BIAS_MULTIPLES = (0.0, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)
+_HELD_OUT_SHARE = 0.25
+
+Progress = Callable[[int, int, str], None]
+
+
+def tune(
+    dataset: Any,
+    kernels: str | Sequence[str] = ("gaussian", "optical"),
+    *,
+    n_components: int | None = 1000,
+    alphas: Sequence[float] | None = None,
+    scales: Sequence[float] = DEFAULT_SCALES,
+    lengthscales: Sequence[float] | None = None,
+    biases: Sequence[float] | None = None,
+    validation: str | int = "loo",
+    n_trials: int | None = None,
+    memory_limit: int | str | None = None,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score a grid of hyperparameters on rows left out of the training rows.
+
+    For every kernel and every lengthscale or bias one model chooses among all
+    penalties (:class:`randkern.KernelRidgeClassifierCV`, or its regressor); the best
+    of each kernel is then fitted on all training rows and scored on the test rows.
+
+    Parameters
+    ----------
+    dataset : randkern.datasets.Dataset
+        See :func:`.preparation.prepare` for how it is split and scaled.
+    kernels : str or sequence of str
+        Names as :func:`.kernel_choices.parse_kernels` reads them.
+    n_components : int or None, default=1000
+        Number of random features (at most one a column for the linear kernel);
+        None is the exact kernel.
+    alphas : sequence of float, optional
+        Penalties. None: the powers of ten from 10⁻⁶ to 10² times the power of ten
+        nearest to the mean of the kernel's diagonal (without bias).
+    scales : sequence of float
+        What the features are multiplied by.
+    lengthscales : sequence of float, optional
+        None: ⅛, ¼, ..., 8 times what ``lengthscale="scale"`` resolves to.
+    biases : sequence of float, optional
+        Of the optical kernel. None: 0, 1/16, ¼, 1, 4 and 16 times the mean squared
+        norm of the rows.
+    validation : {"loo", "holdout"} or int, default="loo"
+        Leave-one-out; a quarter of the training rows; or a number of folds.
+    n_trials : int, optional
+        Instead of the grid of lengthscales or biases, let Optuna propose so many
+        between its ends for each kernel (log-uniformly; without a bias of 0).
+    memory_limit : int or str, optional
+        Passed to the models. What would exceed it is skipped, and says so.
+    random_state : int, default=0
+        Seed of the features, of the folds and of Optuna.
+    progress : callable, optional
+        Called as ``progress(done, total, doing)`` before every step, and at last
+        with ``done == total``.
+
+    Returns
+    -------
+    results : dict
+        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
+        ``machine``, ``records`` (``kernel``, ``hyperparameters``,
+        ``validation_error``), ``settings`` (one a decomposition: ``kernel``,
+        ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``), ``best`` (by
+        kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
+        ``fit_seconds``, ``at_edge``), ``skipped`` (``kernel``, ``hyperparameters``,
+        ``reason``) and ``warnings`` (``kernel``, ``hyperparameters``, ``message``).
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described above, or the data set cannot be used.
+    ImportError
+        If `n_trials` is given and Optuna is not installed.
+
+    Examples
+    --------
+    >>> from randkern.datasets import load_dataset
+    >>> from randkern.study.tune import tune
+    >>> results = tune(load_dataset("iris"), "gaussian", n_components=50,
+    ...                alphas=[0.01, 1.0], scales=[1.0], lengthscales=[1.0, 3.0])
+    >>> [record["hyperparameters"] for record in results["records"]][:2]
+    [{'lengthscale': 1.0, 'scale': 1.0, 'alpha': 0.01},
+     {'lengthscale': 1.0, 'scale': 1.0, 'alpha': 1.0}]
+    >>> results["best"]["gaussian"]["test_error"] < 0.1
+    True
+    """
+    choices = parse_kernels(kernels)
+    grid = Grid.of(alphas, scales, lengthscales, biases)
+    _check_counts(n_components, n_trials)
+    resolve_memory_limit(memory_limit)  # complains before the work, not after
+    if n_trials is not None:
+        import_extra("optuna", "a search by trials", "tune")
+    data = prepare(dataset)
+    options = _Options(n_components, validation, n_trials, memory_limit, random_state)
+    search = _Search(data, grid, options)
+    settings = {choice.label: grid.values(choice, data.X_train) for choice in choices}
+    total = len(choices) + sum(
+        search.n_proposals(choice, settings[choice.label]) for choice in choices
+    )
+    done = 0
+    for choice in choices:
+        search.compile(choice)
+        for value in search.proposals(choice, settings[choice.label]):
+            setting = choice.label
+            if choice.opens is not None:
+                setting += f", {choice.opens} {value:.4g}"
+            _report(progress, done, total, setting)
+            search.score(choice, value)
+            done += 1
+        _report(progress, done, total, f"{choice.label}: the best on the test rows")
+        search.conclude(choice)
+        done += 1
+    _report(progress, total, total, "done")
+    arguments = {
+        "kernels": [choice.label for choice in choices],
+        **asdict(grid),
+        **asdict(options),
+    }
+    return {
+        "command": "tune",
+        "arguments": arguments,
+        "dataset": describe_dataset(dataset, data) | {"validation": search.described},
+        "versions": installed_versions(),
+        "machine": describe_machine(),
+        "records": search.records,
+        "settings": search.settings,
+        "best": search.best,
+        "skipped": search.skipped,
+        "warnings": search.warnings,
+    }
+
+
+def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Order records: the least error, the scale nearest to 1, the largest penalty.
+
+    Parameters
+    ----------
+    record : mapping
+        One of those of :func:`tune`.
+
+    Returns
+    -------
+    key : tuple of float
+        For ``min``: scale and penalty count only as α/s², so that equal errors are
+        common.
+
+    Examples
+    --------
+    >>> from randkern.study.tune import preference
+    >>> preference({"validation_error": 0.1,
+    ...             "hyperparameters": {"scale": 1.0, "alpha": 0.5}})
+    (0.1, 0.0, -0.5)
+    """
+    named = record["hyperparameters"]
+    distance = abs(float(np.log(named["scale"])))
+    return record["validation_error"], distance, -named["alpha"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values to try; "auto" leaves them to the kernel and the data.
+
+    Attributes
+    ----------
+    alphas, lengthscales, biases : list of float or "auto"
+    scales : list of float
+    """
+
+    alphas: list[float] | Literal["auto"]
+    scales: list[float]
+    lengthscales: list[float] | Literal["auto"]
+    biases: list[float] | Literal["auto"]
+
+    @classmethod
+    def of(
+        cls,
+        alphas: Sequence[float] | None,
+        scales: Sequence[float],
+        lengthscales: Sequence[float] | None,
+        biases: Sequence[float] | None,
+    ) -> Self:
+        """Return the distinct values in rising order, or complain."""
+        return cls(
+            alphas="auto" if alphas is None else _rising("alphas", alphas),
+            scales=_rising("scales", scales),
+            lengthscales="auto"
+            if lengthscales is None
+            else _rising("lengthscales", lengthscales),
+            biases="auto" if biases is None else _rising("biases", biases, zero=True),
+        )
+
+    def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
+        """Return the lengthscales or biases of a kernel; [None] where it has none."""
+        if choice.opens is None:
+            return [None]
+        given, multiples = self.lengthscales, tuple(_LENGTHSCALE_MULTIPLES)
+        if choice.opens == "bias":
+            given, multiples = self.biases, _BIAS_MULTIPLES
+        if given != "auto":
+            return list(given)
+        reference = choice.reference(X)
+        return [multiple * reference for multiple in multiples]
+
+    def penalties(self, choice: KernelChoice, X: NDArray[Any]) -> list[float]:
+        """Return the values of alpha for a kernel."""
+        if self.alphas != "auto":
+            return self.alphas
+        value = {"lengthscale": choice.reference(X), "bias": 0.0}.get(
+            choice.opens or ""
+        )
+        diagonal = float(np.mean(choice.build(value).diag(X)))
+        decade = round(np.log10(diagonal)) if diagonal > 0 else 0
+        return [float(f"1e{decade + exponent}") for exponent in _PENALTY_EXPONENTS]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of a search beside its grid."""
+
+    n_components: int | None
+    validation: str | int
+    n_trials: int | None
+    memory_limit: int | str | None
+    random_state: int
+
+
+class _Search:
+    """Scores settings of kernels on one data set, and keeps the records."""
+
+    def __init__(self, data: PreparedData, grid: Grid, options: _Options) -> None:
+        self.data = data
+        self.grid = grid
+        self.options = options
+        self.splits, self.described = _splits(data, options)
+        self.records: list[dict[str, Any]] = []
+        self.settings: list[dict[str, Any]] = []
+        self.best: dict[str, dict[str, Any]] = {}
+        self.skipped: list[dict[str, Any]] = []
+        self.warnings: list[dict[str, Any]] = []
+        # Of the last setting; None if it was skipped.
+        self.least_error: float | None = None
+
+    def n_proposals(self, choice: KernelChoice, values: Sequence[float | None]) -> int:
+        """Return how many settings :meth:`proposals` will yield."""
+        tried = self.options.n_trials is not None and choice.opens is not None
+        return self.options.n_trials or 0 if tried else len(values)
+
+    def proposals(
+        self, choice: KernelChoice, values: Sequence[float | None]
+    ) -> Iterator[float | None]:
+        """Yield settings: the grid's, or Optuna's within it."""
+        if self.options.n_trials is None or choice.opens is None:
+            yield from values
+            return
+        positive = [value for value in values if value]
+        if not positive or positive[0] == positive[-1]:
+            raise ValueError(
+                f"trials need a range: expected two positive values of {choice.opens} "
+                f"or more for {choice.label}, got {list(values)}"
+            )
+        with _quiet_optuna() as optuna:
+            sampler = optuna.samplers.TPESampler(seed=self.options.random_state)
+            study = optuna.create_study(sampler=sampler)
+            for _ in range(self.options.n_trials):
+                trial = study.ask()
+                low, high = min(positive), max(positive)
+                yield trial.suggest_float(choice.opens, low, high, log=True)
+                failed = optuna.trial.TrialState.FAIL
+                state = failed if self.least_error is None else None
+                study.tell(trial, self.least_error, state)
+
+    def compile(self, choice: KernelChoice) -> None:
+        """Fit on a few rows what will be timed, and forget it."""
+        rows = _few_rows(self.data)
+        model = self._model("CV", choice.build(1.0 if choice.opens else None), choice)
+        with warnings.catch_warnings(), suppress(MemoryLimitError):
+            warnings.simplefilter("ignore")
+            model.fit(self.data.X_train[rows], self.data.y_train[rows])
+
+    def score(self, choice: KernelChoice, value: float | None) -> None:
+        """Add the records of one setting of a kernel, or say why there are none."""
+        penalties = self.grid.penalties(choice, self.data.X_train)
+        cells = [(s, a, _penalty(s, a)) for s in self.grid.scales for a in penalties]
+        distinct = sorted({penalty for *_, penalty in cells})
+        named = choice.hyperparameters(value, 1.0)
+        del named["alpha"]
+        model = self._model("CV", choice.build(value), choice)
+        model.set_params(
+            alphas=distinct,
+            cv=self.splits,
+            scoring=make_scorer(
+                test_error, greater_is_better=False, task=self.data.task
+            ),
+        )
+        self.least_error = None
+        start = time.perf_counter()
+        if not self._fitted(model, choice, named):
+            return
+        self.least_error = -model.best_score_
+        self.settings.append(
+            {
+                "kernel": choice.label,
+                "hyperparameters": named,
+                "n_penalties": len(distinct),
+                "seconds": time.perf_counter() - start,
+            }
+        )
+        errors = dict(zip(distinct, -model.cv_results_["mean_test_score"], strict=True))
+        self.records.extend(
+            {
+                "kernel": choice.label,
+                "hyperparameters": named | {"scale": s, "alpha": a},
+                "validation_error": float(errors[penalty]),
+            }
+            for s, a, penalty in cells
+        )
+
+    def conclude(self, choice: KernelChoice) -> None:
+        """Fit the best of a kernel on all training rows, and score it."""
+        own = [r for r in self.records if r["kernel"] == choice.label]
+        if not own:
+            return
+        chosen = min(own, key=preference)
+        named = chosen["hyperparameters"]
+        kernel = choice.build(named.get(choice.opens))
+        if named["scale"] != 1.0:
+            kernel = randkern.Scaled(kernel, named["scale"] ** 2)
+        model = self._model("", kernel, choice).set_params(alpha=named["alpha"])
+        start = time.perf_counter()
+        if not self._fitted(model, choice, named):
+            return
+        seconds = time.perf_counter() - start
+        predicted = model.predict(self.data.X_test)
+        self.best[choice.label] = chosen | {
+            "test_error": test_error(self.data.y_test, predicted, self.data.task),
+            "fit_seconds": seconds,
+            "at_edge": at_edge(named, own, choice.opens),
+        }
+
+    def _model(self, suffix: str, kernel: Any, choice: KernelChoice) -> Any:
+        classifies = self.data.task == "classification"
+        kind = "KernelRidgeClassifier" if classifies else "KernelRidgeRegressor"
+        size = self.options.n_components
+        if choice.family == "linear" and size is not None:
+            size = min(size, self.data.X_train.shape[1])
+        return getattr(randkern, kind + suffix)(
+            kernel,
+            n_components=size,
+            fit_intercept=True,
+            memory_limit=self.options.memory_limit,
+            random_state=self.options.random_state,
+        )
+
+    def _fitted(
+        self, model: Any, choice: KernelChoice, named: Mapping[str, float]
+    ) -> bool:
+        """Fit on the training rows; keep what was warned of, or why it was skipped."""
+        note = {"kernel": choice.label, "hyperparameters": dict(named)}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                model.fit(self.data.X_train, self.data.y_train)
+            except MemoryLimitError as error:
+                self.skipped.append(note | {"reason": str(error)})
+                return False
+        for message in sorted({str(warning.message) for warning in caught}):
+            self.warnings.append(note | {"message": message})
+        return True
+
+
+def _rising(name: str, values: Sequence[float], *, zero: bool = False) -> list[float]:
+    if len(values) == 0:
+        raise ValueError(f"{name} must hold one number or more, got none")
+    return sorted({check_positive(name, value, zero=zero) for value in values})
+
+
+def _penalty(scale: float, alpha: float) -> float:
+    """Return α/s², equal for cells that are equal but for rounding."""
+    return float(f"{alpha / scale**2:.12g}")
+
+
+def at_edge(
+    named: Mapping[str, float], own: Sequence[Mapping[str, Any]], opens: str | None
+) -> list[str]:
+    """Return which values are the first or last tried: the grid may be too small.
+
+    Parameters
+    ----------
+    named : mapping
+        The hyperparameters that were chosen.
+    own : sequence of mapping
+        The records of their kernel (:func:`tune`).
+    opens : {"lengthscale", "bias", None}
+
+    Returns
+    -------
+    edges : list of str
+        Of `opens` and ``"alpha"``.
+    """
+    edges = []
+    if opens is not None:
+        tried = {record["hyperparameters"][opens] for record in own}
+        outer = {min(tried), max(tried)} - {0.0}
+        if len(tried) > 1 and named[opens] in outer:
+            edges.append(opens)
+    penalties = {
+        _penalty(record["hyperparameters"]["scale"], record["hyperparameters"]["alpha"])
+        for record in own
+    }
+    outer = {min(penalties), max(penalties)}
+    if len(penalties) > 1 and _penalty(named["scale"], named["alpha"]) in outer:
+        edges.append("alpha")
+    return edges
+
+
+def _splits(
+    data: PreparedData, options: _Options
+) -> tuple[list[tuple[NDArray[Any], NDArray[Any]]] | None, str]:
+    """Return training and validation rows, None for leave-one-out, and their name."""
+    validation, seed = options.validation, options.random_state
+    if validation == "loo":
+        return None, "leave-one-out"
+    y, n = data.y_train, len(data.y_train)
+    counts = np.unique(y, return_counts=True)[1]
+    stratified = data.task == "classification"
+    if validation == "holdout":
+        n_held_out = int(n * _HELD_OUT_SHARE)
+        stratified &= counts.min() >= 2 and len(counts) <= n_held_out
+        train, held_out = train_test_split(
+            np.arange(n),
+            test_size=_HELD_OUT_SHARE,
+            stratify=y if stratified else None,
+            random_state=seed,
+        )
+        return [(train, held_out)], f"{_HELD_OUT_SHARE:.0%} of the training rows"
+    if isinstance(validation, str) or not 2 <= validation <= n:
+        raise ValueError(
+            "validation must be 'loo', 'holdout' or a number of folds from 2 to the "
+            f"{n} training rows, got {validation!r}"
+        )
+    stratified &= counts.min() >= validation
+    folds = (StratifiedKFold if stratified else KFold)(
+        validation, shuffle=True, random_state=seed
+    )
+    return list(folds.split(data.X_train, y)), f"{validation} folds"
+
+
+@contextmanager
+def _quiet_optuna() -> Iterator[Any]:
+    """Import Optuna, and keep it from logging every trial for a while."""
+    optuna = import_extra("optuna", "a search by trials", "tune")
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield optuna
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _check_counts(n_components: int | None, n_trials: int | None) -> None:
+    if n_components is not None:
+        check_count("n_components", n_components)
+    if n_trials is not None:
+        check_count("n_trials", n_trials)

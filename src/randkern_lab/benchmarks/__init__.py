@@ -1,0 +1,1 @@
+"""Benchmarks, one file each: seconds, memory and accuracy beside peers."""

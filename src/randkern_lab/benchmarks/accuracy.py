@@ -1,0 +1,369 @@
+"""How near features come to their kernel, and what a classifier notices.
+
+Every projection, our landmarks, and scikit-learn's ``RBFSampler`` and ``Nystroem`` have
+the same number of columns, the same rows and the same seeds. Gram errors are those of
+the training rows; the classifier is ridge regression onto ±1 labels with no intercept,
+solved in float64; its penalty is chosen for each method and number of features by the
+leave-one-out error of the first seed (with one penalty for all, random features suffer
+most where D is near n). The optical kernel of degree 2, plain and centred, and the
+polynomial kernel of degree 2 beside ``PolynomialCountSketch`` have Gram errors only.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+
+from ..options import option
+from ..panels import Panel, Style, draw
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, listing, percent, seconds, skip_notes
+from .contenders import PEERS, Contender, known_projections
+from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
+from .scores import gram_errors, gram_matrix, ridge_scores
+from .summaries import equal_cost, summarise
+
+__all__ = ["Accuracy", "Options"]
+
+# Of memory: a benchmark says itself what it takes.
+_UNLIMITED = 10**15
+_WARM_UP_ROWS = 64
+# The table at equal cost would be long with all: results.json has them.
+_COST_METHODS = ("structured", "dense", "landmarks", "RBFSampler")
+
+
+@dataclass(frozen=True)
+class Options(RowOptions):
+    """What ``randkern bench accuracy`` takes."""
+
+    n: int = option(2000, "Training rows at most.", quick=60, least=2)
+    n_test: int = option(5000, "Test rows at most.", quick=300, least=2)
+    lengthscale: str = option("5", "A number, scale or median.")
+    n_components: tuple[int, ...] = option(
+        (196, 392, 784, 1568, 3136), "Numbers of features.", quick=(16, 48, 200)
+    )
+    alpha: tuple[float, ...] = option(
+        (1e-3, 1e-2, 1e-1, 1.0, 10.0),
+        "Ridge penalties; one is chosen for each method and number of features, by "
+        "leave-one-out on training rows.",
+    )
+    seeds: int = option(10, "Draws of the features.", quick=2)
+    projections: tuple[str, ...] | None = option(
+        None, "Comma-separated projections; default: all there are."
+    )
+    optical: bool = option(True, "Also the optical kernel, plain and centred.")
+    polynomial: bool = option(True, "Also the polynomial kernel.")
+
+
+class Accuracy(Experiment):
+    """Errors of the Gram matrix and of ridge against D."""
+
+    name = "accuracy"
+    title = "Error of the Gram matrix and of ridge against D: all projections, peers."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load the rows, and fit ridge with the exact kernel."""
+        options = self.options
+        self.projections = known_projections(options.projections)
+        if not options.alpha:
+            raise ValueError("alpha must be positive numbers, got none")
+        self.rows = load_rows(options)
+        kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
+        X = self.rows.X_train.astype(np.float64)
+        self.lengthscale = float(kernel.resolve(X, random_state=0).lengthscale)
+        self.classes = np.unique(self.rows.y_train)
+        self.Y = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        self.references: dict[str, NDArray[np.float64]] = {}
+        kernel = Contender("gaussian", "", "", lengthscale=self.lengthscale).kernel(0)
+        model = randkern.KernelRidgeRegressorCV(
+            kernel, options.alpha, None, memory_limit=_UNLIMITED
+        )
+        scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
+        self.exact = {
+            "test_error": self._error(scores),
+            "alpha": float(model.alpha_),
+            "lengthscale": self.lengthscale,
+        }
+        return self.rows.description
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods, the one that ratios refer to first, and their sizes."""
+        methods = [("gaussian", name, False) for name in self.projections]
+        methods += [
+            ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
+        ]
+        if self.options.optical:
+            methods += [
+                ("optical", name, centered)
+                for name in self.projections
+                for centered in (False, True)
+            ]
+        if self.options.polynomial:
+            names = (*self.projections, *PEERS["polynomial"])
+            methods += [("polynomial", name, False) for name in names]
+        for family, method, centered in methods:
+            for size in sorted(set(self.options.n_components)):
+                yield {
+                    "family": family,
+                    "method": method,
+                    "centered": centered,
+                    "n_components": size,
+                }
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of all seeds."""
+        family, method, size = case["family"], case["method"], case["n_components"]
+        package = PEERS[family].get(method, "randkern")
+        contender = Contender(
+            *(family, package, method),
+            lengthscale=self.lengthscale,
+            centered=case["centered"],
+        )
+        X = self.rows.X_train
+        reason = contender.why_not(len(X), size)
+        if reason is not None:
+            raise SkippedCase(reason)
+        if family not in self.references:
+            exact = contender.kernel(X.shape[1])(X.astype(np.float64))
+            self.references[family] = np.asarray(exact)
+        records: list[dict[str, Any]] = []
+        alphas = self.options.alpha
+        try:
+            self._warm_up(contender, size)
+            for seed in range(self.options.seeds):
+                records.append(self._draw(contender, size, seed, alphas))
+                if records[0]["alpha"] is not None:
+                    alphas = (records[0]["alpha"],)
+        except ValueError as error:  # a law or a width that it cannot draw
+            raise SkippedCase(str(error)) from error
+        return records
+
+    def _warm_up(self, contender: Contender, size: int) -> None:
+        """Compile what will be timed."""
+        few = self.rows.X_train[:_WARM_UP_ROWS]
+        feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
+        Z = feature_map.fit(few).transform(few)
+        ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
+
+    def _draw(
+        self, contender: Contender, size: int, seed: int, alphas: tuple[float, ...]
+    ) -> dict[str, Any]:
+        """Return the record of one draw."""
+        X = self.rows.X_train
+        feature_map = contender.build(X.shape[1], size, seed)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nystroem's float32 and the rank of its sample are its own affair.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            feature_map.fit(X)
+        fitted = time.perf_counter()
+        Z = feature_map.transform(X)
+        transformed = time.perf_counter()
+        G = gram_matrix(Z)
+        off_diagonal, overall = gram_errors(G, self.references[contender.family])
+        record: dict[str, Any] = {
+            "seed": seed,
+            "gram_error": off_diagonal,
+            "gram_error_all": overall,
+            **{"test_error": None, "alpha": None},
+            "fit_seconds": fitted - start,
+            "transform_seconds": transformed - fitted,
+            "solve_seconds": None,
+        }
+        if contender.family == "gaussian":
+            Z_test = feature_map.transform(self.rows.X_test)
+            record["alpha"] = alpha = _best_alpha(Z, self.Y, alphas)
+            start = time.perf_counter()
+            scores = ridge_scores(Z, self.Y, Z_test, alpha)
+            record["solve_seconds"] = time.perf_counter() - start
+            record["test_error"] = self._error(scores)
+        return record
+
+    def _error(self, scores: NDArray[Any]) -> float:
+        """Return the misclassified share of the test rows."""
+        predicted = self.classes[scores.argmax(axis=1)]
+        return float(np.mean(predicted != self.rows.y_test))
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return means over seeds, and Nystroem beside what its time affords."""
+        named = results["arguments"]
+        summary = summarise(results["records"])
+        return {
+            "arguments": named
+            | {"alphas": named["alpha"], "n_seeds": named["seeds"]}
+            | {"projections": self.projections},
+            "exact": self.exact,
+            "summary": summary,
+            "equal_cost": equal_cost(summary),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> list[str]:
+        """Return the exact kernel's error, and who was skipped."""
+        exact = results["exact"]
+        return [
+            f"exact kernel: test error {percent(exact['test_error'])}, alpha "
+            f"{exact['alpha']:g}",
+            *skip_notes(results, "family", "method", "n_components"),
+        ]
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return a table for each kernel: errors, the ratio to dense, seconds."""
+        data, exact = results["dataset"], results["exact"]
+        columns = {
+            "D": lambda e: f"{e['n_components']:,}",
+            "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
+            "Gram error": lambda e: percent(e["gram_error"]),
+            "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
+            "centred / plain": lambda e: _with_error(
+                e["ratio_to_plain"], e["ratio_to_plain_se"]
+            ),
+            "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
+            "alpha": lambda e: "" if e["alpha"] is None else f"{e['alpha']:g}",
+            "features": lambda e: seconds(e["features_seconds"]),
+            "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
+        }
+        titles = {
+            "gaussian": f"gaussian, ℓ = {exact['lengthscale']:.4g}",
+            "optical": "optical, degree 2",
+            "polynomial": "polynomial, degree 2",
+        }
+        caption = (
+            "±: the standard error of a ratio, the standard deviation over seeds of an "
+            "error"
+        )
+        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
+        tables = []
+        for family, title in titles.items():
+            own = [entry for entry in summary if entry["family"] == family]
+            title += f": {data['name']}, {data['n_train']:,} rows"
+            if own:
+                tables.append(listing(title, own, columns, caption))
+        return tables + _cost_table(results["equal_cost"])
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return errors against D, and against seconds."""
+        methods = dict.fromkeys(entry["method"] for entry in results["summary"])
+        styles = {name: STYLES.get(name, Style(name)) for name in methods}
+        random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
+        gaussian = {"family": "gaussian"}
+        shared: dict[str, Any] = {"records": "summary", "scale": 100.0}
+        curve: dict[str, Any] = {"x": "n_components", "records": "summary"}
+        panels = [
+            Panel(
+                **curve | shared, y="gram_error", styles=styles, where=gaussian,
+                title="Gaussian", ylabel="relative error of the Gram matrix (%)",
+                extra=_inverse_root,
+            ),
+            Panel(
+                **curve, y="ratio_to_dense", styles=random, where=gaussian, log="x",
+                bars="ratio_se", title="Gaussian, paired",
+                ylabel="Gram error, ratio to dense",
+            ),
+            Panel(
+                **curve | shared, y="test_error", styles=styles, where=gaussian,
+                title="Gaussian", extra=_exact_level,
+            ),
+        ]  # fmt: skip
+        others = dict.fromkeys(
+            (e["family"], e["centered"])
+            for e in results["summary"]
+            if e["family"] != "gaussian"
+        )
+        for family, centered in others:
+            hollow = {n: replace(s, filled=centered) for n, s in random.items()}
+            where = {"family": family, "centered": centered}
+            panels.append(
+                Panel(
+                    **curve, y="ratio_to_dense", styles=hollow, where=where, log="x",
+                    bars="ratio_se", ylabel="Gram error, ratio to plain dense",
+                    title=f"{family}{', centred' if centered else ''}, paired",
+                )
+            )  # fmt: skip
+        costs = [
+            Panel(
+                "total_seconds", key, styles=styles, where=gaussian, **shared,
+                xlabel="seconds: features of the training rows, and solve",
+                ylabel=label, ticks=(0.01, 0.1, 1, 10, 100), extra=extra,
+            )
+            for key, label, extra in (
+                ("gram_error", "relative error of the Gram matrix (%)", None),
+                ("test_error", "", _exact_level),
+            )
+        ]  # fmt: skip
+        data = results["dataset"]
+        title = (
+            f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
+            f"ℓ = {results['exact']['lengthscale']:.4g}, "
+            f"{results['arguments']['n_seeds']} seeds"
+        )
+        drawn: dict[str, Any] = {"title": title, "legend": "right"}
+        return {
+            "accuracy.png": draw(results, panels, columns=3, **drawn),
+            "cost.png": draw(results, costs, **drawn),
+        }
+
+
+def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
+    """Return the penalty with the least squared leave-one-out error of ridge on Z."""
+    if len(alphas) == 1:
+        return float(alphas[0])
+    model = randkern.KernelRidgeRegressorCV(
+        randkern.Linear(), alphas, Z.shape[1], memory_limit=_UNLIMITED
+    )
+    return float(model.fit(Z, Y).alpha_)
+
+
+def _cost_table(rows: list[Any]) -> list[TextTable]:
+    """Return Nystroem beside the random features that its time affords."""
+    shown = [row for row in rows if row["method"] in _COST_METHODS] or rows
+    if not shown:
+        return []
+    columns = {
+        "Nystroem D": lambda r: f"{r['n_components']:,}",
+        "time": lambda r: seconds(r["seconds"]),
+        "Gram error": lambda r: percent(r["gram_error"]),
+        "test error": lambda r: percent(r["test_error"]),
+        "method": lambda r: r["method"],
+        "its D": lambda r: (
+            "none"
+            if r["method_n_components"] is None
+            else f"{r['method_n_components']:,}{' (all)' * r['largest_measured']}"
+        ),
+        "its time": lambda r: seconds(r["method_seconds"]),
+        "its Gram error": lambda r: percent(r["method_gram_error"]),
+        "its test error": lambda r: percent(r["method_test_error"]),
+    }
+    title = "at equal cost: the most features measured within Nystroem's time"
+    return [listing(title, shown, columns)]
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw 1/√D above the curves."""
+    own = [e for e in results["summary"] if e["family"] == "gaussian"]
+    sizes = np.array(sorted({e["n_components"] for e in own}), dtype=float)
+    first = [e["gram_error"] for e in own if e["n_components"] == sizes[0]]
+    level = 135 * max(first) * math.sqrt(sizes[0])
+    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+
+
+def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
+    level = 100 * results["exact"]["test_error"]
+    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")

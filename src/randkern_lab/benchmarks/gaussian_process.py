@@ -1,0 +1,276 @@
+"""Gaussian processes beside other approximations: error, density, coverage, seconds.
+
+On scikit-learn's diabetes (a quarter held out) and on rows of Friedman's first function
+(5 columns matter; noise of variance 1; 5,000 rows held out): randkern's features and
+exact process, scikit-learn's, GPyTorch's ``RFFKernel`` (half as many frequencies) and
+SVGP (as many inducing points), and xGPR, where these are installed. Columns and targets
+are standardised for all. All learn a lengthscale per column (xGPR: one for all), the
+variance and the noise, from the same start (xGPR has a search of its own). GPyTorch and
+xGPR compute in float32, the others in float64. Exact processes see the first rows only.
+Each has a process of its own, and learns from 64 rows before it is timed.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+from randkern.datasets import load_dataset
+from randkern.study.preparation import prepare
+
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Style, draw, logarithmic
+from ..process import Stopwatch, in_fresh_process
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
+from .contenders import missing_package
+from .gp_peers import predict_rff, predict_scikit_learn, predict_svgp, predict_xgpr
+from .rows import known_names, saved_arrays, saved_rows
+
+__all__ = ["METHODS", "GaussianProcesses", "Options"]
+
+METHODS: Mapping[str, Style] = {
+    "features": Style("randkern, features", BLUE, "o"),
+    "exact": Style("randkern, exact", BLUE, "D"),
+    "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
+    "rff": Style("GPyTorch, RFFKernel", RED, "s"),
+    "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
+    "xgpr": Style("xGPR", ORANGE, "P"),
+}
+_EXACT = ("exact", "scikit-learn")
+_PACKAGES = {"rff": "gpytorch", "svgp": "gpytorch", "xgpr": "xGPR"}
+_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
+_WARM_UP_ROWS = 64
+_NOISE = 0.1
+_TEST_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench gp`` takes."""
+
+    n: int = option(100_000, "Generated training rows.", quick=200)
+    columns: int = option(10, "Of generated rows; 5 matter.", least=5)
+    n_components: int = option(256, "Features, or inducing points.", quick=40)
+    exact_rows: int = option(
+        1000, "Training rows of exact processes at most.", quick=80
+    )
+    steps: int = option(50, "Of Adam, for RFFKernel.", quick=5)
+    epochs: int = option(10, "Of SVGP.", quick=1)
+    methods: tuple[str, ...] = option(
+        tuple(METHODS),
+        "Of features, exact, scikit-learn, rff, svgp, xgpr.",
+        quick=("features", "scikit-learn", "rff", "xgpr"),
+    )
+
+
+class GaussianProcesses(Experiment):
+    """Gaussian processes on two data sets."""
+
+    name = "gp"
+    title = (
+        "Error, density and seconds of Gaussian processes, beside GPyTorch and xGPR."
+    )
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> None:
+        """Write both data sets to files for the processes."""
+        self.methods = known_names("method", self.options.methods, METHODS)
+        self.described, self.folders = {}, {}
+        for arrays, described in (self._diabetes(), self._friedman()):
+            saved = self.resources.enter_context(saved_arrays(*arrays))
+            self.folders[described["name"]] = saved
+            self.described[described["name"]] = described
+
+    def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
+        arrays = data.X_train, data.y_train, data.X_test, data.y_test
+        return _standardised("diabetes", *arrays, noise=None)
+
+    def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return Friedman's first function with noise of variance 1."""
+        from sklearn.datasets import make_friedman1
+
+        n, d, seed = self.options.n, self.options.columns, self.options.seed
+        total = n + min(n, _TEST_ROWS)
+        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+        return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+
+    def cases(self) -> Iterator[Case]:
+        """Return data sets and methods."""
+        for name in self.described:
+            for method in self.methods:
+                yield {"dataset": name, "method": method}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Ask a process of its own, which reads the rows that it uses."""
+        method, options = case["method"], self.options
+        if method in _PACKAGES:
+            reason = missing_package(_PACKAGES[method])
+            if reason is not None:
+                raise SkippedCase(reason)
+        used = self.described[case["dataset"]]["n_train"]
+        used = min(used, options.exact_rows) if method in _EXACT else used
+        size = options.n_components
+        request = {
+            "method": method,
+            "n_train": used,
+            "n_components": min(size, used) if method == "svgp" else size,
+            **{"steps": options.steps, "epochs": options.epochs, "seed": options.seed},
+            "folder": self.folders[case["dataset"]],
+        }
+        try:
+            found = in_fresh_process(learn, request)
+        except ValueError as error:
+            raise SkippedCase(str(error)) from error
+        size = None if method in _EXACT else request["n_components"]
+        named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
+        return named | found
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return what the data sets are, and the peers' versions."""
+        versions = {
+            name: metadata.version(name) if importlib.util.find_spec(name) else None
+            for name in ("torch", "gpytorch", "xGPR")
+        }
+        return {
+            "datasets": list(self.described.values()),
+            "versions": results["versions"] | versions,
+            "arguments": results["arguments"] | {"n_features": self.options.columns},
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the error that noise alone makes, and who was skipped."""
+        for data in results["datasets"]:
+            if data["noise_rmse"] is not None:
+                rmse = data["noise_rmse"]
+                yield f"{data['name']}: the true function would have RMSE {rmse:.4f}"
+        yield from skip_notes(results, "method", "dataset")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return every contender on every data set: scores, seconds, memory."""
+        columns = {
+            "data": lambda r: r["dataset"],
+            "method": lambda r: r["label"],
+            "rows": lambda r: count(r["n_train"]),
+            "D": lambda r: (
+                "" if r["n_components"] is None else count(r["n_components"])
+            ),
+            "RMSE": lambda r: f"{r['rmse']:.4f}",
+            "NLPD": lambda r: f"{r['nlpd']:.4f}",
+            "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
+            "seconds": lambda r: seconds(r["seconds"]),
+            "CPU s": lambda r: seconds(r["cpu_seconds"]),
+            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
+        }
+        caption = (
+            "NLPD: mean negative log predictive density; 95 %: share of test targets "
+            "within intervals; seconds to learn and predict, and those of all "
+            "processors; peak of the whole process"
+        )
+        title = "Gaussian processes, standardised targets"
+        return [listing(title, results["records"], columns, caption)]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return RMSE and density against seconds, a row per data set."""
+        panels = [
+            Panel(
+                title=f"{data['name']}, {data['n_train']:,} rows",
+                xlabel="seconds to learn and predict",
+                ylabel=label,
+                extra=partial(_points, data=data, score=score),
+            )
+            for data in results["datasets"]
+            for score, label in _SCORES.items()
+        ]
+        return draw(results, panels, columns=2, size=(4.8, 3.6))
+
+
+def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
+    for record in of(results["records"], dataset=data["name"]):
+        style = METHODS[record["method"]]
+        look = {"color": style.colour, "marker": style.marker, "linestyle": ""}
+        axes.plot(record["seconds"], record[score], ms=8, label=style.label, **look)
+    if score == "rmse" and data["noise_rmse"] is not None:
+        axes.axhline(data["noise_rmse"], color="0.4", ls=":", label="noise alone")
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)
+
+
+def _standardised(
+    name: str,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    X_test: NDArray[Any],
+    y_test: NDArray[Any],
+    noise: float | None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Shift and divide columns and targets as on the training rows."""
+    centre, spread = X.mean(axis=0), X.std(axis=0)
+    middle, scale = float(y.mean()), float(y.std())
+    arrays = ((X - centre) / spread, (y - middle) / scale)
+    held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
+    described = {
+        "name": name,
+        "n_train": len(X),
+        "n_test": len(X_test),
+        "n_features": int(X.shape[1]),
+        "noise_rmse": None if noise is None else noise / scale,
+    }
+    return (*arrays, *held_out), described
+
+
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
+    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
+    few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
+    small = {**request, "n_components": 16, "steps": 2, "epochs": 1}
+    _predict(small, X[few], y[few], X_test[few])
+    warmed = watch.lap()
+    mean, variance = _predict(request, X, y, X_test)
+    lap = watch.lap()
+    residual = y_test - mean
+    density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
+    return {
+        "rmse": float(np.sqrt(np.mean(residual**2))),
+        "nlpd": float(np.mean(density)),
+        "coverage": float(np.mean(np.abs(residual) < 1.96 * np.sqrt(variance))),
+        "seconds": lap.seconds,
+        "cpu_seconds": lap.cpu_seconds,
+        "warm_up_seconds": warmed.seconds,
+    }
+
+
+def _predict(
+    request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
+) -> tuple[Any, Any]:
+    """Learn, and return means and variances of the test targets."""
+    method, size, seed = request["method"], request["n_components"], request["seed"]
+    if method == "scikit-learn":
+        return predict_scikit_learn(X, y, X_test, noise=_NOISE)
+    if method == "xgpr":
+        return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
+    asked: dict[str, Any] = {"n_components": size, "noise": _NOISE, "seed": seed}
+    if method == "rff":
+        return predict_rff(X, y, X_test, steps=request["steps"], **asked)
+    if method == "svgp":
+        return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
+    lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
+    model = randkern.GaussianProcessRegressor(
+        1.0 * randkern.Gaussian(lengthscales),
+        _NOISE,
+        size if method == "features" else None,
+        random_state=seed,
+    )
+    mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
+    return mean, sd**2

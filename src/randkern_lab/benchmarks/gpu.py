@@ -1,0 +1,250 @@
+"""Tensors on a GPU: seconds, joules, and shares of the device's bounds.
+
+``features``: fused structured features beside the bound of writing them and beside
+plain PyTorch; ``product``: the projection that is never stored beside ``torch.matmul``;
+``ridge``; ``sweep``: seconds and joules against batch and number of features. Where
+there is no GPU nothing is measured, and the results say why (``ran``, ``reason``).
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from randkern._extras import import_extra
+
+from ..energy import gpu_meter
+from ..options import CommonOptions, option
+from ..panels import Panel, draw, logarithmic
+from ..runner import Case, Experiment
+from ..tables import TextTable, count, listing, of
+from .gpu_device import Device
+from .rows import known_names
+
+__all__ = ["MEASUREMENTS", "OnGPU", "Options"]
+
+# The key and the heading of a column, beside seconds and joules.
+MEASUREMENTS = {
+    "features": ("share_of_write_bound", "of the write bound"),
+    "product": ("share_of_matmul", "of torch.matmul"),
+    "ridge": ("test_accuracy", "test accuracy"),
+    "sweep": ("", ""),
+}
+_LINES = {"structured": "-", "streamed": "--"}
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench gpu`` takes."""
+
+    device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
+    measurements: tuple[str, ...] = option(
+        tuple(MEASUREMENTS), "Of features, product, ridge, sweep."
+    )
+    n: int = option(8192, "Rows of the features.", quick=20)
+    d: int = option(784, "Input columns.", quick=70)
+    n_components: int = option(16384, "Features.", quick=90)
+    side: int = option(16384, "Sides of the product.", quick=64)
+    ridge_rows: int = option(60_000, "Training rows.", quick=300)
+    ridge_components: int = option(100_000, "Of ridge.", quick=128)
+    batches: tuple[int, ...] = option(
+        (1, 64, 1024, 8192), "Rows at a time, of the sweep.", quick=(1, 3)
+    )
+    sizes: tuple[int, ...] = option(
+        (1000, 10_000, 100_000), "Features, of the sweep.", quick=(50,)
+    )
+    repeats: int = option(5, "Rounds of the timing.", quick=1)
+    cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
+
+
+class OnGPU(Experiment):
+    """Measurements on one device, if it is there."""
+
+    name = "gpu"
+    title = "Features, products and ridge on a GPU, beside its bounds."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> None:
+        """Look for the device."""
+        options = self.options
+        self.measurements = known_names(
+            "measurement", options.measurements, MEASUREMENTS
+        )
+        self.reason = why_not(options.device)
+        self.device = None
+        if self.reason is None:
+            self.device = Device(options.device, options.repeats, options.seed)
+
+    def cases(self) -> Iterator[Case]:
+        """Return the measurements."""
+        for name in self.measurements if self.device is not None else ():
+            yield {"measurement": name}
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of a measurement."""
+        o, device = self.options, self.device
+        assert device is not None  # or there were no cases
+        calls = {
+            "features": partial(device.features, o.n, o.d, o.n_components),
+            "product": partial(device.products, o.n, o.side),
+            "ridge": partial(
+                device.ridge, o.ridge_rows, o.d, o.ridge_components, o.cpu
+            ),
+            "sweep": partial(device.sweep, o.d, o.batches, o.sizes),
+        }
+        found: list[dict[str, Any]] = calls[case["measurement"]]()
+        return found
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return what the device is, and what counts its joules."""
+        device = self.device
+        return {
+            "ran": self.reason is None,
+            "reason": self.reason,
+            "device": None if device is None else device.describe(),
+            "energy": (gpu_meter() if device is None else device.meter).name,
+            "versions": results["versions"] | _versions(),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return what it ran on, or why it did not."""
+        if results["ran"]:
+            versions = sorted(results["versions"].items())
+            named = ", ".join(f"{name} {version}" for name, version in versions)
+            yield f"{results['device']['name']}; {named}"
+        else:
+            yield f"The GPU benchmark did not run: {results['reason']}."
+        yield f"energy: {results['energy']}"
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return a table of every measurement that was made."""
+        tables = []
+        for name, (key, heading) in MEASUREMENTS.items():
+            columns: dict[str, Callable[[Any], str]] = {
+                "method": lambda r: r["method"],
+                "rows": lambda r: count(r["n"]),
+                "d": lambda r: count(r["d"]),
+                "D": lambda r: count(r["n_components"]),
+                "ms": lambda r: f"{1000 * r['seconds']:.3g}",
+                "joules": partial(_digits, key="joules"),
+                heading: partial(_digits, key=key),
+            }
+            records = of(results["records"], measurement=name)
+            if records:
+                tables.append(listing(name, records, columns))
+        return tables
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a feature costs, and batches against their number of features."""
+        panels = []
+        features = of(results["records"], measurement="features")
+        sweep = of(results["records"], measurement="sweep")
+        if features:
+            first = features[0]
+            panels.append(
+                Panel(
+                    title=f"{first['n']:,} rows, d = {first['d']:,}, "
+                    f"D = {first['n_components']:,}",
+                    xlabel="picoseconds per feature (dashed: of writing it)",
+                    ylabel=" ",
+                    extra=_draw_features,
+                )
+            )
+        counted = any(record["joules"] is not None for record in sweep)
+        for quantity in ("seconds", "joules")[: (1 + counted) * bool(sweep)]:
+            panels.append(
+                Panel(
+                    xlabel="number of features D",
+                    ylabel=f"{quantity} per batch",
+                    extra=partial(_draw_sweep, quantity=quantity),
+                )
+            )
+        if not panels:
+            return {}
+        title = results["device"]["name"]
+        return {"gpu.png": draw(results, panels, title=title, legend="inside")}
+
+
+def why_not(device: str) -> str | None:
+    """Return why nothing can be measured, None if it can.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind of device.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return 'PyTorch is not installed; pip install "randkern[gpu]"'
+    torch = import_extra("torch", "bench gpu", "gpu")
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
+    if wanted.type not in ("cuda", "cpu"):
+        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
+    if wanted.type == "cpu":
+        return None
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (wanted.index or 0) < found:
+        return None
+    return (
+        f"PyTorch finds {found} CUDA device{'' if found == 1 else 's'}, not {device}"
+        if found
+        else "PyTorch finds no CUDA device"
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what tensors are computed with, where installed."""
+    found = {}
+    for name in ("torch", "triton", "nvidia-ml-py"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _digits(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    return "" if value is None else f"{value:.3g}"
+
+
+def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw picoseconds per feature, beside those of writing it."""
+    for record in of(results["records"], measurement="features"):
+        cost = record["picoseconds_a_feature"]
+        if record["method"] == "write":
+            axes.axvline(cost, color="#D55E00", linestyle="--")
+        else:
+            axes.plot(cost, record["method"], "o", color="#0072B2")
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.1)
+
+
+def _draw_sweep(axes: Any, results: Mapping[str, Any], quantity: str) -> None:
+    """Draw seconds or joules of a batch against the number of features."""
+    from matplotlib import colormaps
+
+    records = of(results["records"], measurement="sweep")
+    batches = sorted({record["n"] for record in records})
+    for position, batch in enumerate(batches):
+        colour = colormaps["viridis"](0.9 * position / max(1, len(batches) - 1))
+        for method, line in _LINES.items():
+            own = of(records, n=batch, method=method)
+            axes.plot(
+                [record["n_components"] for record in own],
+                [record[quantity] for record in own],
+                f"o{line}",
+                color=colour,
+                label=f"{method}, {batch:,} row{'s' if batch > 1 else ''}",
+            )
+    logarithmic(axes, "x")
+    logarithmic(axes, "y")

@@ -1,0 +1,433 @@
+"""Accuracy of ridge against seconds, beside the libraries that users have.
+
+``KernelRidgeClassifier`` beside scikit-learn's ``RidgeClassifier(solver="cholesky")``
+on ``RBFSampler`` and ``Nystroem`` (the optical kernel: two dense products in NumPy; the
+polynomial kernel: ``PolynomialCountSketch``), beside Falkon and beside xGPR's
+discriminant, where these are installed. All have the same float32 rows, kernel, penalty
+and intercept (Falkon and xGPR have none). Each fit has a process of its own, so that
+its peak memory is honest; contenders take turns, seed after seed.
+
+scikit-learn factorises exactly, while conjugate gradients stop early. So wherever both
+run, our own factorisation (``cholesky``) runs too: it is added to the solvers, and a
+peer is left out at numbers of features that are beyond ``--no-cholesky-above``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import randkern
+from randkern._memory import available_memory, format_bytes, resolve_memory_limit
+
+from ..options import option
+from ..panels import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Style,
+    new_figure,
+    scatter_costs,
+)
+from ..process import in_fresh_process
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, listing, megabytes, number, of, percent, seconds
+from . import ridge_scaling
+from .contenders import FAMILIES, PEERS
+from .ridge_models import (
+    LIBRARIES,
+    SOLVERS,
+    fit_classifier,
+    label,
+    package,
+    peer_bytes,
+    why_not,
+)
+from .row_file import write_rows
+from .rows import (
+    RowOptions,
+    known_names,
+    load_rows,
+    parse_lengthscale,
+    temporary_folder,
+)
+
+__all__ = ["Options", "Ridge", "summarise"]
+
+_FACTORISED = ("RBFSampler", "Nystroem", "two products", "PolynomialCountSketch")
+_LOOKS = {
+    "pcg": (BLUE, "s", "-"),
+    "cholesky": (GREEN, "^", "--"),
+    "auto": (PINK, "D", ":"),
+    "landmarks": (SKY, "h", "-"),
+    "RBFSampler": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "two products": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "PolynomialCountSketch": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "Nystroem": (ORANGE, "P", (0, (8, 3))),
+    "falkon": ("#000000", "X", (0, (8, 3))),
+    "xgpr": ("#999999", "*", "--"),
+}
+STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()}
+
+
+@dataclass(frozen=True)
+class Options(RowOptions):
+    """What ``randkern bench ridge`` takes."""
+
+    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
+    lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
+    degree: float = option(2.0, "Of the optical or the polynomial kernel.")
+    alpha: float = option(1e-3, "The ridge penalty.")
+    intercept: bool = option(True, "Fit an intercept, in both libraries.")
+    n_components: tuple[int, ...] = option(
+        (1000, 3000, 10240), "Numbers of features.", quick=(50,)
+    )
+    solvers: tuple[str, ...] = option(
+        ("pcg", "cholesky"), "Of randkern: pcg, cholesky, auto."
+    )
+    peers: bool = option(True, "Beside the other libraries.")
+    nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
+    libraries: tuple[str, ...] = option(
+        tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
+    )
+    repeats: int = option(1, "Seeds; medians are shown.")
+    memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
+    no_peer_above: int | None = option(
+        None,
+        "Largest D of the peers; those that do not fit in memory are skipped in any "
+        "case.",
+    )
+    no_cholesky_above: int | None = option(
+        None, "Largest D of the solver cholesky, and so of peers that factorise."
+    )
+    comparison: bool = option(True, "Measure all of the above.")
+    scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
+    scaling_n_components: tuple[int, ...] = option(
+        (1000, 3000, 10_000, 30_000, 100_000),
+        "Values of D of the scaling.",
+        quick=(16,),
+    )
+    scaling_n: tuple[int, ...] = option(
+        (1000, 10_000, 100_000, 1_000_000), "Values of n of the scaling.", quick=(60,)
+    )
+    scaling_fixed_n: int = option(10_000, "Rows while D varies.", quick=50)
+    scaling_fixed_n_components: int = option(2048, "Features while n varies.", quick=16)
+    scaling_d: int = option(64, "Columns of the scaling.", quick=4)
+    scaling_memory_limit: str = option("200MB", "Memory limit while n varies.")
+
+
+class Ridge(Experiment):
+    """Ridge classifiers, each in a process of its own."""
+
+    name = "ridge"
+    title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> dict[str, Any] | None:
+        """Write the rows to files for the processes."""
+        options = self.options
+        known_names("kernel", [options.kernel], FAMILIES)
+        if not (options.comparison or options.scaling):
+            raise ValueError("--no-comparison leaves nothing to do without --scaling")
+        given = {"n_components": options.memory_limit}
+        given["n"] = options.scaling_memory_limit
+        self.limits = {axis: v and resolve_memory_limit(v) for axis, v in given.items()}
+        self.methods = self._methods()
+        if options.scaling:
+            d, n = options.scaling_d, max(*options.scaling_n, options.scaling_fixed_n)
+            self.say(f"writing {n:,} rows")
+            self.streams = self.resources.enter_context(temporary_folder())
+            write_rows(self.streams, n + ridge_scaling.TEST_ROWS, d, options.seed)
+        self.lengthscale: float | None = None
+        if not options.comparison:
+            return None
+        rows = load_rows(options)
+        self.shape = rows.X_train.shape
+        if options.kernel == "gaussian":
+            kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
+            resolved = kernel.resolve(rows.X_train, random_state=0)
+            self.lengthscale = float(resolved.lengthscale)
+        self.folder = self.resources.enter_context(rows.saved())
+        return rows.description
+
+    def _methods(self) -> list[str]:
+        """Return the peers, that which ratios refer to first, and our solvers."""
+        options = self.options
+        own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
+        if not options.peers:
+            known_names("solver", own, SOLVERS)
+            return own
+        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
+        peers = [first, *(others if options.nystroem else [])]
+        if options.kernel == "gaussian":
+            if options.libraries:
+                peers += known_names("library", options.libraries, LIBRARIES)
+            if options.nystroem and own:
+                own.append("landmarks")
+        if {"pcg", "auto"} & set(own) and "cholesky" not in own:
+            own.append("cholesky")
+        return [*peers, *own]
+
+    def cases(self) -> Iterator[Case]:
+        """Return contenders in turn, seed after seed, and the points of the scaling."""
+        options = self.options
+        for seed in range(options.repeats if options.comparison else 0):
+            for size in sorted(set(options.n_components)):
+                for method in self.methods:
+                    yield {
+                        "family": options.kernel,
+                        "method": method,
+                        "n_components": size,
+                        "seed": seed,
+                    }
+        if options.scaling:
+            yield from ridge_scaling.cases(options)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Ask a process of its own."""
+        options = self.options
+        try:
+            if "axis" in case:
+                return ridge_scaling.measure(case, options, self.limits, self.streams)
+            self._check(case["method"], case["n_components"])
+            request = {
+                **case,
+                "lengthscale": self.lengthscale or 1.0,
+                "degree": options.degree,
+                "alpha": options.alpha,
+                "fit_intercept": options.intercept,
+                "memory_limit": self.limits["n_components"],
+                "folder": self.folder,
+            }
+            found = in_fresh_process(fit_classifier, request)
+        except ValueError as error:  # too little memory, or a size that it cannot do
+            raise SkippedCase(str(error)) from error
+        return {
+            "label": label(case["method"]),
+            "library": package(case["method"], case["family"]),
+            "test_accuracy": 1.0 - found["test_error"],
+            **found,
+        }
+
+    def _check(self, method: str, size: int) -> None:
+        """Raise where a contender is not to be run."""
+        options, (n, d) = self.options, self.shape
+        peer = method not in SOLVERS and method != "landmarks"
+        most = [options.no_peer_above] if peer else []
+        if method in (*_FACTORISED, "cholesky"):
+            most.append(options.no_cholesky_above)
+        limit = min((m for m in most if m is not None), default=None)
+        if limit is not None and size > limit:
+            raise SkippedCase(f"it was asked for up to {limit:,} features only")
+        reason = why_not(method, n, size)
+        if reason is not None:
+            raise SkippedCase(reason)
+        needed, free = peer_bytes(size, n, d), available_memory()
+        if method in _FACTORISED and free is not None and needed > free:
+            raise SkippedCase(
+                f"its features, their copies and the Gram matrix take about "
+                f"{format_bytes(needed)}; {format_bytes(free)} are free"
+            )
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the summary, and the scaling apart from the comparison."""
+        options, named = self.options, results["arguments"]
+        records, scaled = _apart(results["records"])
+        skipped, unscaled = _apart(results["skipped"])
+        if options.comparison and not records:
+            raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
+        gone = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
+        found: dict[str, Any] = {
+            "records": records,
+            "skipped": [
+                {key: value for key, value in note.items() if key != "seed"}
+                | {"method": label(note["method"])}
+                for note in reversed(gone.values())
+            ],
+            "arguments": named
+            | {
+                "lengthscale": self.lengthscale,
+                "degree": None if options.kernel == "gaussian" else options.degree,
+                "fit_intercept": options.intercept,
+                "methods": self.methods,
+                "memory_limit": self.limits["n_components"],
+            },
+            "summary": summarise(records),
+        }
+        if options.scaling:
+            keys = [key for key in named if key.startswith("scaling_")]
+            found["scaling"] = {
+                "arguments": {key.removeprefix("scaling_"): named[key] for key in keys}
+                | {"alpha": options.alpha, "seed": options.seed},
+                "records": scaled,
+                "exponents": ridge_scaling.exponents(scaled),
+                "skipped": [
+                    {"family": "gaussian", "method": label("pcg")} | note
+                    for note in unscaled
+                ],
+            }
+        return found
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return what stopped early, and who was skipped."""
+        for entry in results["summary"]:
+            if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
+                beside = of(results["summary"], n_components=entry["n_components"])
+                methods = {each["method"] for each in beside}
+                stopped = entry["outcome"].replace("_", " ")
+                told = (
+                    f"{entry['label']}, D = {entry['n_components']:,}: {stopped} at a "
+                    f"residual of {entry['residual']:.1e}"
+                )
+                if methods & set(_FACTORISED):
+                    told += "; the peers' systems are solved exactly, as is ours by "
+                    told += "cholesky" + ", which was skipped" * (
+                        "cholesky" not in methods
+                    )
+                yield told
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for note in results["skipped"]:
+            place = f"{note['family']}, {note['method']}", note["reason"]
+            reasons.setdefault(place, []).append(f"{note['n_components']:,}")
+        for (who, reason), sizes in reasons.items():
+            yield f"skipped {who}, n_components = {', '.join(sizes)}: {reason}"
+        if "scaling" in results:
+            yield from ridge_scaling.notes(results["scaling"])
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return contenders by number of features: seconds, accuracy, memory."""
+        tables = (
+            list(ridge_scaling.tables(results["scaling"]))
+            if "scaling" in results
+            else []
+        )
+        if not results["records"]:
+            return tables
+        columns = {
+            "D": lambda e: f"{e['n_components']:,}",
+            "method": lambda e: e["method"],
+            "features": lambda e: seconds(e["features_seconds"]),
+            "fit": lambda e: seconds(e["fit_seconds"]),
+            "train": lambda e: seconds(e["train_seconds"]),
+            "× faster": lambda e: number(e["speedup_over_peer"]),
+            "predict": lambda e: seconds(e["predict_seconds"]),
+            "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
+            "peak": lambda e: megabytes(e["peak_memory_bytes"]),
+            "iter.": lambda e: number(e["iterations"]),
+            "residual": lambda e: (
+                "" if e["residual"] is None else f"{e['residual']:.0e}"
+            ),
+            "outcome": lambda e: e["outcome"].replace("_", " "),
+        }
+        caption = (
+            "peers: features, then RidgeClassifier; medians over seeds; train is "
+            "features and fit; peak is of the whole process, with imports and data"
+        )
+        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
+        return [listing(_title(results), summary, columns, caption), *tables]
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return error against the seconds of features and fit, and the scaling."""
+        figures = {}
+        if results["records"]:
+            figure = new_figure(7.6, 5.2)
+            least = 0.5 / results["dataset"]["n_test"]
+            scatter_costs(figure.subplots(), results["summary"], STYLES, least)
+            figure.axes[0].set_title(f"{_title(results)}; labels: D", fontsize=9)
+            figures["ridge.png"] = figure
+        if results.get("scaling", {}).get("records"):
+            figures["scaling.png"] = ridge_scaling.figure(results["scaling"])
+        return figures
+
+
+def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry per method and number of features.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+
+    Returns
+    -------
+    summary : list of dict
+        ``family``, ``method``, ``label``, ``library``, ``n_components``, ``n_seeds``;
+        medians of the seconds of a record and of ``iterations``; the means
+        ``test_accuracy`` and ``test_error``, ``test_error_std`` (None for one seed);
+        the largest ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct
+        ones, separated by commas); beside the family's peer at the same D
+        ``speedup_over_peer`` (its median ``train_seconds`` over its own) and
+        ``memory_of_peer`` (its own peak over the peer's), None without that peer.
+
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.ridge import summarise
+    >>> record = {"family": "gaussian", "label": "", "library": "", "n_components": 8,
+    ...           "features_seconds": None, "fit_seconds": 1.0, "train_seconds": 1.0,
+    ...           "predict_seconds": 0.1, "total_seconds": 1.1, "process_seconds": 3.0,
+    ...           "test_error": 0.25, "test_accuracy": 0.75, "iterations": 4,
+    ...           "residual": 1e-3, "outcome": "converged", "peak_memory_bytes": 10**8,
+    ...           "seed": 0, "method": "pcg"}
+    >>> peer = record | {"method": "RBFSampler", "train_seconds": 6.0}
+    >>> [entry["speedup_over_peer"] for entry in summarise([record, peer])]
+    [6.0, 1.0]
+    """
+    import pandas as pd
+
+    keys = ("family", "method", "label", "library", "n_components")
+    medians = ("features", "fit", "train", "predict", "total", "process")
+    summary = []
+    for place in dict.fromkeys(tuple(r[key] for key in keys) for r in records):
+        named = dict(zip(keys, place, strict=True))
+        own = of(records, **named)
+        table = pd.DataFrame(own)
+        found = {
+            f"{m}_seconds": table[f"{m}_seconds"].astype(float).median()
+            for m in medians
+        }
+        found["iterations"] = table.iterations.astype(float).median()
+        found["test_accuracy"] = table.test_accuracy.mean()
+        found["test_error"] = table.test_error.mean()
+        found["test_error_std"] = table.test_error.std()
+        found["residual"] = table.residual.astype(float).max()
+        entry = named | {"n_seeds": len(own)}
+        entry |= {k: None if np.isnan(v) else float(v) for k, v in found.items()}
+        entry["peak_memory_bytes"] = int(table.peak_memory_bytes.max())
+        entry["outcome"] = ", ".join(sorted(set(table.outcome)))
+        summary.append(entry)
+    for entry in summary:
+        first = next(iter(PEERS[entry["family"]]))
+        peers = of(summary, method=first, n_components=entry["n_components"])
+        train, peak = (
+            peers[0][k] if peers else None
+            for k in ("train_seconds", "peak_memory_bytes")
+        )
+        entry["speedup_over_peer"] = train and train / entry["train_seconds"]
+        entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
+    return summary
+
+
+def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the entries of the comparison, and those of the scaling."""
+    scaled = [entry for entry in entries if "axis" in entry]
+    return [entry for entry in entries if "axis" not in entry], scaled
+
+
+def _title(results: Mapping[str, Any]) -> str:
+    arguments, data = results["arguments"], results["dataset"]
+    kernel = (
+        f"gaussian, ℓ = {arguments['lengthscale']:.4g}"
+        if arguments["kernel"] == "gaussian"
+        else f"{arguments['kernel']}, degree {arguments['degree']:g}"
+    )
+    return (
+        f"{kernel}, alpha = {arguments['alpha']:g}: {data['name']}, "
+        f"{data['n_train']:,} rows, {data['n_test']:,} test rows"
+    )

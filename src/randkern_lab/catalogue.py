@@ -1,0 +1,51 @@
+"""Experiments and benchmarks by name; a module is imported when it is asked for."""
+
+import importlib
+from collections.abc import Mapping
+
+from .runner import Experiment
+
+__all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
+
+EXPERIMENTS: Mapping[str, str] = {
+    "optical-ridge": "papers.optical_ridge:OpticalRidge",
+    "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
+    "transfer-learning": "papers.transfer_learning:TransferLearning",
+    "projection-cost": "papers.projection_cost:ProjectionCost",
+    "optical-convergence": "papers.optical_convergence:OpticalConvergence",
+    "compositional-accuracy": "papers.compositional_accuracy:CompositionalAccuracy",
+    "compositional-structure": "papers.compositional_structure:CompositionalStructure",
+    "compositional-cost": "papers.compositional_cost:CompositionalCost",
+    "compositional-tables": "papers.compositional_tables:CompositionalTables",
+    "kitchen-sinks-gp": "papers.kitchen_sinks_gp:KitchenSinks",
+    "fourier-svm": "papers.fourier_svm:FourierSVM",
+}
+BENCHMARKS: Mapping[str, str] = {
+    "features": "benchmarks.features:FeatureCost",
+    "accuracy": "benchmarks.accuracy:Accuracy",
+    "ridge": "benchmarks.ridge:Ridge",
+    "gp": "benchmarks.gaussian_process:GaussianProcesses",
+    "gpu": "benchmarks.gpu:OnGPU",
+    "svm": "benchmarks.svm:Machines",
+    "tables": "benchmarks.tables:Tables",
+}
+
+
+def load(name: str) -> type[Experiment]:
+    """Return an experiment or a benchmark.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`EXPERIMENTS` or :data:`BENCHMARKS`.
+
+    Examples
+    --------
+    >>> from randkern_lab.catalogue import load
+    >>> load("optical-convergence").name
+    'optical-convergence'
+    """
+    module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
+    found = importlib.import_module(f"{__package__}.{module}")
+    chosen: type[Experiment] = getattr(found, experiment)
+    return chosen

@@ -1,0 +1,171 @@
+"""``randkern reproduce NAME`` and ``randkern bench NAME``: commands made from options.
+
+`randkern` finds both by the entry points of the group ``randkern.commands``. An
+experiment is imported when it is asked for.
+"""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+from rich import box
+from rich.table import Table
+
+from randkern._extras import import_extra
+from randkern.cli.console import NamingGroup, output, progress_bar, user_messages
+from randkern.cli.options import parse_names, parse_sizes
+
+__all__ = ["bench", "reproduce", "rich_table"]
+
+_WIDE = 8  # columns, beyond which their padding goes
+
+
+def _names(command: str) -> Mapping[str, str]:
+    with user_messages():
+        for module in ("pandas", "matplotlib"):
+            import_extra(module, f"randkern {command}", "lab")
+        from . import catalogue
+    return catalogue.EXPERIMENTS if command == "reproduce" else catalogue.BENCHMARKS
+
+
+class _Group(NamingGroup):
+    """Experiments or benchmarks as commands, each made when it is asked for."""
+
+    command = "reproduce"
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_names(self.command))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _names(self.command):
+            return None
+        from .catalogue import load
+
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name)(_command(load(cmd_name)))
+        return typer.main.get_command(single)
+
+
+class _Experiments(_Group):
+    kind = "experiment"
+
+
+class _Benchmarks(_Group):
+    kind, command = "benchmark", "bench"
+
+
+def _application(group: type[_Group], text: str) -> typer.Typer:
+    application = typer.Typer(
+        cls=group, help=text, no_args_is_help=True, rich_markup_mode=None
+    )
+    application.callback()(lambda: None)
+    return application
+
+
+reproduce = _application(
+    _Experiments,
+    "Run a published experiment, and print its numbers beside the published ones.",
+)
+bench = _application(_Benchmarks, "Time and accuracy of random features, beside peers.")
+
+
+def rich_table(table: Any, *, plain: bool = False) -> Table:
+    """Return a :class:`.tables.TextTable` for the terminal."""
+    wide = len(table.columns) >= _WIDE
+    shown = Table(
+        title=table.title,
+        title_justify="left",
+        title_style="" if plain else "bold",
+        caption=table.caption or None,
+        caption_justify="left",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        padding=(0, 0) if wide and plain else (0, 0, 0, 1) if wide else (0, 1),
+    )
+    for position, heading in enumerate(table.columns):
+        shown.add_column(heading, justify="right" if position else "left")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown
+
+
+def _command(experiment: Any) -> Callable[..., None]:
+    """Return a command whose options are the fields of the experiment's options."""
+    hints = get_type_hints(experiment.Options)
+    several = {f.name: _member(hints[f.name]) for f in fields(experiment.Options)}
+
+    def command(out: Path, **given: Any) -> None:
+        with user_messages():
+            for key, member in several.items():
+                if member is not None and given[key] is not None:
+                    given[key] = _parsed(given[key], member, key)
+            _run(experiment, experiment.Options(**given), out)
+
+    parameters = [_parameter(f, hints[f.name]) for f in fields(experiment.Options)]
+    prefix = "randkern-" if experiment.command == "reproduce" else "randkern-bench/"
+    help_text = "Directory for results.json and figures."
+    annotation = Annotated[Path, typer.Option(help=help_text)]
+    parameters.append(_keyword("out", annotation, Path(prefix + experiment.name)))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = experiment.title
+    return command
+
+
+def _member(hint: Any) -> Any:
+    """Return the type of the members of an option that holds several, or None."""
+    members = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    found = [get_args(each)[0] for each in members if get_origin(each) is tuple]
+    return found[0] if found else None
+
+
+def _parsed(text: str, member: Any, key: str) -> tuple[Any, ...]:
+    flag = "--" + key.replace("_", "-")
+    if member is int:
+        return tuple(parse_sizes(text, flag))
+    names = parse_names(text) or []
+    if member is str:
+        return tuple(names)
+    try:
+        return tuple(float(name) for name in names)
+    except ValueError as error:
+        raise ValueError(
+            f"{flag} takes numbers separated by commas, got {text!r}; for instance "
+            "0.1,1,10"
+        ) from error
+
+
+def _parameter(each: Any, hint: Any) -> inspect.Parameter:
+    """Return the option of one field; tuples are written with commas."""
+    default, flags = each.default, []
+    if _member(hint) is not None:
+        hint = str if default is not None else str | None
+        default = None if default is None else ",".join(map(str, default))
+    if len(each.name) == 1 or (hint is bool and default is False):
+        flags = ["--" + each.name.replace("_", "-")]
+    text = typer.Option(*flags, help=each.metadata["text"])
+    return _keyword(each.name, Annotated[hint, text], default)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _run(experiment: Any, options: Any, out: Path) -> None:
+    """Run an experiment, write its results and figures, and print its tables."""
+    from .records import write
+
+    out.mkdir(parents=True, exist_ok=True)
+    with progress_bar() as progress:
+        results = experiment.run(options, progress, out / "journal.jsonl")
+    written = write(experiment, results, out)
+    console = output()
+    for table in experiment.tables(results):
+        console.print(rich_table(table, plain=not console.is_terminal))
+    for note in results["notes"]:
+        console.print(note, markup=False)
+    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)

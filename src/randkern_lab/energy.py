@@ -1,0 +1,151 @@
+"""Energy that processors take, where the system tells."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from randkern._extras import import_extra
+
+__all__ = ["EnergyMeter", "Joules", "cpu_meter", "gpu_meter"]
+
+_POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True)
+class EnergyMeter:
+    """Counters of energy.
+
+    Attributes
+    ----------
+    name : str
+        What is counted, and by what; or why nothing is.
+    read : callable or None
+        Returns microjoules of each counter since some moment. None: nothing is
+        counted.
+    spans : list of float
+        The counters start again from 0 after so many microjoules.
+    """
+
+    name: str
+    read: Callable[[], list[float]] | None
+    spans: tuple[float, ...] = ()
+
+
+class Joules:
+    """Energy of the block it encloses.
+
+    Attributes
+    ----------
+    joules : float or None
+        None where nothing is counted.
+
+    Examples
+    --------
+    >>> from randkern_lab.energy import EnergyMeter, Joules
+    >>> counts = iter([[90.0], [20.0]])
+    >>> with Joules(EnergyMeter("a counter", lambda: next(counts), (100.0,))) as spent:
+    ...     pass
+    >>> spent.joules
+    3e-05
+    """
+
+    joules: float | None = None
+
+    def __init__(self, meter: EnergyMeter) -> None:
+        self.meter = meter
+
+    def __enter__(self) -> Self:
+        self._before = None if self.meter.read is None else self.meter.read()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.meter.read is None or self._before is None:
+            return
+        counters = zip(self._before, self.meter.read(), self.meter.spans, strict=True)
+        spent = sum((after - before) % span for before, after, span in counters)
+        self.joules = spent * 1e-6
+
+
+def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
+    """Return the counters of all processor packages (RAPL), if they can be read.
+
+    Parameters
+    ----------
+    powercap : Path
+        Directory of Linux's powercap interface.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from randkern_lab.energy import cpu_meter
+    >>> cpu_meter(Path("/nowhere")).name
+    'none: there is no /nowhere'
+    """
+    if not powercap.is_dir():
+        return EnergyMeter(f"none: there is no {powercap}", None)
+    # "intel-rapl:0" is a package (of AMD, too), "intel-rapl:0:1" a part of it.
+    zones = sorted(
+        zone for zone in powercap.glob("intel-rapl:*") if zone.name.count(":") == 1
+    )
+    if not zones:
+        return EnergyMeter(f"none: {powercap} has no zone of RAPL", None)
+
+    def read() -> list[float]:
+        return [float((zone / "energy_uj").read_text()) for zone in zones]
+
+    try:
+        read()
+        spans = [
+            float((zone / "max_energy_range_uj").read_text()) + 1 for zone in zones
+        ]
+    except OSError as error:
+        return EnergyMeter(f"none: RAPL cannot be read ({error.strerror})", None)
+    return EnergyMeter("RAPL, all packages", read, tuple(spans))
+
+
+def gpu_meter(index: int = 0) -> EnergyMeter:
+    """Return NVML's counter of a GPU's energy, if there is one.
+
+    Parameters
+    ----------
+    index : int
+        Of a GPU that PyTorch sees; of all of the machine's where it sees none.
+    """
+    try:
+        pynvml = import_extra("pynvml", "the energy of a GPU", "gpu")
+    except ImportError:
+        return EnergyMeter("none: pynvml is not installed", None)
+    try:
+        pynvml.nvmlInit()
+        handle = _handle(pynvml, index)
+
+        def read() -> list[float]:
+            millijoules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+            return [1000.0 * millijoules]
+
+        read()
+    except pynvml.NVMLError as error:
+        return EnergyMeter(f"none: NVML says {error}", None)
+    return EnergyMeter("NVML, the whole GPU", read, (float("inf"),))
+
+
+def _handle(pynvml: Any, index: int) -> Any:
+    """Return NVML's handle of a GPU of PyTorch.
+
+    NVML counts all GPUs; PyTorch those that CUDA_VISIBLE_DEVICES names, in its order.
+    """
+    try:
+        torch = import_extra("torch", "the number of a GPU", "gpu")
+    except ImportError:
+        return pynvml.nvmlDeviceGetHandleByIndex(index)
+    if index >= torch.cuda.device_count():
+        return pynvml.nvmlDeviceGetHandleByIndex(index)
+    uuid = str(torch.cuda.get_device_properties(index).uuid)
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")

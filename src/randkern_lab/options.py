@@ -1,0 +1,110 @@
+"""Options of experiments: one declaration is the default, the help text, the check."""
+
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CommonOptions", "DataOptions", "option"]
+
+
+def option(
+    default: Any, text: str, *, quick: Any = MISSING, least: float | None = None
+) -> Any:
+    """Declare an option of an experiment: a field of its dataclass.
+
+    Parameters
+    ----------
+    default : object
+    text : str
+        The help text of the command.
+    quick : object, optional
+        What an option that was left at its default is in a quick run.
+    least : float, optional
+        The least number allowed, of every member of a tuple. By default whole numbers
+        are at least 1, and others positive.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from randkern_lab.options import CommonOptions, option
+    >>> @dataclass(frozen=True)
+    ... class Options(CommonOptions):
+    ...     rows: int = option(10_000, "Training rows.", quick=300)
+    >>> Options().rows, Options(quick=True).rows, Options(quick=True, rows=7).rows
+    (10000, 300, 7)
+    >>> Options(rows=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: rows must be 1 or more, got 0
+    """
+    return field(
+        default=default, metadata={"text": text, "quick": quick, "least": least}
+    )
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What every experiment and benchmark takes.
+
+    Attributes
+    ----------
+    quick : bool
+    seed : int
+    """
+
+    quick: bool = option(
+        False, "A smoke run of seconds: small sizes, and bundled data where possible."
+    )
+    seed: int = option(0, "Of every random draw.", least=0)
+
+    def __post_init__(self) -> None:
+        """Put small sizes in place in a quick run, and check all numbers."""
+        for each in fields(self):
+            value, quick = getattr(self, each.name), each.metadata["quick"]
+            if self.quick and quick is not MISSING and value == each.default:
+                object.__setattr__(self, each.name, quick)
+            _check(each, getattr(self, each.name))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the values as JSON has them: paths as text, tuples as lists."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: str(value)
+            if isinstance(value, Path)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+            for name, value in values.items()
+        }
+
+
+@dataclass(frozen=True)
+class DataOptions(CommonOptions):
+    """What takes data sets from files.
+
+    Attributes
+    ----------
+    data_dir : Path, optional
+    """
+
+    data_dir: Path | None = option(
+        None, "Directory of the data sets' files, or of folders with them."
+    )
+
+
+def _check(each: Field[Any], value: Any) -> None:
+    """Raise where a number, or a member of a tuple, is too small or not finite."""
+    least = each.metadata["least"]
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        if isinstance(number, int):
+            bound = 1 if least is None else least
+            allowed, expected = number >= bound, f"{bound:g} or more"
+        elif least is None:
+            allowed, expected = 0 < number < float("inf"), "a positive number"
+        else:
+            allowed = least <= number < float("inf")
+            expected = f"finite and {least:g} or more"
+        if not allowed:
+            raise ValueError(f"{each.name} must be {expected}, got {number}")

@@ -1,0 +1,329 @@
+"""Figures from tidy tables, declared panel by panel and drawn without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Panel",
+    "Style",
+    "draw",
+    "logarithmic",
+    "new_figure",
+    "scatter_costs",
+    "styled",
+]
+
+# Okabe and Ito's palette; markers and dashes tell curves apart without it.
+BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
+DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
+_CYCLE = (
+    (BLUE, "o", "-"),
+    (RED, "s", "--"),
+    (GREEN, "^", "-."),
+    (PINK, "D", ":"),
+    (BLACK, "v", (0, (5, 1, 1, 1, 1, 1))),
+    (ORANGE, "P", (0, (8, 3))),
+    (SKY, "X", (0, (3, 1))),
+)
+_LABELS = {
+    "n_components": "number of random features D",
+    "n_train": "training rows n",
+    "test_error": "test error (%)",
+}
+# An error of zero has no logarithm.
+_LEAST = 1e-4
+_MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a curve looks.
+
+    Attributes
+    ----------
+    label : str
+    colour : str
+    marker : str
+    dashes : str or tuple
+    filled : bool
+        Whether markers are filled.
+    """
+
+    label: str
+    colour: str = BLUE
+    marker: str = "o"
+    dashes: Any = "-"
+    filled: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves of one quantity against another; a point is a mean over records.
+
+    Attributes
+    ----------
+    x, y : str
+        Columns of the tidy table. Records without `x` are level lines.
+    by : str
+        The column whose values are curves.
+    styles : mapping of object to Style
+        The curves, in the order of the legend.
+    where : mapping
+        Values that the records must have.
+    title, xlabel, ylabel : str
+        Labels of usual columns are known.
+    log : str
+        The axes that are logarithmic: "xy", "x", "y" or "".
+    scale : float
+        What `y` is multiplied by, 100 for percentages.
+    bars : str
+        A column of half-lengths of error bars.
+    ticks : sequence of float
+        Of a logarithmic x axis; by default the values of `x`.
+    extra : callable, optional
+        Called as ``extra(axes, results)`` at the end, for what no curve can show.
+    records : str
+        The key of the results that holds the records.
+    """
+
+    x: str = ""
+    y: str = ""
+    by: str = "method"
+    styles: Mapping[Any, Style] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    xlabel: str = ""
+    ylabel: str = ""
+    log: str = "xy"
+    scale: float = 1.0
+    bars: str = ""
+    ticks: Sequence[float] = ()
+    extra: Callable[..., None] | None = None
+    records: str = "records"
+
+
+def styled(labels: Mapping[Any, str] | Sequence[Any]) -> dict[Any, Style]:
+    """Return styles in the order of the palette.
+
+    Examples
+    --------
+    >>> from randkern_lab.panels import styled
+    >>> styled(["a", "b"])["b"].marker
+    's'
+    """
+    named = labels if isinstance(labels, Mapping) else {v: str(v) for v in labels}
+    return {
+        value: Style(label, *_CYCLE[i % len(_CYCLE)])
+        for i, (value, label) in enumerate(named.items())
+    }
+
+
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """Return an empty figure, made directly and not through pyplot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def draw(
+    results: Mapping[str, Any],
+    panels: Sequence[Panel],
+    *,
+    columns: int = 0,
+    size: tuple[float, float] = (4.6, 4.2),
+    title: str = "",
+    legend: str = "below",
+) -> Figure:
+    """Return a figure of panels.
+
+    Parameters
+    ----------
+    results : mapping
+    panels : sequence of Panel
+    columns : int
+        Panels in a row; by default all.
+    size : (float, float)
+        Inches of a panel.
+    title : str
+    legend : {"below", "right", "inside"}
+        One for the figure, or one for each panel.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from randkern_lab.panels import Panel, draw, styled
+    >>> records = [{"method": "a", "n_components": d, "test_error": 1 / d}
+    ...            for d in (10, 100)]
+    >>> panel = Panel("n_components", "test_error", styles=styled(["a"]), scale=100)
+    >>> draw({"records": records}, [panel]).axes[0].get_ylabel()
+    'test error (%)'
+    """
+    columns = columns or len(panels)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(size[0] * columns, size[1] * rows, title)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    handles: dict[str, Any] = {}
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_visible(False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        axes.grid(color="0.9", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        if panel.y:
+            _draw_curves(axes, panel, _tidy(results, panel))
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_xlabel(panel.xlabel or _LABELS.get(panel.x, panel.x))
+        axes.set_ylabel(panel.ylabel or _LABELS.get(panel.y, panel.y))
+        if panel.extra is not None:
+            panel.extra(axes, results)
+        own = axes.get_legend_handles_labels()
+        if legend == "inside" and own[0] and axes.get_legend() is None:
+            axes.legend(frameon=False, fontsize=8, handlelength=3.2)
+        handles |= {text: handle for handle, text in zip(*own, strict=True)}
+    if legend != "inside" and handles:
+        place = "outside right upper" if legend == "right" else "outside lower center"
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc=place,
+            ncols=1 if legend == "right" else min(len(handles), 3),
+            frameon=False,
+            fontsize=9,
+            handlelength=3.2,
+        )
+    return figure
+
+
+def _tidy(results: Mapping[str, Any], panel: Panel) -> Any:
+    """Return the records of a panel as a dataframe."""
+    import pandas as pd
+
+    records = results[panel.records]
+    return pd.DataFrame([r for r in records if panel.where.items() <= r.items()])
+
+
+def _draw_curves(axes: Axes, panel: Panel, table: Any) -> None:
+    """Draw a curve, and a level line, of each style that has records."""
+    if table.empty or panel.y not in table:
+        return
+    table = table[table[panel.y].notna()]
+    for value, style in panel.styles.items():
+        own = table[table[panel.by] == value]
+        levels = own[own[panel.x].isna()]
+        means = own[own[panel.x].notna()].groupby(panel.x)[panel.y].mean()
+        heights = panel.scale * means.to_numpy(float)
+        if "y" in panel.log:
+            heights = np.maximum(heights, _LEAST * heights.max(initial=0))
+        if len(means):
+            bars = own.groupby(panel.x)[panel.bars].mean() if panel.bars else None
+            axes.errorbar(
+                means.index.to_numpy(float),
+                heights,
+                yerr=None if bars is None else panel.scale * bars.to_numpy(float),
+                color=style.colour,
+                marker=style.marker,
+                linestyle=style.dashes,
+                markerfacecolor=style.colour if style.filled else "white",
+                label=style.label,
+                lw=1.5,
+                ms=5.0,
+                capsize=2.0,
+            )
+        if len(levels):
+            axes.axhline(
+                panel.scale * levels[panel.y].mean(),
+                color=style.colour,
+                linestyle=":",
+                lw=1.0,
+                zorder=1,
+            )
+    if table[panel.x].isna().any() and not axes.get_legend_handles_labels()[1] == []:
+        axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
+    if "x" in panel.log:
+        present = sorted(set(table[panel.x].dropna()))
+        logarithmic(axes, "x", list(panel.ticks) or present)
+    if "y" in panel.log:
+        logarithmic(axes, "y")
+
+
+def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
+    """Make an axis logarithmic, with plain numbers at some ticks, or at 1, 2 and 5."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    step = -(-len(ticks) // _MOST_TICKS)
+    axis.set_major_locator(
+        FixedLocator(sorted(list(ticks)[::-1][::step]))
+        if ticks
+        else LogLocator(subs=(1.0, 2.0, 5.0))
+    )
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(
+        FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:.3g}")
+    )
+
+
+def scatter_costs(
+    axes: Axes,
+    records: Sequence[Mapping[str, Any]],
+    styles: Mapping[str, Style],
+    least: float,
+) -> None:
+    """Draw test error against training seconds, a curve per method labelled with D.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+    records : sequence of mapping
+        With ``method``, ``n_components``, ``train_seconds`` and ``test_error``.
+    styles : mapping of str to Style
+    least : float
+        What stands for an error of zero, which has no logarithm.
+    """
+    for method, style in styles.items():
+        own = [r for r in records if r["method"] == method]
+        own.sort(key=lambda r: r["n_components"] or 0)
+        points = [(r["train_seconds"], 100 * max(r["test_error"], least)) for r in own]
+        if not points:
+            continue
+        axes.plot(
+            *np.transpose(points),
+            color=style.colour,
+            marker=style.marker,
+            linestyle=style.dashes,
+            label=style.label,
+        )
+        for record, point in zip(own, points, strict=True):
+            if record["n_components"] is not None:
+                axes.annotate(
+                    f"{record['n_components']:,}",
+                    point,
+                    xytext=(6, 5),
+                    textcoords="offset points",
+                    fontsize=8,
+                    color=style.colour,
+                )
+    logarithmic(axes, "x")
+    logarithmic(axes, "y")
+    axes.margins(x=0.15, y=0.15)
+    axes.grid(color="0.92", lw=0.7)
+    axes.set_xlabel("seconds: features of the training rows, and fit")
+    axes.set_ylabel("test error (%)")
+    axes.legend(frameon=False, fontsize=8, handlelength=4)

@@ -1,0 +1,1 @@
+"""Published experiments, one file each, which reads like the paper's section."""

@@ -1,0 +1,432 @@
+"""Gram matrices of features of compositional kernels: error against D (Fig. 3).
+
+Daniely, Frostig, Gupta and Singer (2017), section 6.
+
+The original. Images of CIFAR-10, cropped to 24 × 24 × 3, pixels of [−1, 1] mapped to
+the circle by t = πx/2 (these and what follows from the authors' public defaults; the
+paper leaves them out). Two skeletons: a shallow one, whose kernel is Gaussian, and a
+deep one, two convolutions of 5 × 5 windows and stride 2 and a full connection, all
+ReLU. Mean absolute error, its root mean square, its maximum and the correlation of Gram
+matrices of 128 images, against D = 1000·2^i; equal draws are merged, so that more are
+made for the same D. Beside the shallow one the features of Rahimi and Recht. Figures,
+no numbers.
+
+Here also. What merging and the constant feature in closed form gain, paired by seed;
+corollary 4, the error of a function of norm 1 in the space of the kernel, f = Σ a_i
+k(x_i, ·) at the images (``function_error``); and for C > 1 the bound of Hoeffding's
+inequality, C² √(2 log(2/δ)/q) of q draws, beside the measured quantile (``bounds``):
+spheres S^{n−1}, whose scheme is √(n/2)-bounded.
+
+Deviations.
+
+- The shallow skeleton is one exponential node over all pixels, exp(a²(ρ − 1)) with a =
+  1: Gaussian in the embedded points (cos t, sin t) with lengthscale √d/a.
+- The features of Rahimi and Recht are pairs, dense and structured.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
+
+from ..options import DataOptions, option
+from ..panels import (
+    BLACK,
+    BLUE,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GREY,
+    LONG,
+    RED,
+    SKY,
+    Panel,
+    Style,
+    draw,
+)
+from ..process import Stopwatch
+from ..runner import Case, Experiment
+from ..tables import TextTable, fitted_power, listing, mean_interval, of, pivot
+from .images import available_images, build_skeleton, load_circle_images
+
+__all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
+
+KERNELS = {"shallow": "shallow (Gaussian)", "deep": "deep (convolutional)"}
+# Method: (merge equal draws, constant), or a projection of Fourier features; its style.
+METHODS: Mapping[str, tuple[tuple[bool, str] | str, Style]] = {
+    "skeleton": (
+        (True, "analytic"),
+        Style("skeleton, merged, analytic constant", BLUE),
+    ),
+    "not-merged": ((False, "analytic"), Style("not merged", SKY, "s", DASHED)),
+    "constant-drawn": ((True, "sampled"), Style("constant drawn", GREEN, "D", "-.")),
+    "plain": ((False, "sampled"), Style("neither", GREY, "v", DOTTED)),
+    "rahimi-recht": ("dense", Style("Rahimi-Recht, dense", BLACK, "X")),
+    "structured": ("structured", Style("Fourier, structured", RED, "^", LONG)),
+}
+# What is compared with the features as they are by default.
+GAINS = {
+    "merging": "not-merged",
+    "analytic-constant": "constant-drawn",
+    "both": "plain",
+}
+_MEASURES = ("mean_error", "rms_error", "max_error", "correlation", "function_error")
+_DELTA, _BOUND_POINTS, _BOUND_NODES = 0.05, 40, 4
+
+
+@dataclass(frozen=True)
+class Options(DataOptions):
+    """What ``randkern reproduce compositional-accuracy`` takes."""
+
+    data: str = option(
+        "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
+    )
+    images: int = option(128, "Images of the Gram matrix.", quick=30, least=3)
+    n_components: tuple[int, ...] = option(
+        tuple(1000 * 2**i for i in range(7)),
+        "Numbers of features.",
+        quick=(100, 200, 400),
+    )
+    scale: float = option(1.0, "a of the shallow kernel's node exp(a²(ρ − 1)).")
+    repeats: int = option(5, "Seeds of every number of features.", quick=2)
+    gain_components: tuple[int, ...] | None = option(
+        None,
+        "Numbers of features at which gains are measured; by default the first and "
+        "the fifth.",
+    )
+    gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
+    bound_seeds: int = option(200, "Draws of the bounds.", quick=20)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A kernel to approximate: its skeleton, its rows, its exact values."""
+
+    skeleton: Skeleton
+    X: NDArray[np.float32]
+    lengthscale: float | None
+    exact: NDArray[np.float64]
+
+    def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
+        """Return features of all rows by a method."""
+        how = METHODS[method][0]
+        kernel: Any
+        if isinstance(how, str):
+            kernel, X, projection = randkern.Gaussian(self.lengthscale), self.X, how
+            X = embed(X)
+        else:
+            merged, constant = how
+            kernel = randkern.Compositional(
+                self.skeleton,
+                deduplicate="auto" if merged else False,
+                constant=constant,
+            )
+            X, projection = self.X, "auto"
+        features = randkern.RandomFeatures(
+            kernel, size, projection=projection, random_state=seed
+        )
+        return np.asarray(features.fit_transform(X))
+
+
+def embed(X: NDArray[Any]) -> NDArray[Any]:
+    """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
+    return np.concatenate([np.cos(X), np.sin(X)], axis=1)
+
+
+def problems(
+    X: NDArray[np.float32], shape: tuple[int, int, int], scale: float
+) -> dict[str, Problem]:
+    """Return the shallow and the deep kernel on some images."""
+    n = X.shape[1]
+    shallow = fully_connected(n, activation=Exponential(scale))
+    # a²(mean of cos(t − t') − 1) = −a²‖u − u'‖²/(2n) of the embedded points u.
+    lengthscales = {"shallow": float(np.sqrt(n) / scale), "deep": None}
+    found = {}
+    for name, skeleton in {
+        "shallow": shallow,
+        "deep": build_skeleton("deep", shape),
+    }.items():
+        exact = np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64)))
+        found[name] = Problem(skeleton, X, lengthscales[name], exact)
+    return found
+
+
+class CompositionalAccuracy(Experiment):
+    """Every kernel, method, number of features and seed."""
+
+    name = "compositional-accuracy"
+    title = "Gram matrices of compositional features (Daniely et al., Fig. 3)."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load the images, and compile what will be timed."""
+        options = self.options
+        name = options.data
+        if name == "auto":
+            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
+        images = load_circle_images(
+            name, options.data_dir, n_train=options.images, seed=options.seed
+        )
+        self.problems = problems(images.X_train, images.shape, options.scale)
+        self.sizes = sorted(set(options.n_components))
+        gains = options.gain_components
+        self.gain_sizes = sorted(
+            set(gains or (self.sizes[0], self.sizes[min(4, len(self.sizes) - 1)]))
+        )
+        for kernel, method in self._methods():
+            self.problems[kernel].features(method, 20, options.seed)
+        return {**images.describe(), "n_images": len(images.X_train)}
+
+    def _methods(self) -> Iterator[tuple[str, str]]:
+        for kernel, (method, (how, _)) in product(KERNELS, METHODS.items()):
+            if kernel == "shallow" or not isinstance(how, str):
+                yield kernel, method
+
+    def cases(self) -> Iterator[Case]:
+        """Return draws; of what is compared for gains, more."""
+        options, compared = self.options, {"skeleton", *GAINS.values()}
+        for kernel, method in self._methods():
+            for size in sorted({*self.sizes, *self.gain_sizes}):
+                n = options.repeats if size in self.sizes else 0
+                if size in self.gain_sizes and method in compared:
+                    n = max(n, options.gain_seeds)
+                for seed in range(options.seed, options.seed + n):
+                    named = {"kernel": kernel, "method": method}
+                    yield named | {"n_components": size, "seed": seed}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return errors off the diagonal, and the seconds of drawing and evaluating."""
+        problem = self.problems[case["kernel"]]
+        watch = Stopwatch()
+        Z = problem.features(case["method"], case["n_components"], case["seed"])
+        seconds = watch.lap().seconds
+        return gram_errors(Z, problem.exact) | {"seconds": seconds}
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return medians, paired gains, fitted powers and the bounds for C > 1."""
+        import pandas as pd
+
+        records = results["records"]
+        keys = ["kernel", "method", "n_components"]
+        groups = pd.DataFrame(records).groupby(keys, sort=False)
+        medians = groups[[*_MEASURES, "seconds"]].median().assign(seeds=groups.size())
+        rows: list[dict[str, Any]] = medians.reset_index().to_dict("records")
+        curves = dict.fromkeys((m["kernel"], m["method"]) for m in rows)
+        slopes = []
+        for kernel, method in curves:
+            own = of(rows, kernel=kernel, method=method)
+            errors = [m["mean_error"] for m in own]
+            slope = fitted_power([m["n_components"] for m in own], errors)
+            if slope is not None:
+                slopes.append({"kernel": kernel, "method": method, "slope": slope})
+        return {
+            "medians": rows,
+            "gains": list(_gains(records, self.gain_sizes)),
+            "slopes": slopes,
+            "complexity": {
+                name: float(problem.skeleton.complexity())
+                for name, problem in self.problems.items()
+            },
+            "bounds": [
+                bound(n, size, self.options.bound_seeds, self.options.seed)
+                for n in (3, 4, 8)
+                for size in self.sizes[:3]
+            ],
+        }
+
+    # -- results ----------------------------------------------------------------------
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the skeletons, fitted powers, and how many gains are told apart."""
+        shape = " × ".join(map(str, results["dataset"]["image_shape"]))
+        scale = results["arguments"]["scale"]
+        yield (
+            f"shallow: exp(a²(ρ − 1)), a = {scale:g}, over the pixels of {shape} "
+            "images; deep: convolution, convolution, full connection, all ReLU"
+        )
+        for kernel, factors in results["complexity"].items():
+            slopes = of(results["slopes"], kernel=kernel)
+            powers = ", ".join(f"{s['method']} {s['slope']:.2f}" for s in slopes)
+            yield (
+                f"{kernel}: a plain draw multiplies base features, {factors:.3g} on "
+                "average" + (f"; fitted powers of D: {powers}" if powers else "")
+            )
+        below = [g for g in results["gains"] if g["high"] < 1]
+        above = [g for g in results["gains"] if g["low"] > 1]
+        yield (
+            f"of {len(results['gains'])} paired gains {len(below)} lower the error "
+            f"beyond their interval, {len(above)} raise it"
+        )
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors and seconds by D, other measures at the last D, and gains."""
+        medians, described = results["medians"], results["dataset"]
+        where = f"{described['n_images']} images of {described['name']}"
+        shown: dict[str, Callable[[Any], str]] = {
+            "mean |error| of the Gram matrix, medians": (
+                lambda g: f"{g.mean_error.iloc[0]:.5f}"
+            ),
+            "ms to draw and evaluate": lambda g: f"{1000 * g.seconds.iloc[0]:,.0f}",
+        }
+        found = [
+            pivot(
+                f"{kernel} kernel, {where}: {what}",
+                *(of(medians, kernel=kernel), "n_components", "method", cell),
+            )
+            for kernel, (what, cell) in product(KERNELS, shown.items())
+        ]
+        size = max(m["n_components"] for m in medians)
+        columns: dict[str, Callable[[Any], str]] = {
+            "kernel, method": lambda m: f"{m['kernel']}, {m['method']}",
+            "mean": lambda m: f"{m['mean_error']:.5f}",
+            "RMS": lambda m: f"{m['rms_error']:.5f}",
+            "max": lambda m: f"{m['max_error']:.5f}",
+            "1 - correlation": lambda m: f"{1 - m['correlation']:.2e}",
+            "function": lambda m: (
+                f"{m['function_error']:.5f}" if "function_error" in m else ""
+            ),
+        }
+        last = listing(f"at D = {size:,}", of(medians, n_components=size), columns)
+        gains = pivot(
+            "error with over error without, paired by seed (95 % interval)",
+            *(results["gains"], ("kernel", "n_components"), "gain"),
+            lambda g: (
+                f"{g.ratio.iloc[0]:.3f} ({g.low.iloc[0]:.3f}-{g.high.iloc[0]:.3f})"
+            ),
+        )
+        bounds = listing(
+            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
+            results.get("bounds", []),
+            {
+                "C²": lambda b: f"{b['C'] ** 2:g}",
+                "draws": lambda b: f"{b['draws']:,}",
+                "measured": lambda b: f"{b['quantile']:.4f}",
+                "bound": lambda b: f"{b['bound']:.4f}",
+            },
+        )
+        return [*found, last, gains, *([bounds] if bounds.rows else [])]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the mean error against D of both kernels, and the paired gains."""
+        styles = {method: style for method, (_, style) in METHODS.items()}
+        n = results["dataset"]["n_images"]
+        panels = [
+            Panel(
+                *("n_components", "mean_error", "method", styles, {"kernel": kernel}),
+                *(title, "number of features D"),
+                f"mean |error|, Gram matrix of {n} images",
+                records="medians",
+            )
+            for kernel, title in KERNELS.items()
+        ]
+        panels.append(
+            Panel(
+                title="gains, paired by seed",
+                xlabel="error with / error without (95 %)",
+                ylabel=" ",
+                extra=_plot_gains,
+            )
+        )
+        return draw(results, panels, size=(3.9, 4.6))
+
+
+def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:
+    """Compare a Gram matrix off its diagonal, where features of modulus 1 are exact.
+
+    ``function_error`` is the root mean square over the rows of f̂ − f, where
+    f = Σ a_i k(x_i, ·) is of norm 1 with normal a.
+    """
+    Z = Z.astype(np.float64)
+    gram = Z @ Z.T
+    pairs = np.triu_indices(len(Z), 1)
+    estimate, truth = gram[pairs], exact[pairs]
+    error = np.abs(estimate - truth)
+    spread = estimate.std() * truth.std()
+    covariance = np.mean((estimate - estimate.mean()) * (truth - truth.mean()))
+    a = np.random.default_rng(0).standard_normal(len(Z))
+    a /= np.sqrt(a @ exact @ a)
+    return {
+        "mean_error": float(error.mean()),
+        "rms_error": float(np.sqrt(np.mean(error**2))),
+        "max_error": float(error.max()),
+        "correlation": float(covariance / spread) if spread > 0 else 0.0,
+        "function_error": float(np.sqrt(np.mean(((gram - exact) @ a) ** 2))),
+    }
+
+
+def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
+    """Return how much features of a mean over spheres S^{n−1} err, and the bound.
+
+    A draw has two columns, one base feature of modulus at most C = √(n/2).
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((_BOUND_POINTS, _BOUND_NODES, n))
+    X /= np.linalg.norm(X, axis=2, keepdims=True)
+    rows = X.reshape(_BOUND_POINTS, -1)
+    base = sphere(n)
+    skeleton = fully_connected(_BOUND_NODES, activation="identity", base=base)
+    kernel = randkern.Compositional(skeleton, deduplicate=False, constant="sampled")
+    exact, errors = np.asarray(kernel(rows)), []
+    pairs = np.triu_indices(_BOUND_POINTS, 1)
+    for draw_seed in range(seeds):
+        features = randkern.RandomFeatures(kernel, size, random_state=seed + draw_seed)
+        Z = np.asarray(features.fit_transform(rows))
+        errors.append(np.abs(Z @ Z.T - exact)[pairs])
+    draws, C = size // 2, float(np.sqrt(n / 2))
+    return {
+        "C": C,
+        "draws": draws,
+        "delta": _DELTA,
+        "quantile": float(np.quantile(errors, 1 - _DELTA)),
+        "bound": float(C**2 * np.sqrt(2 * np.log(2 / _DELTA) / draws)),
+    }
+
+
+def _gains(
+    records: Sequence[Mapping[str, Any]], sizes: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield geometric mean ratios of errors with and without, paired by seed."""
+    for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
+        errors = [
+            {
+                r["seed"]: r["mean_error"]
+                for r in of(records, kernel=kernel, method=method, n_components=size)
+            }
+            for method in ("skeleton", without)
+        ]
+        named = {"kernel": kernel, "gain": gain, "n_components": size}
+        yield named | paired_ratio(*errors)
+
+
+def paired_ratio(
+    with_it: Mapping[int, float], without: Mapping[int, float]
+) -> dict[str, Any]:
+    """Return the geometric mean of ratios and its 95 % interval by Student's t."""
+    seeds = sorted(set(with_it) & set(without))
+    found = mean_interval(np.log([with_it[s] / without[s] for s in seeds]))
+    ratio, low, high = (float(np.exp(v)) for v in found)
+    return {"ratio": ratio, "low": low, "high": high, "seeds": len(seeds)}
+
+
+def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw ratios of errors with their intervals, a row each."""
+    gains = list(results["gains"])[::-1]
+    ratios = np.array([g["ratio"] for g in gains])
+    low, high = (np.array([g[key] for g in gains]) for key in ("low", "high"))
+    ends = [ratios - low, high - ratios]
+    axes.errorbar(
+        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
+    )
+    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
+    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+    axes.set_yticks(range(len(gains)), labels, fontsize=8)
+    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))

@@ -1,0 +1,300 @@
+"""What compositional features cost, against the size of the image and of the map.
+
+Daniely, Frostig, Gupta and Singer (2017), section 5.
+
+The original. A claim: a feature of a ReLU skeleton multiplies one base feature on
+average, whatever the image (eq. 11), while a feature of Rahimi and Recht multiplies all
+pixels by random numbers, so that the cost of a map of D features does not grow with the
+image. No seconds are given.
+
+Here. Seconds to draw and nanoseconds per entry of the feature matrix, on the same
+random images of growing sides: the deep skeleton of ``compositional-structure``; a
+Gaussian skeleton, one exponential node over all pixels; and its contender, the map of
+Rahimi and Recht of the same Gaussian kernel at the embedded points (cos t, sin t),
+dense and structured. What does grow for skeletons is the number of different pixels
+that a map reads. And the exact kernel of the deep skeleton.
+
+Deviations.
+
+- Equal draws are merged and constants left out where features are evaluated, as by
+  default; where drawing is timed they are not, so that as many are made as there are.
+- The dense map is left out where its matrix would exceed ``--memory-limit``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+from randkern._memory import resolve_memory_limit
+from randkern.plan import evaluate
+from randkern.skeletons import Exponential, fully_connected
+from randkern.study.measure import Measurement
+
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment, SkippedCase
+from ..tables import TextTable, of, pivot, skip_notes
+from .compositional_accuracy import embed
+from .images import build_skeleton
+
+__all__ = ["METHODS", "CompositionalCost", "Options"]
+
+METHODS = {
+    "deep": Style("deep skeleton", BLUE),
+    "gaussian": Style("Gaussian skeleton", GREEN, "s"),
+    "rahimi-recht": Style("Rahimi-Recht, dense", BLACK, "X"),
+    "structured": Style("Fourier, structured", RED, "^", DASHED),
+}
+_SKELETONS = ("deep", "gaussian")
+_CHANNELS = 3
+_LEAST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern reproduce compositional-cost`` takes."""
+
+    sides: tuple[int, ...] = option(
+        (24, 32, 48, 64, 96, 128),
+        "Sides of the square images.",
+        quick=(16, 24),
+        least=16,  # two windows of 5 and stride 2 do not fit into a smaller image
+    )
+    n_components: tuple[int, ...] = option(
+        (10_000, 100_000),
+        "Numbers of features at which evaluation is timed.",
+        quick=(200, 1000),
+    )
+    n_draws: int = option(
+        100_000, "Features that are drawn for the time of drawing.", quick=1000
+    )
+    rows: int = option(
+        10_000, "Images of the smallest side; fewer as they grow.", quick=100
+    )
+    exact_rows: int = option(
+        1000, "Images of the exact kernel; 0 leaves it out.", quick=40, least=0
+    )
+    repeats: int = option(3, "Repeats of every time; the least are shown.", quick=1)
+    memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
+
+
+class CompositionalCost(Experiment):
+    """Drawing, evaluating and the exact kernel, side by side of the image."""
+
+    name = "compositional-cost"
+    title = "Drawing and evaluating deep features against the size of images."
+    Options = Options
+
+    def cases(self) -> Iterator[Case]:
+        """Return what is measured of images of each side."""
+        sides = sorted(set(self.options.sides))
+        for side in sides:
+            for method in _SKELETONS:
+                yield {"side": side, "measure": "draw", "method": method}
+            for method in METHODS:
+                for size in sorted(set(self.options.n_components)):
+                    named = {"side": side, "measure": "evaluate", "method": method}
+                    yield named | {"n_components": size}
+        if self.options.exact_rows:
+            yield {"side": sides[0], "measure": "exact", "method": "deep"}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return the least seconds and processor seconds of the repeats."""
+        if case["measure"] == "draw":
+            return self._draw(case)
+        return self._exact(case) if case["measure"] == "exact" else self._evaluate(case)
+
+    def _kernel(self, method: str, side: int, merged: bool) -> Any:
+        d = side * side * _CHANNELS
+        if method not in _SKELETONS:
+            return randkern.Gaussian(float(np.sqrt(d)))
+        skeleton = fully_connected(d, activation=Exponential(1.0))
+        if method == "deep":
+            skeleton = build_skeleton("deep", (side, side, _CHANNELS))
+        return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
+
+    def _draw(self, case: Case) -> dict[str, Any]:
+        """Time a fresh map's first use on one row: hardly more than drawing."""
+        kernel = self._kernel(case["method"], case["side"], merged=False)
+        n, seed = self.options.n_draws, self.options.seed
+        row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
+        randkern.RandomFeatures(kernel, 64, random_state=seed).fit_transform(row)
+        # One draw has two columns.
+        maps = [
+            randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
+            for i in range(self.options.repeats)
+        ]
+        took = _least([partial(each.fit_transform, row) for each in maps])
+        return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
+
+    def _evaluate(self, case: Case) -> dict[str, Any]:
+        """Time evaluation into an array in use, of some 10⁸ entries at most."""
+        side, size, method = case["side"], case["n_components"], case["method"]
+        d = 2 * side * side * _CHANNELS
+        limit = resolve_memory_limit(self.options.memory_limit)
+        if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
+            raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
+        # As many pixels in all as the images of the smallest side have.
+        rows = self.options.rows * min(self.options.sides) ** 2 // side**2
+        rows = max(_LEAST_ROWS, min(rows, 10**8 // size))
+        X: Any = _images(rows, side, self.options.seed)
+        if method not in _SKELETONS:
+            X = embed(X)
+        kernel = self._kernel(method, side, merged=True)
+        projection = {"rahimi-recht": "dense", "structured": "structured"}
+        features = randkern.RandomFeatures(
+            kernel,
+            size,
+            projection=projection.get(method, "auto"),
+            random_state=self.options.seed,
+        )
+        plan = features.fit(X[:1]).plan_
+        out = np.zeros((len(X), size), dtype=np.float32)
+        evaluate(plan, X[:_LEAST_ROWS], out=out[:_LEAST_ROWS])  # draws, compiles
+        took = _least([partial(evaluate, plan, X, out=out)] * self.options.repeats)
+        return {
+            "rows": len(X),
+            **took,
+            "nanoseconds": 1e9 * took["seconds"] / out.size,
+            "cpu_nanoseconds": 1e9 * took["cpu_seconds"] / out.size,
+            **(_pixels_read(plan, out) if method in _SKELETONS else {}),
+        }
+
+    def _exact(self, case: Case) -> dict[str, Any]:
+        n = self.options.exact_rows
+        skeleton = build_skeleton("deep", (case["side"], case["side"], _CHANNELS))
+        X = _images(2 * n, case["side"], self.options.seed).astype(np.float64)
+        skeleton.kernel(X[:2])  # compiles
+        watch = Stopwatch()
+        with Measurement() as measured:
+            skeleton.kernel(X[:n], X[n:])
+        lap = watch.lap()
+        peak = measured.peak_bytes - measured.before_bytes
+        return {"rows": n, **lap._asdict(), "peak_bytes": peak}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return how times grow from the smallest to the largest image."""
+        evaluated = of(results["records"], measure="evaluate")
+        keys = dict.fromkeys(
+            (r.get("method", "deep"), r["n_components"]) for r in evaluated
+        )
+        for method, size in keys:
+            own = [
+                r
+                for r in of(evaluated, n_components=size)
+                if r.get("method", "deep") == method
+            ]
+            if len(own) < 2:
+                continue
+            first, last = own[0], own[-1]
+            grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
+            pixels = (last["side"] / first["side"]) ** 2
+            read = (
+                f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
+                if "pixels" in last
+                else ""
+            )
+            yield (
+                f"{method}, D = {size:,}: from side {first['side']} to side "
+                f"{last['side']} ({pixels:.0f} times as many pixels) the time of an "
+                f"entry grows {grown['nanoseconds']:.2f}-fold, its processor time "
+                f"{grown['cpu_nanoseconds']:.2f}-fold{read}"
+            )
+        for r in of(results["records"], measure="exact"):
+            yield (
+                f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of "
+                f"side {r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of "
+                f"processor time), {r['peak_bytes'] / 1e6:,.0f} MB"
+            )
+        yield from skip_notes(results, "method", "side", "n_components")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return what drawing and evaluating take by the side of the image."""
+        records = [{"method": "deep", **r} for r in results["records"]]
+        found = [
+            pivot(
+                "seconds to draw (of processor time), by side of the image",
+                *(of(records, measure="draw"), "side", "method"),
+                lambda g: f"{g.seconds.iloc[0]:.3f} ({g.cpu_seconds.iloc[0]:.3f})",
+                label=str,
+            )
+        ]
+        evaluated = of(records, measure="evaluate")
+        for size in dict.fromkeys(r["n_components"] for r in evaluated):
+            found.append(
+                pivot(
+                    f"D = {size:,}: ns per entry of the feature matrix (of processor "
+                    "time; pixels read, factors per feature)",
+                    *(of(evaluated, n_components=size), "side", "method"),
+                    _cell,
+                    label=str,
+                )
+            )
+        return found
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return nanoseconds per entry and per draw, and pixels read, by side."""
+        records = [{"method": "deep", **r} for r in results["records"]]
+        size = max(r["n_components"] for r in of(records, measure="evaluate"))
+        entry = {"measure": "evaluate", "n_components": size}
+        sides = "side of the image"
+        panels = [
+            Panel(
+                *("side", "cpu_nanoseconds", "method", METHODS, entry),
+                *(f"evaluating, D = {size:,}", sides, "processor ns per entry"),
+            ),
+            Panel(
+                *("side", "nanoseconds", "method", METHODS, {"measure": "draw"}),
+                *("drawing", sides, "ns per draw"),
+            ),
+            Panel(
+                *("side", "pixels", "method", METHODS, entry),
+                *("what grows", sides, "different pixels read"),
+            ),
+        ]
+        return draw({**results, "records": records}, panels, size=(3.8, 3.9))
+
+
+def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:
+    """Return random angles: their values do not matter to the cost."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, side * side * _CHANNELS), dtype=np.float32)
+    return (np.pi * (X - 0.5)).astype(np.float32)
+
+
+def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
+    """Return the least seconds of like calls, and the least processor time."""
+    laps = []
+    for call in calls:
+        watch = Stopwatch()
+        call()
+        laps.append(watch.lap())
+    return {
+        "seconds": min(lap.seconds for lap in laps),
+        "cpu_seconds": min(lap.cpu_seconds for lap in laps),
+    }
+
+
+def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:
+    """Return the different pixels of a map, and those of a feature on average."""
+    (group,) = plan.groups
+    (factor,) = group.factors
+    entries, used = factor.projection.drawn(out)
+    drawn = max(1, int(np.sum(entries.weights > 0)))
+    return {"pixels": len(used), "factors": len(entries.slots) / drawn}
+
+
+def _cell(group: Any) -> str:
+    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
+    if "pixels" in group and group.pixels.notna().all():
+        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
+    return text + ")"

@@ -1,0 +1,414 @@
+"""Tables of mixed types: base spaces by column beside one-hot columns and a Gaussian.
+
+Daniely, Frostig, Gupta and Singer (2017), sections 4 and 5.
+
+The original. Base spaces for numbers (Gaussian) and categories, composed by a skeleton;
+no experiment on tables.
+
+Here. The compositional kernel reads every column on the base space of its type, under
+one exponential node or under ReLU nodes; what is usual instead are one-hot columns,
+standardised numbers and a Gaussian or a linear kernel. All choose their hyperparameters
+on the same five folds of the training rows, by their exact kernel; then they are fitted
+exactly and with random features, for which the penalty is chosen anew. Means and paired
+differences over repeated splits.
+
+Data: scikit-learn's diabetes (the sex is a category) and wine (numbers only), and a
+generated table of three numbers, the last without effect, a city, a kind, and a day
+that has none: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import randkern
+from randkern.models.ridge_path import DualPath
+from randkern.skeletons import Exponential, TableToBases
+from randkern.study.preparation import TEST_SHARE
+
+from ..options import CommonOptions, option
+from ..panels import BLUE, RED, Panel, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment, grid
+from ..tables import TextTable, count, mean_interval, of, pivot
+
+__all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
+
+METHODS: Mapping[str, str] = {
+    "linear": "one-hot, linear",
+    "gaussian": "one-hot, Gaussian",
+    "by-type": "by type, exponential node",
+    "by-type-relu": "by type, ReLU nodes",
+}
+_USUAL = "gaussian"
+_ALPHAS = np.logspace(-6, 4, 21)
+_FOLDS = 5
+_LENGTHSCALES = tuple(2.0 ** np.arange(-2, 2.5, 0.5))
+_BASE_SCALES = tuple(2.0 ** np.arange(-4, 2))
+_SLOPES, _DEPTHS = tuple(2.0 ** np.arange(-2, 3)), (1, 2, 4, 8)
+_LEVELS = (8, 3, 7)  # of the generated city, kind and day
+_KEYS = ("data", "method", "n_components")
+
+Setting = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern reproduce compositional-tables`` takes."""
+
+    data: tuple[str, ...] = option(
+        ("diabetes", "wine", "generated"), "Of diabetes, wine, generated."
+    )
+    n_components: int = option(1000, "Features, beside the exact kernels.", quick=100)
+    repeats: int = option(10, "Splits into training and test rows.", quick=2, least=2)
+    rows: int = option(800, "Rows of the generated table.", quick=120, least=100)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows whose categories are numbers, and which columns hold them."""
+
+    X: NDArray[np.float64]
+    y: NDArray[Any]
+    categorical: tuple[int, ...]
+    classifies: bool
+
+
+def _diabetes(rows: int, seed: int) -> Table:
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    return Table(X, y, (1,), False)  # column 1 is the sex
+
+
+def _wine(rows: int, seed: int) -> Table:
+    X, y = load_wine(return_X_y=True)
+    return Table(X, y, (), True)
+
+
+def _generated(rows: int, seed: int) -> Table:
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(size=(rows, 3))
+    city, kind, day = (rng.integers(k, size=rows) for k in _LEVELS)
+    phase, sign = np.arange(8) * (np.pi / 4), (-1, 0, 1)
+    y = np.sin(2 * numbers[:, 0] + phase[city]) + numbers[:, 1] * np.take(sign, kind)
+    y += 0.5 * rng.normal(size=rows)
+    return Table(np.column_stack([numbers, city, kind, day]), y, (3, 4, 5), False)
+
+
+DATA: Mapping[str, Callable[[int, int], Table]] = {
+    "diabetes": _diabetes,
+    "wine": _wine,
+    "generated": _generated,
+}
+
+
+class CompositionalTables(Experiment):
+    """Every method on repeated splits of every table."""
+
+    name = "compositional-tables"
+    title = "Tables of mixed types: bases by column beside one-hot and Gaussian."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Check the names, and describe the tables."""
+        names = list(dict.fromkeys(self.options.data))
+        unknown = [name for name in names if name not in DATA]
+        if unknown or not names:
+            got = repr(unknown[0]) if unknown else "none"
+            raise ValueError(f"data must be of {', '.join(DATA)}, got {got}")
+        self.names = names
+        sets = {}
+        for name in names:
+            table = DATA[name](self.options.rows, self.options.seed)
+            sets[name] = {
+                "n_rows": len(table.X),
+                "n_features": table.X.shape[1],
+                "categorical": list(table.categorical),
+                "metric": "misclassified share" if table.classifies else "1 - R²",
+            }
+        return {"name": ", ".join(names), "sets": sets}
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods on splits of tables."""
+        seeds = range(self.options.seed, self.options.seed + self.options.repeats)
+        return grid(data=self.names, seed=seeds, method=METHODS)
+
+    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+        """Choose a setting on folds, and score the exact kernel and features."""
+        method, seed = case["method"], case["seed"]
+        table = DATA[case["data"]](self.options.rows, seed)
+        train, test = train_test_split(
+            np.arange(len(table.y)),
+            test_size=TEST_SHARE,
+            stratify=table.y if table.classifies else None,
+            random_state=seed,
+        )
+        X, y = table.X[train], table.y[train]
+        found = [
+            (*validated(table, X, y, method, setting, seed), setting)
+            for setting in settings(method, self.options.quick)
+        ]
+        loss, alpha, setting = min(found, key=lambda choice: choice[0])
+        # A linear kernel takes no more features than it has columns.
+        for size in (
+            (None,) if method == "linear" else (None, self.options.n_components)
+        ):
+            if size is not None:
+                loss, alpha = validated(table, X, y, method, setting, seed, size)
+            transformer, kernel = prepared(table, X, method, setting)
+            made = (
+                randkern.KernelRidgeClassifier
+                if table.classifies
+                else randkern.KernelRidgeRegressor
+            )
+            model = make_pipeline(
+                transformer,
+                made(
+                    kernel,
+                    alpha=alpha,
+                    n_components=size,
+                    fit_intercept=True,
+                    random_state=seed,
+                ),
+            )
+            watch = Stopwatch()
+            model.fit(X, y)
+            yield {
+                "n_components": size,
+                "setting": setting,
+                "alpha": alpha,
+                "validation_loss": loss,
+                "fit_seconds": watch.lap().seconds,
+                "test_error": 1 - float(model.score(table.X[test], table.y[test])),
+            }
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return means, differences from the usual kernel, and choices at edges."""
+        records = results["records"]
+        return {
+            "means": [
+                named | {"test_error": float(np.mean([r["test_error"] for r in own]))}
+                for named, own in _grouped(records)
+            ],
+            "differences": list(_differences(records)),
+            "edges": list(_edges(records, self.options.quick)),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return which methods differ from the usual kernel, and choices at edges."""
+        for d in results["differences"]:
+            if d["n_components"] is None and d["method"] != "linear":
+                verdict = "not told apart from"
+                if d["high"] < 0:
+                    verdict = "better than"
+                elif d["low"] > 0:
+                    verdict = "worse than"
+                yield (
+                    f"{d['data']}: {METHODS[d['method']]} is {verdict} "
+                    f"{METHODS[_USUAL]} ({100 * d['difference']:+.1f} %, "
+                    f"{100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
+                )
+        for e in results["edges"]:
+            share = max(e["at_least"], e["at_greatest"])
+            # No depth is less than 1.
+            if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
+                end = "least" if e["at_least"] == share else "greatest"
+                yield (
+                    f"warning, {e['data']}, {METHODS[e['method']]}, D = "
+                    f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
+                    f"chose the {end} {e['parameter']} that was tried"
+                )
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return mean test errors, and their differences from the usual kernel."""
+        n_seeds = len({r["seed"] for r in results["records"]})
+        keys = ("data", "n_components")
+        others = {m: text for m, text in METHODS.items() if m != _USUAL}
+        return [
+            pivot(
+                f"test error in %, means over {n_seeds} splits",
+                *(results["means"], keys, "method"),
+                lambda g: f"{100 * g.test_error.iloc[0]:.1f}",
+                headings=METHODS,
+                corner="data, D",
+            ),
+            pivot(
+                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 % "
+                "interval)",
+                *(results["differences"], keys, "method", _gap_cell),
+                headings=others,
+                corner="data, D",
+            ),
+        ]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return test errors of every split, method and table, and their means."""
+        panels = [
+            Panel(
+                title=name,
+                xlabel="test error (%)",
+                ylabel=" ",
+                extra=lambda axes, found, name=name: _scatter(axes, found, name),
+            )
+            for name in results["dataset"]["sets"]
+        ]
+        return draw(results, panels, size=(3.9, 3.6))
+
+
+# -- methods ------------------------------------------------------------------------
+
+
+def settings(method: str, quick: bool = False) -> list[Setting]:
+    """Return what is tried for a method."""
+    if method == "linear":
+        return [{}]
+    if method == "gaussian":
+        found = [{"lengthscale": float(value)} for value in _LENGTHSCALES]
+    else:
+        name, inner = ("a", _SLOPES) if method == "by-type" else ("depth", _DEPTHS)
+        found = [{"scale": s, name: value} for s in _BASE_SCALES for value in inner]
+    return found[:: -(-len(found) // 3) if quick else 1]
+
+
+def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> Any:
+    """Return the transformer of a method, fitted, and its kernel."""
+    if method in ("linear", "gaussian"):
+        numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
+        one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        parts = [
+            ("numbers", StandardScaler(), numbers),
+            ("categories", one_hot, list(table.categorical)),
+        ]
+        encoder = ColumnTransformer(parts).fit(X)
+        if method == "linear":
+            return encoder, randkern.Linear()
+        own = randkern.Gaussian("scale").resolve(encoder.transform(X)).lengthscale
+        return encoder, randkern.Gaussian(float(own * setting["lengthscale"]))
+    to_bases = TableToBases(table.categorical, scale=setting["scale"]).fit(X)
+    if method == "by-type":
+        skeleton = to_bases.skeleton(Exponential(setting["a"]))
+    else:
+        skeleton = to_bases.skeleton("relu", depth=int(setting["depth"]))
+    return to_bases, randkern.Compositional(skeleton)
+
+
+def validated(
+    table: Table,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    method: str,
+    setting: Setting,
+    seed: int,
+    size: int | None = None,
+) -> tuple[float, float]:
+    """Return the least mean squared error over folds, and its penalty.
+
+    Of the exact kernel, or of `size` features.
+    """
+    transformer, kernel = prepared(table, X, method, setting)
+    points = transformer.transform(X)
+    if size is None:
+        K = np.asarray(kernel(points))
+    else:
+        features = randkern.RandomFeatures(kernel, size, random_state=seed)
+        Z = features.fit_transform(points)
+        K = Z @ Z.T
+    # Classes as columns of ±1; a regression's target as it is, in units of its spread.
+    if table.classifies:
+        Y = 2.0 * (y[:, None] == np.unique(y)) - 1
+    else:
+        Y = ((y - y.mean()) / y.std())[:, None]
+    splitter = StratifiedKFold if table.classifies else KFold
+    losses = np.zeros(len(_ALPHAS))
+    for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(X, y):
+        among = K[np.ix_(fitting, fitting)].astype(np.float64)
+        path = DualPath.of(among, Y[fitting], None, _ALPHAS, True)
+        predicted = path.predict(K[np.ix_(held, fitting)])
+        losses += np.sum((predicted - Y[held]) ** 2, axis=(1, 2)) / Y.size
+    best = int(losses.argmin())
+    return float(losses[best]), float(_ALPHAS[best])
+
+
+# -- results ------------------------------------------------------------------------
+
+
+def _grouped(
+    records: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Yield data, method and number of features, and their records."""
+    for key in dict.fromkeys(tuple(r[k] for k in _KEYS) for r in records):
+        named = dict(zip(_KEYS, key, strict=True))
+        yield named, of(records, **named)
+
+
+def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield mean differences from the usual kernel, with intervals by Student's t."""
+    for named, own in _grouped(records):
+        usual = of(records, **(named | {"method": _USUAL}))
+        if named["method"] == _USUAL or not usual:
+            continue
+        beside = {r["seed"]: r["test_error"] for r in usual}
+        gaps = [r["test_error"] - beside[r["seed"]] for r in own]
+        mean, low, high = mean_interval(gaps)
+        interval = {"difference": mean, "low": low, "high": high}
+        yield named | interval | {"seeds": len(gaps)}
+
+
+def _edges(
+    records: Sequence[Mapping[str, Any]], quick: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield how often a choice was the least or the greatest of those tried."""
+    for named, own in _grouped(records):
+        tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
+        chosen = {"alpha": [r["alpha"] for r in own]}
+        for name in own[0]["setting"] if named["n_components"] is None else ():
+            tried[name] = [s[name] for s in settings(named["method"], quick)]
+            chosen[name] = [r["setting"][name] for r in own]
+        for name, values in chosen.items():
+            shares = {
+                "at_least": float(np.mean(np.equal(values, min(tried[name])))),
+                "at_greatest": float(np.mean(np.equal(values, max(tried[name])))),
+            }
+            if any(shares.values()):
+                yield named | {"parameter": name} | shares
+
+
+def _gap_cell(group: Any) -> str:
+    (gap,) = group.to_dict("records")
+    low, high = 100 * gap["low"], 100 * gap["high"]
+    return f"{100 * gap['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _scatter(axes: Any, results: Mapping[str, Any], name: str) -> None:
+    rows = {method: -i for i, method in enumerate(METHODS)}
+    for exact, colour, marker, shift in (
+        (True, BLUE, "o", 0.12),
+        (False, RED, "^", -0.12),
+    ):
+        for key, size, alpha in (("records", 14, 0.3), ("means", 48, 1.0)):
+            own = [
+                r
+                for r in of(results[key], data=name)
+                if (r["n_components"] is None) == exact
+            ]
+            label = "exact" if exact else f"{own[0]['n_components']:,} features"
+            axes.scatter(
+                [100 * r["test_error"] for r in own],
+                [rows[r["method"]] + shift for r in own],
+                *(size, colour, marker),
+                alpha=alpha,
+                linewidths=0,
+                label=label if key == "means" else None,
+            )
+    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+    axes.set_xlim(left=0)

@@ -1,0 +1,153 @@
+"""A device's counts of training and test rows, on disk."""
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randkern.data import RowBlocks
+from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
+
+__all__ = ["DeviceCounts", "acquired_counts", "device_note"]
+
+# Rows that tell the mean count of a lit bit.
+_CALIBRATION_ROWS = 1000
+# What must stay free on the disk beside the counts, as a share of them.
+_SPARE_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class DeviceCounts:
+    """Counts of several sets of rows, of which any number of outputs can be used.
+
+    Attributes
+    ----------
+    counts : list of ndarray of shape (n, D)
+    labels : list of ndarray of shape (n,)
+    scale : float
+        Mean count of a lit bit.
+    described : dict
+        ``bias``, ``bits``, ``n_components``, ``n_frames``, ``mean_count``,
+        ``simulation_seconds``, and of the real device ``device_seconds`` and
+        ``device_joules``.
+    """
+
+    counts: list[NDArray[Any]]
+    labels: list[NDArray[Any]]
+    scale: float
+    described: dict[str, Any]
+
+    def blocks(self, part: int, n_components: int, degree: float) -> RowBlocks:
+        """Return the features of the first outputs, a block of rows at a time."""
+        return count_blocks(
+            self.counts[part][:, :n_components],
+            self.labels[part],
+            scale=self.scale,
+            degree=degree,
+        )
+
+
+@contextmanager
+def acquired_counts(
+    n_components: int,
+    rows: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    *,
+    bits: int = 8,
+    bias: int = 0,
+    seed: int = 0,
+    scratch: Path | None = None,
+    device: SimulatedOPU | None = None,
+) -> Iterator[DeviceCounts]:
+    """Show rows of bits to a simulated device, and keep its counts for a while.
+
+    Parameters
+    ----------
+    n_components : int
+        Outputs of the device.
+    rows : sequence of (ndarray of 0 and 1, ndarray)
+        Bits and labels; the first set calibrates the device.
+    bits : int
+        Of a count.
+    bias : int
+        Bits that are lit in every row.
+    seed : int
+        Of the device.
+    scratch : Path, optional
+        Directory for a temporary folder with the counts.
+    device : SimulatedOPU, optional
+        Another one than that of `bits` and `seed`.
+
+    Yields
+    ------
+    counts : DeviceCounts
+
+    Raises
+    ------
+    OSError
+        If there is no room for the counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern_lab.papers.device_counts import acquired_counts
+    >>> X = np.random.default_rng(0).random((30, 64)) < 0.5
+    >>> with acquired_counts(100, [(X, X[:, 0])], bias=2) as stored:
+    ...     stored.counts[0].shape, stored.described["n_frames"]
+    ((30, 100), 30)
+    """
+    n_frames = sum(len(X) for X, _ in rows)
+    with TemporaryDirectory(dir=scratch) as folder:
+        bits = bits if device is None else device.bits
+        _check_room(n_frames * n_components * (1 if bits <= 8 else 2), Path(folder))
+        if device is None:
+            device = SimulatedOPU(n_components, bits=bits, random_state=seed)
+        lit_rows = [
+            np.hstack([X, np.ones((len(X), bias), dtype=X.dtype)]) for X, _ in rows
+        ]
+        device.calibrate(lit_rows[0])
+        start = time.perf_counter()
+        counts = [
+            device.acquire(X, Path(folder) / f"{part}.npy")
+            for part, X in enumerate(lit_rows)
+        ]
+        first = counts[0][:_CALIBRATION_ROWS]
+        n_lit = lit_rows[0][:_CALIBRATION_ROWS].sum(axis=1, dtype=np.int64)
+        described = {
+            "bias": bias,
+            "bits": bits,
+            "n_components": n_components,
+            "n_frames": n_frames,
+            "mean_count": float(first.mean()),
+            "simulation_seconds": time.perf_counter() - start,
+            "device_seconds": device.time_seconds(n_frames),
+            "device_joules": device.energy_joules(n_frames),
+        }
+        scale = mean_count_per_bit(first, n_lit)
+        yield DeviceCounts(counts, [y for _, y in rows], scale, described)
+
+
+def device_note(described: dict[str, Any]) -> str:
+    """Return a sentence on frames, and the seconds and joules of the real device."""
+    return (
+        f"device: {described['n_frames']:,} frames of {described['n_components']:,} "
+        f"outputs, simulated in {described['simulation_seconds']:.1f} s; the real one "
+        f"takes {described['device_seconds']:.0f} s and "
+        f"{described['device_joules']:,.0f} J"
+    )
+
+
+def _check_room(n_bytes: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if n_bytes * (1 + _SPARE_SHARE) > free:
+        raise OSError(
+            f"the device's counts take {n_bytes / 1e9:.1f} GB, and {folder.parent} has "
+            f"{free / 1e9:.1f} GB free; name another directory with --scratch, or take "
+            "fewer outputs"
+        )

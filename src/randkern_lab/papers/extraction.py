@@ -1,0 +1,419 @@
+"""Features of images from files, or from a layer of a PyTorch module."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from randkern._extras import import_extra
+from randkern._validation import check_count
+from randkern.datasets import load_dataset
+from randkern.exceptions import DataFileError
+from randkern.study.preparation import prepare
+
+__all__ = [
+    "PAPER_LAYERS",
+    "LabelledFeatures",
+    "PaperLayer",
+    "extract_features",
+    "load_features",
+    "load_network",
+]
+
+# Of the images that the networks of torchvision were trained on.
+_CHANNEL_MEAN = (0.485, 0.456, 0.406)
+_CHANNEL_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class PaperLayer:
+    """A layer of Table 1 of Ohana et al. (2020).
+
+    Attributes
+    ----------
+    architecture, layer : str
+        As in the table.
+    network : str
+        The function of ``torchvision.models`` that builds the network.
+    module : str
+        The layer's name in it.
+    image_size : int
+        Pixels a side of the images that it is shown.
+    """
+
+    architecture: str
+    layer: str
+    network: str
+    module: str
+    image_size: int
+
+
+PAPER_LAYERS = (
+    PaperLayer("ResNet34", "L1", "resnet34", "layer1", 32),
+    PaperLayer("ResNet34", "L2", "resnet34", "layer2", 32),
+    PaperLayer("ResNet34", "L3", "resnet34", "layer3", 32),
+    PaperLayer("ResNet34", "Final", "resnet34", "avgpool", 224),
+    PaperLayer("AlexNet", "MP1", "alexnet", "features.2", 32),
+    PaperLayer("AlexNet", "MP2", "alexnet", "features.5", 32),
+    PaperLayer("AlexNet", "Final", "alexnet", "avgpool", 224),
+    PaperLayer("VGG16", "MP2", "vgg16", "features.9", 32),
+    PaperLayer("VGG16", "MP3", "vgg16", "features.16", 32),
+    PaperLayer("VGG16", "MP4", "vgg16", "features.23", 32),
+    PaperLayer("VGG16", "MP5", "vgg16", "features.30", 32),
+    PaperLayer("VGG16", "Final", "vgg16", "avgpool", 224),
+)
+
+
+def load_network(name: str, *, pretrained: bool = True) -> Any:
+    """Return a network of torchvision in evaluation mode.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"resnet34"``, ``"alexnet"`` or ``"vgg16"``.
+    pretrained : bool, default=True
+        Load the weights of ImageNet, which torchvision downloads and keeps.
+
+    Raises
+    ------
+    ImportError
+        Without torchvision.
+    ValueError
+        If torchvision has no such network.
+    OSError
+        If the weights cannot be downloaded.
+    """
+    models = import_extra("torchvision.models", "a network of torchvision", "gpu")
+    if name not in models.list_models():
+        raise ValueError(
+            f"torchvision has no network {name!r}; it has resnet34, alexnet, vgg16, ..."
+        )
+    return models.get_model(name, weights="DEFAULT" if pretrained else None).eval()
+
+
+def extract_features(
+    module: Any,
+    layer: str,
+    images: NDArray[Any],
+    path: str | Path,
+    *,
+    image_size: int | None = None,
+    batch_size: int = 128,
+    progress: Callable[[int, int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Write the output of a layer for every image to a ``.npy`` file.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Is put in evaluation mode, and runs where its parameters are.
+    layer : str
+        Name of a submodule, as ``module.named_modules()`` has it, for instance
+        ``"features.9"``; what lies behind it is not computed.
+    images : ndarray of shape (n, height, width, 3)
+        In [0, 1]. They are standardised with the mean and standard deviation of
+        the channels of ImageNet.
+    path : str or Path
+        Replaced if it exists, once all images are done.
+    image_size : int, optional
+        Pixels a side that the images are brought to, bilinearly.
+    batch_size : int, default=128
+    progress : callable, optional
+        Called after every batch with the numbers of images done and of all.
+
+    Returns
+    -------
+    features : ndarray of float32, shape (n, d)
+        A read-only memory map; maps and channels are flattened.
+
+    Raises
+    ------
+    ImportError
+        Without PyTorch.
+    ValueError
+        If the layer does not exist, its output is no tensor with a row an image,
+        or the images have another shape.
+    """
+    torch = import_extra("torch", "the extraction of features", "gpu")
+    images = np.asarray(images)
+    if images.ndim != 4 or images.shape[3] != 3 or len(images) == 0:
+        raise ValueError(
+            f"images must have shape (n, height, width, 3), got {images.shape}"
+        )
+    check_count("batch_size", batch_size)
+    path = Path(path)
+    partial = path.with_name(path.name + ".part")
+    written: np.memmap[Any, Any] | None = None
+    with _outputs_of(module, layer) as output_of:
+        for start in range(0, len(images), batch_size):
+            batch = _prepared(torch, images[start : start + batch_size], image_size)
+            rows = _as_rows(torch, output_of(batch), layer, len(batch))
+            if written is None:
+                shape = (len(images), rows.shape[1])
+                written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
+            written[start : start + len(rows)] = rows
+            if progress is not None:
+                progress(start + len(rows), len(images))
+    assert written is not None
+    written.flush()
+    del written
+    partial.replace(path)
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+class _ReachedLayerError(Exception):
+    """The layer has its output: what follows it need not be computed."""
+
+
+@contextmanager
+def _outputs_of(module: Any, layer: str) -> Iterator[Callable[[Any], Any]]:
+    """Yield a function that returns the output of a layer for a batch."""
+    torch = import_extra("torch", "the extraction of features", "gpu")
+    layers = dict(module.named_modules())
+    if layer not in layers or not layer:
+        known = ", ".join(name for name in list(layers)[:40] if name)
+        raise ValueError(f"the module has no layer {layer!r}; it has {known}")
+    module.eval()
+    found = []
+
+    def keep(_: Any, __: Any, output: Any) -> None:
+        found.append(output)
+        raise _ReachedLayerError
+
+    place = next((p.device for p in module.parameters()), torch.device("cpu"))
+
+    def output_of(batch: Any) -> Any:
+        found.clear()
+        try:
+            with torch.inference_mode():
+                module(batch.to(place))
+        except _ReachedLayerError:
+            return found[0]
+        raise ValueError(f"the module does not use its layer {layer!r}")
+
+    hook = layers[layer].register_forward_hook(keep)
+    try:
+        yield output_of
+    finally:
+        hook.remove()
+
+
+def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
+    """Return standardised images, channels first."""
+    mean, std = (np.array(v, dtype=np.float32) for v in (_CHANNEL_MEAN, _CHANNEL_STD))
+    pixels = (images.astype(np.float32) - mean) / std
+    batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    if image_size is not None and batch.shape[2:] != (image_size, image_size):
+        batch = torch.nn.functional.interpolate(
+            batch, (image_size, image_size), mode="bilinear", align_corners=False
+        )
+    return batch
+
+
+def _as_rows(torch: Any, output: Any, layer: str, n: int) -> NDArray[Any]:
+    if not isinstance(output, torch.Tensor) or output.shape[:1] != (n,):
+        kind = getattr(output, "shape", type(output).__name__)
+        raise ValueError(
+            f"the output of {layer!r} must be a tensor with a row an image, got {kind}"
+        )
+    return np.asarray(output.reshape(n, -1).float().cpu().numpy())
+
+
+# -- labelled features ---------------------------------------------------------------
+
+_FOLDER = "cifar10-squeezenet"
+
+
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """Features and labels of training and test images.
+
+    Attributes
+    ----------
+    name : str
+    architecture, layer : str
+        As in Table 1 of Ohana et al. (2020), or "" and the name of the files.
+    X_train, X_test : ndarray of shape (n, d)
+    y_train, y_test : ndarray of shape (n,)
+    """
+
+    name: str
+    architecture: str
+    layer: str
+    X_train: NDArray[Any]
+    y_train: NDArray[Any]
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the records say about it."""
+        return {
+            "name": self.name,
+            "architecture": self.architecture,
+            "layer": self.layer,
+            "n_train": len(self.X_train),
+            "n_test": len(self.X_test),
+            "n_features": int(self.X_train.shape[1]),
+            "metric": "misclassified share",
+        }
+
+
+def load_features(
+    layer: str,
+    data_dir: Path | None,
+    *,
+    network: str | None = None,
+    scratch: Path | None = None,
+    quick: bool = False,
+    say: Callable[[str], None] = lambda doing: None,
+) -> LabelledFeatures:
+    """Load features from files, or extract them from CIFAR-10.
+
+    Parameters
+    ----------
+    layer : str
+        Prefix of the files; with `network`, a layer of Table 1.
+    data_dir : Path, optional
+        None, in a quick run, stands for the pixels of scikit-learn's digits.
+    network : str, optional
+        ``"ResNet34"``, ``"AlexNet"`` or ``"VGG16"``.
+    scratch : Path, optional
+        Where extracted features are kept; those that are there are used.
+    quick : bool
+        At most 1,000 training and 500 test images.
+    say : callable
+        Is told what is being done.
+
+    Returns
+    -------
+    features : LabelledFeatures
+
+    Raises
+    ------
+    ValueError
+        If there is no such layer, or no directory was given.
+    randkern.exceptions.DataFileError
+        If files are missing or do not belong together.
+
+    Examples
+    --------
+    >>> from randkern_lab.papers.extraction import load_features
+    >>> load_features("final", None, quick=True).X_train.shape
+    (1000, 64)
+    """
+    if data_dir is None:
+        if not quick:
+            raise ValueError(
+                "the features' directory is needed: give --data-dir, or --quick for a "
+                "smoke run on scikit-learn's digits"
+            )
+        data = prepare(load_dataset("digits"))
+        parts = (data.X_train, data.y_train, data.X_test, data.y_test)
+        features = LabelledFeatures("digits (pixels)", "", "pixels", *parts)
+    elif network is not None:
+        features = _extracted(network, layer, data_dir, scratch, quick, say)
+    else:
+        features = _read(layer, data_dir)
+    if quick:
+        few = features.X_train[:1000], features.y_train[:1000]
+        tests = features.X_test[:500], features.y_test[:500]
+        named = features.name, features.architecture, features.layer
+        return LabelledFeatures(*named, *few, *tests)
+    return features
+
+
+def _read(layer: str, data_dir: Path) -> LabelledFeatures:
+    """Return features that lie in files."""
+    folder = data_dir
+    if not (folder / f"{layer}_train.npy").is_file() and (data_dir / _FOLDER).is_dir():
+        folder = data_dir / _FOLDER
+    arrays = []
+    for stem in (layer, "labels"):
+        for part in ("train", "test"):
+            path = folder / f"{stem}_{part}.npy"
+            if not path.is_file():
+                raise DataFileError(
+                    f"{path} is missing: {folder} must hold {layer}_train.npy, "
+                    f"{layer}_test.npy, labels_train.npy and labels_test.npy"
+                )
+            arrays.append(np.load(path, mmap_mode="r", allow_pickle=False))
+    X_train, X_test, y_train, y_test = arrays
+    for X, y in ((X_train, y_train), (X_test, y_test)):
+        if X.ndim < 2 or y.shape != (len(X),):
+            raise DataFileError(
+                f"{folder}: expected a row of features and one label an image, got "
+                f"features of shape {X.shape} and labels of shape {y.shape}"
+            )
+    return LabelledFeatures(
+        folder.name,
+        "",
+        layer,
+        X_train.reshape(len(X_train), -1),
+        np.asarray(y_train),
+        X_test.reshape(len(X_test), -1),
+        np.asarray(y_test),
+    )
+
+
+def _extracted(
+    network: str,
+    layer: str,
+    data_dir: Path,
+    scratch: Path | None,
+    quick: bool,
+    say: Callable[[str], None],
+) -> LabelledFeatures:
+    """Return features of CIFAR-10 of a layer of a pretrained network."""
+    wanted = next(
+        (
+            known
+            for known in PAPER_LAYERS
+            if known.architecture.lower() == network.lower()
+            and known.layer.lower() == layer.lower()
+        ),
+        None,
+    )
+    if wanted is None:
+        names = ", ".join(f"{k.architecture} {k.layer}" for k in PAPER_LAYERS)
+        raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
+    data = load_dataset("cifar10", data_dir=data_dir)
+    if data.image_shape is None or data.X_test is None:
+        raise ValueError(f"{data.name} has no test images")
+    module = load_network(wanted.network)
+    found = []
+    with _folder(scratch) as folder:
+        for part, rows in (("train", data.X_train), ("test", data.X_test)):
+            images = np.asarray(rows[:1000] if quick else rows)
+            images = images.reshape(-1, *data.image_shape)
+            path = folder / f"{wanted.network}-{wanted.module}-{len(images)}-{part}.npy"
+            if not path.is_file():
+                say(f"{network} {layer}: {part} images")
+                size = wanted.image_size
+                extract_features(module, wanted.module, images, path, image_size=size)
+            # A temporary folder goes: what it holds is read, not mapped.
+            found.append(np.load(path, mmap_mode=None if scratch is None else "r"))
+    return LabelledFeatures(
+        f"{data.name} {wanted.architecture} {wanted.layer}",
+        wanted.architecture,
+        wanted.layer,
+        found[0],
+        np.asarray(data.y_train)[: len(found[0])],
+        found[1],
+        np.asarray(data.y_test)[: len(found[1])],
+    )
+
+
+@contextmanager
+def _folder(scratch: Path | None) -> Iterator[Path]:
+    if scratch is None:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    scratch.mkdir(parents=True, exist_ok=True)
+    yield scratch

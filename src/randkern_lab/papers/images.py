@@ -1,0 +1,305 @@
+"""Images as the papers show them: lit and dark pixels, or angles on circles."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+from randkern.datasets import Dataset
+from randkern.optics import ThresholdBinarizer
+from randkern.skeletons import (
+    Conv,
+    Dense,
+    PixelsToAngles,
+    Skeleton,
+    convolutional,
+    fully_connected,
+)
+from randkern.study.preparation import load_labelled_images, prepare
+
+__all__ = [
+    "Images",
+    "available_images",
+    "build_skeleton",
+    "choose_threshold",
+    "load_binary_images",
+    "load_circle_images",
+]
+
+# A pixel is lit above 10 of 255 (Ohana et al. 2020, for Fashion-MNIST): pixels are
+# multiples of 1/255 rounded to float32, so that the border lies between two of them.
+PIXEL_THRESHOLD = 10.5 / 255
+_THRESHOLDS = tuple(np.array([4.5, 10.5, 31.5, 63.5, 95.5, 127.5, 159.5]) / 255)
+_SEARCH_ROWS, _SEARCH_COMPONENTS = 6000, 1000
+_SEARCH_ALPHAS = tuple(10.0 ** np.arange(-6, 3))
+# The paper's crops of CIFAR-10.
+_CROPPED_FROM, _CROP = (32, 32), 24
+
+
+@dataclass(frozen=True)
+class Images:
+    """A classification set of images, one a row.
+
+    Attributes
+    ----------
+    name : str
+        Says so where the set is a sample.
+    shape : tuple of int
+        (height, width, channels).
+    X_train, X_test : ndarray
+        Bits (uint8), or angles in [−π/2, π/2] (float32).
+    y_train, y_test : ndarray
+    family : str
+        ``"mnist"``, ``"fashion-mnist"`` or ``""``: what stored hyperparameters and
+        published numbers are of.
+    threshold : float
+        Pixels above it are lit; NaN of angles.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    X_train: NDArray[Any]
+    y_train: NDArray[Any]
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+    family: str = ""
+    threshold: float = float("nan")
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows of the set are there."""
+        return "sample" not in self.name
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the records say about it."""
+        described = {
+            "name": self.name,
+            "image_shape": list(self.shape),
+            "n_train": len(self.X_train),
+            "n_test": len(self.X_test),
+            "n_features": int(self.X_train.shape[1]),
+            "n_classes": len(np.unique(self.y_train)),
+            "metric": "misclassified share",
+        }
+        if np.isnan(self.threshold):
+            return described
+        lit = float(self.X_train.sum(axis=1, dtype=np.int64).mean())
+        text = f"above {255 * self.threshold:.3g} of 255"
+        return described | {
+            "complete": self.complete,
+            "threshold": text,
+            "mean_lit": lit,
+        }
+
+    def take(self, n_train: int, n_test: int) -> "Images":
+        """Return the first training and test rows."""
+        return replace(
+            self,
+            X_train=self.X_train[:n_train],
+            y_train=self.y_train[:n_train],
+            X_test=self.X_test[:n_test],
+            y_test=self.y_test[:n_test],
+        )
+
+    def dataset(self, rows: NDArray[np.intp]) -> Dataset:
+        """Return some training rows and all test rows in float32, not rescaled."""
+        return Dataset(
+            name=self.name,
+            X_train=self.X_train[rows].astype(np.float32),
+            y_train=self.y_train[rows],
+            X_test=self.X_test.astype(np.float32),
+            y_test=self.y_test,
+            image_shape=(1, self.X_train.shape[1], 1),
+        )
+
+
+def available_images(
+    data_dir: Path | None, folders: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return which folders a directory has; without one, scikit-learn's digits.
+
+    Examples
+    --------
+    >>> from randkern_lab.papers.images import available_images
+    >>> available_images(None, ("cifar10", "mnist"))
+    ('digits',)
+    """
+    if data_dir is None:
+        return ("digits",)
+    found = tuple(name for name in folders if (data_dir / name).exists())
+    if found:
+        return found
+    raise ValueError(
+        f"{data_dir} has none of the folders {', '.join(folders)}; name the data set "
+        "with --data, or leave --data-dir out for scikit-learn's digits"
+    )
+
+
+def load_binary_images(
+    data: str, data_dir: Path | None, threshold: float | None = PIXEL_THRESHOLD
+) -> Images:
+    """Load an image set and binarize it.
+
+    Parameters
+    ----------
+    data : str
+        A name that :func:`randkern.datasets.load_dataset` knows. ``"auto"``: the
+        first of the folders ``fashion-mnist``, ``mnist`` and
+        ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`.
+    data_dir : Path, optional
+    threshold : float, optional
+        Pixels of [0, 1] above it are lit; None chooses one
+        (:func:`choose_threshold`).
+
+    Examples
+    --------
+    >>> from randkern_lab.papers.images import load_binary_images
+    >>> images = load_binary_images("digits", None)
+    >>> images.X_train.shape, int(images.X_train.max())
+    ((1347, 64), 1)
+    """
+    if data == "auto":
+        known = ("fashion-mnist", "mnist", "fashion-mnist-sample")
+        data = available_images(data_dir, known)[0]
+    dataset = load_labelled_images(data, data_dir)
+    whole = prepare(dataset)
+    if threshold is None:
+        threshold, _ = choose_threshold(whole.X_train, whole.y_train)
+    binarizer = ThresholdBinarizer(threshold).fit(whole.X_train)
+    family = next((f for f in ("mnist", "fashion-mnist") if data.startswith(f)), "")
+    return Images(
+        *(dataset.name, dataset.image_shape),
+        *(binarizer.transform(whole.X_train), whole.y_train),
+        *(binarizer.transform(whole.X_test), whole.y_test),
+        *(family, float(threshold)),
+    )
+
+
+def choose_threshold(
+    X: NDArray[Any], y: NDArray[Any], seed: int = 0
+) -> tuple[float, dict[float, float]]:
+    """Choose the threshold of pixels as appendix D.1 does: on held-out rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Training rows in [0, 1]; at most 6,000 are used, a quarter of them for
+        validation.
+    y : ndarray of shape (n,)
+    seed : int
+        Of the rows and of 1,000 optical features of degree 2.
+
+    Returns
+    -------
+    threshold : float
+        The one of the least error, of equal ones the lowest.
+    errors : dict
+        By threshold, with the best of nine penalties.
+    """
+    rows = np.random.default_rng(seed).permutation(len(X))[:_SEARCH_ROWS]
+    held = len(rows) // 4
+    split = [(np.arange(held, len(rows)), np.arange(held))]
+    errors = {}
+    for threshold in _THRESHOLDS:
+        bits = ThresholdBinarizer(threshold).fit_transform(X[rows]).astype(np.float32)
+        diagonal = max(1.0, float(np.mean(bits.sum(axis=1) ** 2)))
+        model = randkern.KernelRidgeClassifierCV(
+            randkern.Optical(2),
+            [alpha * diagonal for alpha in _SEARCH_ALPHAS],
+            n_components=min(_SEARCH_COMPONENTS, len(rows)),
+            scoring="accuracy",
+            cv=split,
+            fit_intercept=True,
+            random_state=seed,
+        ).fit(bits, y[rows])
+        errors[threshold] = float(1 - model.best_score_)
+    return min(errors, key=lambda value: errors[value]), errors
+
+
+def load_circle_images(
+    data: str,
+    data_dir: Path | None,
+    *,
+    n_train: int,
+    n_test: int | None = None,
+    seed: int = 0,
+) -> Images:
+    """Load images, crop those of 32 × 32 to the centre 24 × 24, and map pixels.
+
+    Parameters
+    ----------
+    data : str
+        A name that :func:`randkern.datasets.load_dataset` knows.
+    data_dir : Path, optional
+    n_train, n_test : int
+        How many training and test images are drawn; all where there are fewer.
+    seed : int
+        Of the choice.
+
+    Returns
+    -------
+    images : Images
+        A pixel p in [0, 1] is the angle π/2·(2p − 1).
+
+    Examples
+    --------
+    >>> from randkern_lab.papers.images import load_circle_images
+    >>> images = load_circle_images("digits", None, n_train=100)
+    >>> images.X_train.shape, images.shape
+    ((100, 64), (8, 8, 1))
+    """
+    dataset = load_labelled_images(data, data_dir)
+    prepared = prepare(dataset, random_state=seed)
+    rng = np.random.default_rng(seed)
+    train = rng.permutation(len(prepared.y_train))[:n_train]
+    test = rng.permutation(len(prepared.y_test))[:n_test]
+    X_train, shape = _angles(prepared.X_train[train], dataset.image_shape)
+    X_test, _ = _angles(prepared.X_test[test], dataset.image_shape)
+    labels = prepared.y_train[train], prepared.y_test[test]
+    return Images(dataset.name, shape, X_train, labels[0], X_test, labels[1])
+
+
+def _angles(
+    X: NDArray[Any], shape: tuple[int, int, int]
+) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
+    """Return the angles of the pixels, cropped where the paper crops, and the shape."""
+    height, width, channels = shape
+    pixels = X.reshape(-1, height, width, channels)
+    if (height, width) == _CROPPED_FROM:
+        first = (height - _CROP) // 2
+        pixels = pixels[:, first : first + _CROP, first : first + _CROP]
+    size = (pixels.shape[1], pixels.shape[2], channels)
+    flat = pixels.reshape(len(X), -1).astype(np.float32)
+    angles = PixelsToAngles(low=0, high=1).fit_transform(flat)
+    return np.asarray(angles, dtype=np.float32), size
+
+
+def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
+    """Return a skeleton over images.
+
+    Parameters
+    ----------
+    name : {"linear", "shallow", "deep"}
+        One node over all pixels, of the identity or a ReLU; or two convolutions of
+        windows of 5 and stride 2 and a full connection, all ReLU (images below
+        16 × 16: windows of 3, the first of stride 1).
+    shape : tuple of int
+        (height, width, channels).
+
+    Examples
+    --------
+    >>> from randkern_lab.papers.images import build_skeleton
+    >>> skeleton = build_skeleton("deep", (24, 24, 3))
+    >>> skeleton.depth, skeleton.complexity()
+    (3, 1.0)
+    """
+    if name == "deep":
+        small = min(shape[:2]) < 16
+        window = 3 if small else 5
+        first = Conv(window, stride=1 if small else 2)
+        return convolutional(shape, layers=[first, Conv(window, stride=2), Dense()])
+    activation = {"linear": "identity", "shallow": "relu"}[name]
+    return fully_connected(int(np.prod(shape)), activation=activation)

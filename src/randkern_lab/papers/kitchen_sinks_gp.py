@@ -1,0 +1,353 @@
+"""Gaussian processes on random features beside the exact one (kitchen sinks, Fig. 1).
+
+Bonilla (2015), "Understanding random kitchen sinks".
+
+The original. A Gaussian process in one dimension and its approximation by 1,000 basis
+functions, drawn as mean and two standard errors, in two conventions of the Fourier
+transform: exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1), (9) and (12), and exp(i w·τ)
+with w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency, of which both
+cosine and sine are taken: 1,000 of them are 2,000 columns. The data are not told.
+
+Here. The conventions have code of their own: the first is written out with NumPy
+(draws, features, posterior), the second is the library. They are compared in law, each
+with draws of its own, and in numbers, the first with the frequencies of the second over
+2π.
+
+Deviations.
+
+- Rows are drawn from the process itself, with a gap: its hyperparameters are known.
+- Errors of mean and standard deviation against the exact process, by D; they must fall
+  as 1/√D.
+- Hyperparameters are also learned, by the marginal likelihood, exactly and on features.
+- Eqs. (14), (15) and (19) of the notes misprint the densities, which are exactly N(0,
+  σ²) with σ = 1/(2πℓ) and 1/ℓ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+import randkern
+
+from ..options import CommonOptions, option
+from ..panels import BLUE, DASHED, GREEN, PINK, RED, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment
+from ..tables import TextTable, fitted_power, listing, of, pivot
+
+__all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
+
+# The factor c in exp(i·c·w·τ), the law of w being N(0, (cℓ)⁻²).
+CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
+_TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
+_GRID = 241
+# Slopes are fitted from here on: fewer features than the function has degrees of
+# freedom are not yet where 1/√D holds.
+_ASYMPTOTIC = 100
+_SMALL = 1e-4  # its phases are far below π, so that the angle is the phase
+
+Posterior = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern reproduce kitchen-sinks-gp`` takes."""
+
+    rows: int = option(60, "Training rows, of one column.")
+    bases: int = option(
+        1000, "Basis functions of the curves, of two columns each.", quick=150
+    )
+    n_components: tuple[int, ...] = option(
+        (30, 100, 300, 1000, 3000), "Columns of the errors.", quick=(30, 100, 300)
+    )
+    lengthscale: float = option(0.5, "Of the Gaussian kernel.")
+    noise: float = option(0.05, "Variance of the noise; that of the function is 1.")
+    repeats: int = option(20, "Draws of each number of columns.", quick=10)
+
+
+class KitchenSinks(Experiment):
+    """Errors by D in both conventions, curves, and learned hyperparameters."""
+
+    name = "kitchen-sinks-gp"
+    title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Draw rows from the process: two clusters with a gap, edges without rows."""
+        n, rng = self.options.rows, np.random.default_rng(self.options.seed)
+        left, right = rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)
+        self.X = np.sort(np.concatenate([left, right]))[:, None]
+        self.grid = np.linspace(-3, 3, _GRID)[:, None]
+        values, vectors = np.linalg.eigh(self._kernel()(self.X))
+        f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
+        self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
+        self.exact = self.library(None)
+        return {"name": "drawn from the process", "n_rows": n}
+
+    def cases(self) -> Iterator[Case]:
+        """Return draws of every number of columns and convention."""
+        repeats = self.options.repeats
+        for i, size in enumerate(sorted(self.options.n_components)):
+            for j, convention in enumerate(CONVENTIONS):
+                # Draws of their own: the conventions then agree in law.
+                first = self.options.seed + 1 + repeats * (i * len(CONVENTIONS) + j)
+                for seed in range(first, first + repeats):
+                    named = {"convention": convention, "n_components": size}
+                    yield named | {"seed": seed}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return the root mean square errors of mean and standard deviation."""
+        watch = Stopwatch()
+        if case["convention"] == "1":
+            found = self.library(case["n_components"], case["seed"])
+        else:
+            rng = np.random.default_rng(case["seed"])
+            found = self.written_out(self.frequencies(case["n_components"] // 2, rng))
+        errors = [
+            float(np.sqrt(np.mean((a - b) ** 2)))
+            for a, b in zip(found, self.exact, strict=True)
+        ]
+        seconds = watch.lap().seconds
+        return {"mean_error": errors[0], "sd_error": errors[1], "seconds": seconds}
+
+    # -- the conventions --------------------------------------------------------------
+
+    def frequencies(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return w ~ N(0, (2πℓ)⁻²), eq. (12)."""
+        return rng.standard_normal(n) / (2 * np.pi * self.options.lengthscale)
+
+    def basis(self, w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
+        """Return cos(2πw·x) and sin(2πw·x) over √(number of w), eq. (9)."""
+        phases = 2 * np.pi * X * w
+        return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
+
+    def written_out(self, w: NDArray[np.float64]) -> Posterior:
+        """Return mean and standard deviation of f on the grid, with NumPy alone."""
+        Z, Z_new = self.basis(w, self.X), self.basis(w, self.grid)
+        A = Z.T @ Z + self.options.noise * np.eye(Z.shape[1])
+        factor = scipy.linalg.cho_factor(A)
+        mean = Z_new @ scipy.linalg.cho_solve(factor, Z.T @ self.y)
+        solved = scipy.linalg.cho_solve(factor, Z_new.T)
+        variance = self.options.noise * np.sum(Z_new * solved.T, axis=1)
+        return mean, np.sqrt(variance)
+
+    def library(self, n_components: int | None, seed: int = 0) -> Posterior:
+        """Return the same by the library, exactly or on features."""
+        model = self._process(n_components, seed, None).fit(self.X, self.y)
+        mean, sd = model.predict(self.grid, return_std=True)
+        return mean, sd
+
+    def _kernel(self) -> Any:
+        return randkern.Gaussian(self.options.lengthscale)
+
+    def _process(self, n_components: int | None, seed: int, optimizer: Any) -> Any:
+        return randkern.GaussianProcessRegressor(
+            self._kernel(),
+            self.options.noise,
+            n_components,
+            optimizer=optimizer,
+            projection="dense",
+            random_state=seed,
+        )
+
+    # -- results ----------------------------------------------------------------------
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return curves, fitted powers, what was learned, and how paths differ."""
+        options, records = self.options, results["records"]
+        size = 2 * options.bases
+        w = self._library_frequencies(size)
+        own = self.frequencies(options.bases, np.random.default_rng(options.seed))
+        curves = {
+            "exact": self.exact,
+            "2*pi": self.written_out(own),
+            "1": self.library(size, options.seed),
+        }
+        features = randkern.RandomFeatures(
+            self._kernel(), size, projection="dense", random_state=options.seed
+        )
+        Z = features.fit_transform(self.X)
+        same = self.basis(w / (2 * np.pi), self.X)
+        pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
+        posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
+        return {
+            "curves": {
+                "x": self.grid[:, 0].tolist(),
+                "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
+                **{
+                    k: {"mean": m.tolist(), "sd": s.tolist()}
+                    for k, (m, s) in curves.items()
+                },
+            },
+            "n_components": size,
+            "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+            "conventions": {
+                c: {
+                    "expected": 1 / (factor * options.lengthscale),
+                    "found": float(np.sqrt(np.mean((own if c == "2*pi" else w) ** 2))),
+                }
+                for c, factor in CONVENTIONS.items()
+            },
+            "difference": {
+                "features": float(np.abs(same - pairs).max()),
+                "posterior": float(np.abs(np.subtract(*posteriors)).max()),
+            },
+            "learned": [self._learned(None), self._learned(size)],
+            "published": [
+                {"convention": c, "deviation": 1 / (factor * options.lengthscale)}
+                for c, factor in CONVENTIONS.items()
+            ],
+        }
+
+    def _library_frequencies(self, size: int) -> NDArray[np.float64]:
+        """Return ω of the library's features, read from their phases at a small x."""
+        features = randkern.RandomFeatures(
+            self._kernel(), size, projection="dense", random_state=self.options.seed
+        )
+        pairs = features.fit(self.X).transform(np.full((1, 1), _SMALL))[0]
+        return np.asarray(np.arctan2(pairs[1::2], pairs[::2]) / _SMALL)
+
+    def _learned(self, size: int | None) -> dict[str, Any]:
+        """Return lengthscale and noise by the marginal likelihood."""
+        model = self._process(size, self.options.seed, "l-bfgs-b").fit(self.X, self.y)
+        return {
+            "n_components": size,
+            "lengthscale": float(np.ravel(model.kernel_.lengthscale)[0]),
+            "noise": float(model.noise_),
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return the laws of w, the difference of the paths, and fitted powers."""
+        for convention, law in results["conventions"].items():
+            yield (
+                f"{_TRANSFORMS[convention]}: w of standard deviation "
+                f"{law['found']:.3f}, expected {law['expected']:.3f}"
+            )
+        difference = results["difference"]
+        yield (
+            "the same frequencies in both conventions: features differ by "
+            f"{difference['features']:.1e}, posteriors by {difference['posterior']:.1e}"
+        )
+        for convention, powers in results["exponents"].items():
+            if powers["mean"] is not None:
+                yield (
+                    f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
+                    f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
+                )
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors by D and convention, and what was learned."""
+        rows = [
+            {**r, "what": f"{_TRANSFORMS[r['convention']]}: {what}", "error": error}
+            for r in results["records"]
+            for what, error in _errors(r)
+        ]
+        first = results["records"][0]
+        named = {k: first[k] for k in ("convention", "n_components")}
+        repeats = len(of(results["records"], **named))
+        errors = pivot(
+            f"root mean square error against the exact process, {repeats} draws each",
+            *(rows, "n_components", "what"),
+            lambda group: f"{np.sqrt(np.mean(group.error**2)):.4f}",
+        )
+        learned = listing(
+            "hyperparameters of the marginal likelihood",
+            results.get("learned", []),
+            {
+                "D": lambda r: (
+                    "exact" if r["n_components"] is None else f"{r['n_components']:,}"
+                ),
+                "lengthscale": lambda r: f"{r['lengthscale']:.3f}",
+                "noise": lambda r: f"{r['noise']:.4f}",
+            },
+        )
+        return [errors, learned] if learned.rows else [errors]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the posteriors of both conventions side by side, and errors by D."""
+        styles = {
+            ("2*pi", "mean"): Style("mean, 2π", BLUE),
+            ("1", "mean"): Style("mean, 1", GREEN, "s", DASHED),
+            ("2*pi", "sd"): Style("sd, 2π", RED, "^"),
+            ("1", "sd"): Style("sd, 1", PINK, "D", DASHED),
+        }
+        squares = [
+            {
+                "what": (r["convention"], what),
+                "n_components": r["n_components"],
+                "e": e**2,
+            }
+            for r in results["records"]
+            for what, e in (("mean", r["mean_error"]), ("sd", r["sd_error"]))
+        ]
+        n_bases = results["n_components"] // 2
+        panels = [
+            Panel(
+                title=f"{_TRANSFORMS[convention]}, {n_bases:,} bases",
+                xlabel="x",
+                ylabel="f(x): mean ± 2 standard errors",
+                extra=lambda axes, found, c=convention: _posterior(axes, found, c),
+            )
+            for convention in CONVENTIONS
+        ]
+        panels.append(
+            Panel(
+                *("n_components", "e", "what", styles),
+                title="against the exact process",
+                ylabel="mean square error",
+            )
+        )
+        shown = {**results, "records": squares}
+        return draw(shown, panels, legend="inside", size=(4.4, 4.0))
+
+
+def _errors(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    mean, root = record["mean_error"], record["n_components"] ** 0.5
+    return [("mean", mean), ("sd", record["sd_error"]), ("√D × mean", root * mean)]
+
+
+def root_mean_square(
+    records: Sequence[Mapping[str, Any]], convention: str, size: int, key: str
+) -> float:
+    """Return it of the errors of one number of columns."""
+    own = of(records, convention=convention, n_components=size)
+    return float(np.sqrt(np.mean([r[key] ** 2 for r in own])))
+
+
+def _exponents(
+    records: Sequence[Mapping[str, Any]], convention: str
+) -> dict[str, float | None]:
+    """Return the powers of D that fit the errors best; None for a single D."""
+    sizes = sorted({r["n_components"] for r in records})
+    sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
+    return {
+        key: fitted_power(
+            sizes,
+            [root_mean_square(records, convention, d, f"{key}_error") for d in sizes],
+        )
+        for key in ("mean", "sd")
+    }
+
+
+def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+    curves = results["curves"]
+    x = np.array(curves["x"])
+    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
+    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
+    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
+    axes.plot(
+        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
+    )
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend

@@ -1,0 +1,291 @@
+"""How optical features converge to their kernel: error and tails (appendix C).
+
+Ohana et al. (2020), appendix C.
+
+The original. For features |Ux|^m with real normal U, P(|k̂(x, y) − k(x, y)| ≥ t) is
+bounded, up to an unknown constant C, by D·exp(−C(Dt)^{1/m}): the higher the degree m,
+the heavier the tails and the slower the convergence. Nothing is measured; Fig. 2 is
+called as a witness.
+
+Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵, beside
+the square root of the exact variance, (K_{2m} − K_m²)/D summed over entries; and how
+often k̂ exceeds k, or falls below it, by so many standard deviations, for x = y and for
+rows at 60 degrees, beside a normal law. `constants` has the largest C with which the
+bound holds in what was measured: C that does not depend on D would say that the bound
+has the right form; one that falls with D, that it does not hold with a constant.
+
+Deviations.
+
+- U is complex normal, as on the device and in the rest of the paper.
+- Entries of U are independent (``projection="dense"``).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+import randkern
+from randkern.datasets import load_dataset
+
+from ..options import DataOptions, option
+from ..panels import BLUE, GREEN, PINK, RED, Panel, Style, draw
+from ..runner import Case, Experiment, grid
+from ..tables import TextTable, fitted_power, of, pivot
+
+__all__ = ["OpticalConvergence", "Options"]
+
+DEGREES = (1, 2, 3, 4)
+PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
+_STYLES = {
+    1: Style("m = 1", GREEN, "o", "-."),
+    2: Style("m = 2", BLUE, "s"),
+    3: Style("m = 3", PINK, "D", (0, (4, 2))),
+    4: Style("m = 4", RED, "^", ":"),
+}
+# In standard deviations of the formula.
+_DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
+# Columns that are drawn at once; every D columns of them are an estimate.
+_COLUMNS = 2**20
+
+
+@dataclass(frozen=True)
+class Options(DataOptions):
+    """What ``randkern reproduce optical-convergence`` takes."""
+
+    data: str = option("digits", "Whose rows the Gram matrix is of, scaled to norm 1.")
+    rows: int = option(40, "Rows of the Gram matrix.", quick=20)
+    n_components: tuple[int, ...] = option(
+        (100, 300, 1000, 3000, 10_000, 30_000, 100_000),
+        "Numbers of features.",
+        quick=(10, 30, 100, 300),
+    )
+    tail_components: tuple[int, ...] = option(
+        (100, 1000), "Numbers of features of the tails.", quick=(100,)
+    )
+    repeats: int = option(100, "Draws of each Gram matrix.", quick=10)
+    tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
+
+
+class OpticalConvergence(Experiment):
+    """Errors of Gram matrices against D, and tails of single entries."""
+
+    name = "optical-convergence"
+    title = "Error and tails of optical features by degree (Ohana et al., appendix C)."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load rows of norm 1."""
+        data = load_dataset(self.options.data, data_dir=self.options.data_dir)
+        X = np.asarray(data.X_train, dtype=np.float64)
+        self.X = unit_rows(X, self.options.rows, self.options.seed)
+        n, d = self.X.shape
+        return {"name": data.name, "n_rows": n, "n_features": d}
+
+    def cases(self) -> Iterator[Case]:
+        """Return degrees and numbers of features, of errors and then of tails."""
+        sizes = sorted(self.options.n_components)
+        yield from grid(measure=["error"], degree=DEGREES, n_components=sizes)
+        sizes = sorted(self.options.tail_components)
+        yield from grid(measure=["tail"], degree=DEGREES, n_components=sizes)
+
+    def measure(self, case: Case) -> Any:
+        """Return the error of one number of features, or the tails at one."""
+        degree, size, options = case["degree"], case["n_components"], self.options
+        seed = options.seed + 100_003 * degree + size
+        if case["measure"] == "error":
+            return gram_error(self.X, degree, size, options.repeats, seed)
+        return tails(degree, size, options.tail_draws, seed)
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return fitted powers of D, relative variances and constants of the bound."""
+        errors = of(results["records"], measure="error")
+        exponents = {}
+        for m in DEGREES:
+            own = of(errors, degree=m)
+            sizes = [r["n_components"] for r in own]
+            exponents[str(m)] = fitted_power(sizes, [r["error"] for r in own])
+        return {
+            "exponents": exponents,
+            "variances": {str(m): _relative_variance(m) for m in DEGREES},
+            "constants": list(_constants(of(results["records"], measure="tail"))),
+            "published": [
+                {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
+            ],
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return how errors fall, and with which constant the bound holds."""
+        for degree, exponent in results["exponents"].items():
+            if exponent is not None:
+                variance = results["variances"][degree]
+                yield (
+                    f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
+                    f"variance at x = y is {variance:.0f} K²"
+                )
+        for found in results.get("constants", ()):
+            yield (
+                f"m = {found['degree']}, D = {found['n_components']:,}, "
+                f"{found['pair']}: P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with "
+                f"C = {found['C']:.3f}"
+            )
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors over the formula by D, and shares beyond some deviations."""
+        described, records = results["dataset"], results["records"]
+        heads = {m: f"m = {m}" for m in DEGREES}
+        errors = pivot(
+            f"relative error of the Gram matrix of {described['n_rows']} rows of "
+            f"{described['name']} (formula)",
+            *(of(records, measure="error"), "n_components", "degree"),
+            lambda g: f"{g.error.mean():.4f} ({g.predicted.mean():.4f})",
+            headings=heads,
+        )
+        tail = of(records, measure="tail")
+        shown = [r for r in tail if r["deviation"] in (1.0, 2.0, 3.0, 4.0, 6.0)]
+        shares = pivot(
+            f"share of {tail[0]['draws']:,} draws above / below the kernel by more "
+            "standard deviations",
+            *(shown, ("pair", "n_components", "deviation"), "degree"),
+            lambda g: f"{g.share.mean():.2e} / {g.share_below.mean():.1e}",
+            headings=heads,
+            label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
+        )
+        return [errors, shares]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D beside their formula, and the tails."""
+        size = max(r["n_components"] for r in of(results["records"], measure="tail"))
+        where = {"measure": "tail", "n_components": size, "pair": "equal"}
+        panels = [
+            Panel(
+                *("n_components", "error", "degree"),
+                {m: Style(s.label, s.colour, s.marker, "") for m, s in _STYLES.items()},
+                {"measure": "error"},
+                title="error: markers measured, lines the formula",
+                ylabel="‖ZZᵀ − K‖ / ‖K‖",
+                extra=_formula,
+            ),
+            Panel(
+                *("deviation", "share", "degree", _STYLES, where),
+                title=f"tails at D = {size:,}, x = y (dashed: below)",
+                xlabel="deviation from K, in standard deviations of the formula",
+                ylabel="share of draws beyond",
+                log="",
+                extra=lambda axes, found: _other_tails(
+                    axes, of(found["records"], **where)
+                ),
+            ),
+        ]
+        return draw(results, panels, legend="right")
+
+
+def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
+    """Return some rows that are not zero, over their norms."""
+    norms = np.linalg.norm(X, axis=1)
+    X, norms = X[norms > 0], norms[norms > 0]
+    chosen = np.random.default_rng(seed).permutation(len(X))[:n]
+    return np.asarray(X[chosen] / norms[chosen, None])
+
+
+def optical_features(
+    X: NDArray[Any], degree: int, n_columns: int, seed: int
+) -> NDArray[Any]:
+    """Return |Ux|^m, not divided by √D: columns of independent entries."""
+    features = randkern.RandomFeatures(
+        randkern.Optical(degree), n_columns, projection="dense", random_state=seed
+    )
+    return np.asarray(features.fit_transform(X) * np.sqrt(n_columns))
+
+
+def gram_error(
+    X: NDArray[Any], degree: int, size: int, repeats: int, seed: int
+) -> dict[str, Any]:
+    """Return the error of Gram matrices of `size` features, and its formula."""
+    exact = randkern.Optical(degree)(X)
+    variance = randkern.Optical(2 * degree)(X) - exact**2
+    squared = []
+    for repeat in range(repeats):
+        Z = optical_features(X, degree, size, seed=1000 * seed + repeat)
+        squared.append(np.sum((Z @ Z.T / size - exact) ** 2))
+    scale = np.linalg.norm(exact)
+    error = float(np.sqrt(np.mean(squared)) / scale)
+    predicted = float(np.sqrt(variance.sum() / size) / scale)
+    ratio = error / predicted
+    return {"error": error, "predicted": predicted, "ratio": ratio, "repeats": repeats}
+
+
+def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield how often a product of `size` features is off its kernel by more."""
+    # Rows of unit norm: the law depends on nothing but their angle.
+    X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
+    exact = randkern.Optical(degree)(X)[0, 1:]
+    spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)
+    found = []
+    at_once = max(1, _COLUMNS // size)
+    for position, first in enumerate(range(0, draws, at_once)):
+        n = min(at_once, draws - first)
+        Z = optical_features(X, degree, n * size, seed=1000 * seed + position)
+        products = (Z[0] * Z[1:]).reshape(len(PAIRS), n, size).mean(axis=2)
+        found.append((products - exact[:, None]) / spread[:, None])
+    for pair, k, sd, deviations in zip(
+        PAIRS, exact, spread, np.concatenate(found, axis=1), strict=True
+    ):
+        for t in _DEVIATIONS:
+            yield {
+                "pair": pair,
+                "deviation": float(t),
+                "t": float(t * sd),
+                "share": float(np.mean(deviations > t)),
+                "share_below": float(np.mean(deviations < -t)),
+                "normal": float(norm.sf(t)),
+                "kernel": float(k),
+                "draws": draws,
+            }
+
+
+def _constants(tail: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the largest C for which the bound holds at all t that were measured."""
+    keys = ("degree", "n_components", "pair")
+    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in tail):
+        named = dict(zip(keys, key, strict=True))
+        degree, size = named["degree"], named["n_components"]
+        constants = [
+            (np.log(size) - np.log(r["share"] + r["share_below"]))
+            / (size * r["t"]) ** (1 / degree)
+            for r in of(tail, **named)
+            if r["t"] > 0 and r["share"] + r["share_below"] > 0
+        ]
+        yield named | {"C": float(min(constants))}
+
+
+def _relative_variance(degree: int) -> float:
+    X = np.ones((1, 1))
+    exact = randkern.Optical(degree)(X)[0, 0]
+    return float(randkern.Optical(2 * degree)(X)[0, 0] / exact**2 - 1)
+
+
+def _formula(axes: Any, results: Mapping[str, Any]) -> None:
+    for degree, style in _STYLES.items():
+        own = of(results["records"], measure="error", degree=degree)
+        sizes = [r["n_components"] for r in own]
+        predicted = [r["predicted"] for r in own]
+        axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
+
+
+def _other_tails(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    for degree, style in _STYLES.items():
+        own = [r for r in of(records, degree=degree) if r["share_below"] > 0]
+        below = [r["share_below"] for r in own]
+        x = [r["deviation"] for r in own]
+        axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
+    law = [r for r in of(records, degree=1) if r["normal"] > 0.3 / r["draws"]]
+    x, normal = [r["deviation"] for r in law], [r["normal"] for r in law]
+    axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
+    axes.set_yscale("log")

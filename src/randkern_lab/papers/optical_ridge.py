@@ -1,0 +1,458 @@
+"""Ridge on binarized images: error against the number of features (Fig. 2).
+
+Ohana et al. (2020), section 4.1, appendix D.
+
+The original. Fashion-MNIST, 60,000 training and 10,000 test images; a pixel is lit
+above 10 of 255, a threshold chosen on validation rows (D.1). Ridge regression of labels
+±1 on random features of D = 10, 20, ..., 100,000 columns: Fourier features of the
+Gaussian kernel; simulated optical features of degrees 2, 4 and 6; those of a real
+device, of degrees 2 and 4. The three kernels themselves and the linear one on all rows.
+Hyperparameters of each kernel were chosen once, by a grid at D = 10,000 on held-out
+rows (Fig. 4); the device ran without a bias, with twice the penalty of the simulation
+for degree 2, for numerical stability. Systems were solved by Cholesky up to D = 10,000,
+beyond by conjugate gradients; one draw of the features.
+
+Deviations.
+
+- The data are those of ``--data``. All of Fashion-MNIST takes the published
+  hyperparameters, MNIST ours, other data those chosen in the run; a threshold other
+  than 10 of 255 is chosen by ``--threshold validated``.
+- The device is simulated (8 bits, Poisson noise). It runs with our bias and penalty
+  (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``):
+  bias 0, twice and once our penalty, the published ratios. Every D takes the first D
+  outputs of one acquisition per bias: pixels of the camera are independent and alike.
+- Fourier features are pairs of cosine and sine, which have a lower variance than the
+  published cosines with random phases.
+- Exact kernels add the bias to the norms, too, so that they are the limits of the
+  features; the published ones add it to the dot product alone.
+- An intercept is fitted, which the published bias of the features stands for.
+- Conjugate gradients at every D: ``solved`` stops at a relative residual of 1e-4, which
+  is recorded; ``stopped`` is the library's default, which ends when labels of held-out
+  rows no longer improve.
+- Degree 6 is published as a number but not drawn.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import randkern
+from randkern._memory import resolve_memory_limit
+from randkern.exceptions import MemoryLimitError
+from randkern.solvers import PCG
+
+from ..options import DataOptions, option
+from ..panels import BLACK, BLUE, DASHED, GREY, PINK, RED, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment
+from ..tables import TextTable, count, edge_notes, of, pivot, skip_notes
+from .device_counts import DeviceCounts, acquired_counts, device_note
+from .images import PIXEL_THRESHOLD, load_binary_images
+from .optical_settings import DEVICE_PENALTIES, KernelSetting, optical_settings
+from .published import published_rows
+
+__all__ = ["CURVES", "OpticalRidge", "Options"]
+
+# Curve: its kernel, its published name, how it is drawn.
+CURVES: Mapping[str, tuple[str, str, Style]] = {
+    "fourier": ("gaussian", "rbf_rff", Style("Fourier", BLACK)),
+    "optical-2": ("optical:2", "sim_opu_2", Style("optical, m = 2", BLUE, "s")),
+    "optical-4": ("optical:4", "sim_opu_4", Style("optical, m = 4", RED, "^")),
+    "optical-6": ("optical:6", "sim_opu_6", Style("optical, m = 6", PINK, "D")),
+    "linear": ("linear", "linear", Style("linear", GREY, "v")),
+    "device-2": (
+        *("optical:2", ""),
+        Style("device, m = 2, our bias", BLUE, "s", DASHED, False),
+    ),
+    "device-4": (
+        *("optical:4", ""),
+        Style("device, m = 4, our bias", RED, "^", DASHED, False),
+    ),
+    "device-2-own": (
+        *("optical:2", "real_opu_2"),
+        Style("device, m = 2, no bias", BLUE, "x", ":"),
+    ),
+    "device-4-own": (
+        *("optical:4", "real_opu_4"),
+        Style("device, m = 4, no bias", RED, "+", ":"),
+    ),
+}
+COMPUTED = ("fourier", "optical-2", "optical-4", "optical-6")
+EXACT = ("fourier", "optical-2", "optical-4", "optical-6", "linear")
+MEASURED = ("device-2", "device-4", "device-2-own", "device-4-own")
+_SIZES = (10, 30, 100, 300, 1000, 3000, 10_000, 20_000, 50_000, 100_000)
+_QUICK_SIZES = (10, 30, 100, 300)
+_TOL = 1e-4
+
+
+@dataclass(frozen=True)
+class Options(DataOptions):
+    """What ``randkern reproduce optical-ridge`` takes."""
+
+    data: str = option(
+        "auto",
+        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
+        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
+        quick="digits",
+    )
+    threshold: str = option(
+        "published", "published (10 of 255), or validated: chosen on held-out rows."
+    )
+    max_components: int = option(
+        10_000, "Largest number of features of 10, 30, ..., 10,000, ..., 100,000."
+    )
+    n_components: tuple[int, ...] | None = option(
+        None, "Numbers of features, in place of --max-components."
+    )
+    seeds: int = option(3, "Draws of the features.", quick=1)
+    rules: tuple[str, ...] = option(
+        ("solved", "stopped"),
+        "Of solved (to a residual of 1e-4) and stopped (early).",
+        quick=("solved",),
+    )
+    exact_rows: int = option(
+        10_000,
+        "Training rows of the exact kernels; 0 leaves them out.",
+        quick=500,
+        least=0,
+    )
+    bits: int = option(8, "Bits of a count of the device.")
+    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
+    scratch: Path | None = option(
+        None, "Directory for the device's counts; by default a temporary one."
+    )
+
+
+class OpticalRidge(Experiment):
+    """Five families of features and their exact kernels, on the same images."""
+
+    name = "optical-ridge"
+    title = "Error against D on binarized images (Ohana et al., Fig. 2)."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load the images, choose hyperparameters, compile what will be timed."""
+        options = self.options
+        for name, given, known in (
+            ("threshold", (options.threshold,), ("published", "validated")),
+            ("rules", options.rules, ("solved", "stopped")),
+        ):
+            if not set(given) <= set(known) or not given:
+                raise ValueError(f"{name} must be of {', '.join(known)}, got {given}")
+        resolve_memory_limit(options.memory_limit)  # complains before the work
+        self.sizes = _sizes(options)
+        fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
+        self.images = load_binary_images(options.data, options.data_dir, fixed)
+        self.say("choosing hyperparameters")
+        kernels = list(dict.fromkeys(kernel for kernel, *_ in CURVES.values()))
+        self.settings = optical_settings(
+            self.images, kernels, seed=options.seed, quick=options.quick
+        )
+        self.X_train = self.images.X_train.astype(np.float32)
+        self.X_test = self.images.X_test.astype(np.float32)
+        self.counts: DeviceCounts | None = None
+        self.acquisitions: list[dict[str, Any]] = []
+        self._compile()
+        return self.images.describe()
+
+    def cases(self) -> Iterator[Case]:
+        """Return features, exact kernels, then the device bias by bias."""
+        options = self.options
+        draws = [
+            (seed, rule)
+            for rule in options.rules
+            for seed in range(options.seed, options.seed + options.seeds)
+            if rule == "solved" or seed == options.seed
+        ]
+        for curve in COMPUTED:
+            for size in self.sizes:
+                for seed, rule in draws:
+                    yield _case(curve, size, seed, rule)
+        for curve in EXACT if options.exact_rows else ():
+            yield _case(curve, None, options.seed, options.rules[0])
+        # One acquisition serves both degrees of a bias.
+        for curve in sorted(MEASURED, key=lambda c: self._setting(c).value or 0.0):
+            for size in self.sizes:
+                for rule in options.rules:
+                    yield _case(curve, size, options.seed, rule)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Fit and score one classifier."""
+        curve, size = case["curve"], case["n_components"]
+        setting = self._setting(curve)
+        if curve in MEASURED:
+            stored = self._acquired(int(setting.value or 0))
+            train, test = (
+                stored.blocks(part, size, setting.build().degree) for part in (0, 1)
+            )
+            model = self._model(randkern.Linear(), setting.alpha, case)
+            return self._scored(model, train, None, [block.X for block in test])
+        rows = np.arange(len(self.X_train))
+        if size is None and self.options.exact_rows < len(rows):
+            rng = np.random.default_rng(case["seed"])
+            rows = np.sort(rng.permutation(len(rows))[: self.options.exact_rows])
+        model = self._model(setting.build(), setting.alpha, case)
+        y = self.images.y_train[rows]
+        return self._scored(model, self.X_train[rows], y, [self.X_test])
+
+    def _setting(self, curve: str) -> KernelSetting:
+        setting = self.settings[CURVES[curve][0]]
+        if not curve.endswith("own"):
+            return setting
+        alpha = DEVICE_PENALTIES[setting.kernel] * setting.alpha
+        return replace(setting, value=0.0, alpha=alpha)
+
+    def _model(self, kernel: Any, alpha: float, case: Case) -> Any:
+        solved = PCG(tol=_TOL, max_iter=2000)
+        return randkern.KernelRidgeClassifier(
+            kernel,
+            alpha=alpha,
+            n_components=case["n_components"],
+            solver=solved if case["rule"] == "solved" else "auto",
+            fit_intercept=True,
+            memory_limit=self.options.memory_limit,
+            random_state=case["seed"],
+        )
+
+    def _compile(self) -> None:
+        """Fit what will be timed on a few rows, and forget it."""
+        few = slice(0, 400)
+        for rule in self.options.rules:
+            for kernel in ("gaussian", "optical:2"):
+                setting = self.settings[kernel]
+                case = _case("", 64, 0, rule)
+                model = self._model(setting.build(), setting.alpha, case)
+                # Whoever exceeds the limit on a few rows will be skipped on all.
+                with suppress(MemoryLimitError):
+                    model.fit(self.X_train[few], self.images.y_train[few])
+                    model.predict(self.X_test[:2])
+
+    def _scored(
+        self, model: Any, X: Any, y: Any, tests: Sequence[Any]
+    ) -> dict[str, Any]:
+        watch = Stopwatch()
+        model.fit(X, y)
+        fit = watch.lap()
+        predicted = np.concatenate([model.predict(block) for block in tests])
+        return {
+            "n_train": X.n_rows if y is None else len(y),
+            "test_error": float(np.mean(predicted != self.images.y_test)),
+            "fit_seconds": fit.seconds,
+            "predict_seconds": watch.lap().seconds,
+            "solver_iterations": int(model.solution_.iterations),
+            "residual": float(np.max(model.solution_.residual)),
+            "outcome": model.solution_.outcome.name.lower(),
+        }
+
+    def _acquired(self, bias: int) -> DeviceCounts:
+        """Show all images once for a bias; the counts of another bias are dropped."""
+        if self.counts is None or self.counts.described["bias"] != bias:
+            self.say(f"device: counts of {len(self.X_train):,} images and of the tests")
+            self.resources.close()
+            stack = self.resources.enter_context(ExitStack())
+            images = self.images
+            self.counts = stack.enter_context(
+                acquired_counts(
+                    max(self.sizes),
+                    [(images.X_train, images.y_train), (images.X_test, images.y_test)],
+                    bits=self.options.bits,
+                    bias=bias,
+                    seed=self.options.seed,
+                    scratch=self.options.scratch,
+                )
+            )
+            self.acquisitions.append(self.counts.described)
+        return self.counts
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return settings, where degree 4 overtakes, what the device loses."""
+        records = results["records"]
+        return {
+            "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
+            "device": self.acquisitions,
+            "overtaking": {
+                kind: _overtaking(records, kind) for kind in ("optical", "device")
+            },
+            "device_loss": _device_loss(records),
+            "published": _published(self.sizes),
+        }
+
+    # -- results ----------------------------------------------------------------------
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return hyperparameters, overtaking, losses, the device, what was skipped."""
+        for kernel, named in results["hyperparameters"].items():
+            known = {k: v for k, v in named.items() if isinstance(v, float)}
+            numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
+            yield f"{kernel}: {numbers} ({named['origin']})"
+            yield from edge_notes(kernel, named.get("at_edge", ()))
+        for kind, size in results["overtaking"].items():
+            at = "at no D tried" if size is None else f"from D = {size:,} on"
+            yield f"{kind}: m = 4 errs less than m = 2 {at} (published: from 20,000 on)"
+        for degree, published in ((2, 1.5), (4, 1.0)):
+            own = of(results["device_loss"], degree=degree)
+            if own:
+                yield (
+                    f"m = {degree}: the device errs {100 * own[-1]['loss']:+.2f} "
+                    f"points more than the computed features at D = "
+                    f"{own[-1]['n_components']:,} (published: about {published} at "
+                    "100,000)"
+                )
+        yield from map(device_note, results["device"])
+        yield from skip_notes(results, "curve", "n_components")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors by rule, seconds, and differences from the published errors."""
+        described, records = results["dataset"], results["records"]
+        where = f"{described['name']}, {described['n_train']:,} training rows"
+        heads = {curve: curve for curve in CURVES}
+        found = []
+        for rule in dict.fromkeys(r.get("rule", "stopped") for r in records):
+            own = [r for r in records if r.get("rule", "stopped") == rule]
+            found.append(
+                pivot(
+                    f"{where}: test error in %, {rule}",
+                    *(own, "n_components", "curve"),
+                    lambda group: f"{100 * group.test_error.mean():.2f}",
+                    headings=heads,
+                )
+            )
+        found.append(
+            pivot(
+                "seconds of fit, features included",
+                *(records, "n_components", "curve"),
+                lambda group: f"{group.fit_seconds.mean():.2f}",
+                headings=heads,
+            )
+        )
+        return [*found, _differences(results)]
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against D, with the exact kernels as level lines."""
+        described, records = results["dataset"], results["records"]
+        first = records[0].get("rule")
+        panel = Panel(
+            *("n_components", "test_error", "curve"),
+            {curve: style for curve, (_, _, style) in CURVES.items()},
+            {"rule": first} if first else {},
+            f"{described['name']}, binarized\n{described['n_train']:,} training rows",
+            scale=100,
+        )
+        return draw(results, [panel], size=(7.6, 4.6), legend="right")
+
+
+def _case(curve: str, size: int | None, seed: int, rule: str) -> Case:
+    kernel = CURVES[curve][0] if curve else ""
+    named = {"curve": curve, "kernel": kernel, "n_components": size}
+    return {**named, "seed": seed, "rule": rule}
+
+
+def _sizes(options: Options) -> list[int]:
+    """Return the numbers of features, rising."""
+    if options.n_components is not None:
+        return sorted(set(options.n_components))
+    known = _QUICK_SIZES if options.quick else _SIZES
+    sizes = [size for size in known if size <= options.max_components]
+    return sizes or [options.max_components]
+
+
+def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[int, float]:
+    """Return mean test errors by D, of the rule that comes first."""
+    own = [r for r in of(records, curve=curve) if r["n_components"] is not None]
+    own = [r for r in own if r.get("rule") == own[0].get("rule")]
+    sizes = dict.fromkeys(r["n_components"] for r in own)
+    return {
+        d: float(np.mean([r["test_error"] for r in of(own, n_components=d)]))
+        for d in sizes
+    }
+
+
+def _overtaking(records: Sequence[Mapping[str, Any]], kind: str) -> int | None:
+    """Return the least D from which degree 4 errs less at every D tried."""
+    low, high = _errors(records, f"{kind}-2"), _errors(records, f"{kind}-4")
+    found = None
+    for size in sorted(set(low) & set(high), reverse=True):
+        if high[size] >= low[size]:
+            break
+        found = size
+    return found
+
+
+def _device_loss(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    losses = []
+    for degree in (2, 4):
+        computed = _errors(records, f"optical-{degree}")
+        measured = _errors(records, f"device-{degree}")
+        losses += [
+            {"degree": degree, "n_components": d, "loss": measured[d] - computed[d]}
+            for d in sorted(set(computed) & set(measured))
+        ]
+    return losses
+
+
+def _published(sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the published test errors on Fashion-MNIST at these D, and exact."""
+    curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
+    features = [
+        (curve_of[row["features"]], row["n_components"], row["test_accuracy"])
+        for row in published_rows("fashion-mnist-features")
+        if row["features"] in curve_of and row["n_components"] in sizes
+    ]
+    exact = [
+        (curve_of[row["kernel"]], None, row["test_accuracy"])
+        for row in published_rows("fashion-mnist-kernels")
+        if row["kernel"] in curve_of
+    ]
+    return [
+        {"curve": curve, "n_components": size, "test_error": 1 - accuracy}
+        for curve, size, accuracy in [*features, *exact]
+    ]
+
+
+def _differences(results: Mapping[str, Any]) -> TextTable:
+    """Return ours less the published errors, in points, each with its reasons."""
+    described = results["dataset"]
+    table = TextTable(
+        "test error in %, published on Fashion-MNIST, and the difference in points",
+        ("curve, D", "ours", "published", "difference", "reasons"),
+    )
+    for row in results["published"]:
+        own = [
+            r
+            for r in of(results["records"], curve=row["curve"])
+            if r["n_components"] == row["n_components"]
+        ]
+        if not own:
+            continue
+        ours = np.mean(
+            [r["test_error"] for r in own if r.get("rule") == own[0].get("rule")]
+        )
+        reasons = []
+        if (
+            not described["name"].startswith("fashion-mnist")
+            or not described["complete"]
+        ):
+            reasons.append("data")
+        if row["n_components"] is None:
+            reasons += ["rows"] if own[0]["n_train"] < described["n_train"] else []
+            reasons += [] if row["curve"] == "fourier" else ["bias in the norms"]
+        elif row["curve"] == "fourier":
+            reasons.append("pairs for phases")
+        elif row["curve"] in MEASURED:
+            reasons.append("simulated device")
+        gap = 100 * (ours - row["test_error"])
+        table.rows.append(
+            (
+                f"{row['curve']}, {count(row['n_components'])}",
+                *(f"{100 * ours:.2f}", f"{100 * row['test_error']:.2f}"),
+                *(f"{gap:+.2f}", ", ".join(reasons)),
+            )
+        )
+    return table

@@ -1,0 +1,342 @@
+"""Seconds and joules of optical features against their number (Fig. 3).
+
+Ohana et al. (2020), section 4.3.
+
+The original. A matrix product (n, D) × (D, D) by ``torch.matmul`` on an NVIDIA P100,
+for n = 1,000 and 3,000 rows and D up to 58,000, its memory's limit; energy integrated
+from nvidia-smi. The device takes 500 µs a row and 30 W whatever D: 1.5 s and 45 J for
+3,000 rows. Making and loading matrices are not counted. The GPU needs more energy than
+the device from D = 18,000 on; time and energy are linear in n.
+
+Here. Optical features of degree 2 by the dense, streamed and structured projections on
+the processor, and on a GPU where PyTorch finds one; the device by its model. `growth`
+adds rows at fixed D and columns, so that linearity in n is measured and not assumed.
+
+Deviations.
+
+- A complex product and its squared modulus, not a real product: twice the arithmetic.
+- Energy of the processor is that of all its packages (RAPL), of a GPU that of NVML's
+  counter; null where nothing counts, and the notes say why.
+- A streamed matrix is made again in the time.
+- What would take longer than ``--max-seconds``, judged by a small batch, is left out.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+from randkern._extras import import_extra
+from randkern._memory import resolve_memory_limit
+from randkern.optics import SimulatedOPU
+from randkern.plan import evaluate
+
+from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, GREEN, LONG, PINK, RED, SKY, Panel, Style, draw
+from ..runner import Case, Experiment, SkippedCase, grid
+from ..tables import TextTable, fitted_power, number, of, pivot, skip_notes
+from .published import published_rows
+
+__all__ = ["METHODS", "Options", "ProjectionCost"]
+
+METHODS = ("dense", "streamed", "structured", "gpu")
+_STYLES = {
+    "dense": Style("dense", BLACK),
+    "streamed": Style("streamed", SKY, "X", (0, (4, 2))),
+    "structured": Style("structured", BLUE, "s"),
+    "gpu": Style("GPU", GREEN, "^"),
+    "P100": Style("P100, published", PINK, "", ":"),
+    "device": Style("device, 500 µs a row and 30 W", RED, "", LONG),
+}
+_GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
+# A measurement is repeated until it has taken so long: energy counters are coarse.
+_LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern reproduce projection-cost`` takes."""
+
+    n_components: tuple[int, ...] = option(
+        (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000),
+        "Numbers of features.",
+        quick=(100, 300, 1000),
+    )
+    batch: int = option(3000, "Rows; published are 20, 1,000 and 3,000.", quick=50)
+    columns: int = option(
+        0, "Columns of the rows; 0 takes as many as features, as published.", least=0
+    )
+    growth_components: int = option(
+        5000, "Features, and columns, while the rows vary.", quick=100
+    )
+    max_seconds: float = option(
+        20.0, "What would take a method longer for one batch is skipped."
+    )
+    memory_limit: str = option(
+        "4GB", "What the matrix of a dense projection and its rows may take."
+    )
+
+
+class ProjectionCost(Experiment):
+    """One method at one D after the other, and the device's model."""
+
+    name = "projection-cost"
+    title = "Seconds and joules against D, beside a device (Ohana et al., Fig. 3)."
+    Options = Options
+
+    def prepare(self) -> None:
+        """Find the meters and a GPU."""
+        self.cpu, self.gpu = cpu_meter(), gpu_meter()
+        self.torch, self.no_gpu = _torch_with_gpu()
+        self.limit = resolve_memory_limit(self.options.memory_limit)
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods by D, the device, and methods by rows."""
+        options = self.options
+        methods = (*METHODS, "device")
+        for case in grid(method=methods, n_components=sorted(options.n_components)):
+            columns = options.columns or case["n_components"]
+            yield case | {"columns": columns, "batch": options.batch, "growth": False}
+        size = options.growth_components
+        rows = [max(1, round(share * options.batch)) for share in _GROWTH]
+        for method, batch in ((m, n) for m in ("streamed", "structured") for n in rows):
+            named = {"method": method, "n_components": size, "columns": size}
+            yield named | {"batch": batch, "growth": True}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return seconds and joules of a batch, and of how many they are the mean."""
+        method, size, batch = case["method"], case["n_components"], case["batch"]
+        if method == "device":
+            device = SimulatedOPU(size)
+            cost = {"seconds": device.time_seconds(batch)}
+            return cost | {"joules": device.energy_joules(batch), "repeats": 0}
+        self._check(case)
+        rng = np.random.default_rng(self.options.seed)
+        X = rng.random((batch, case["columns"]), dtype=np.float32)
+        meter = self.cpu
+        if method == "gpu":
+            work, meter = _on_gpu(self.torch, X, size), self.gpu
+        else:
+            work = _on_cpu(X, size, method, self.options.seed)
+        least = _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
+        seconds, joules, repeats = timed(work, meter, least)
+        return {"seconds": seconds, "joules": joules, "repeats": repeats}
+
+    def _check(self, case: Case) -> None:
+        """Raise where a method takes too much memory, or time by a small batch."""
+        method, size, columns = case["method"], case["n_components"], case["columns"]
+        if method == "gpu" and self.no_gpu is not None:
+            raise SkippedCase(self.no_gpu)
+        if method == "dense":
+            # Real and imaginary part in float32, and what one of them is made from.
+            needed = 4 * (3 * size * columns + case["batch"] * (columns + 3 * size))
+            if needed > self.limit:
+                raise SkippedCase(
+                    f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
+                    f"limit of {self.limit / 1e9:.1f} GB"
+                )
+        if method in ("dense", "streamed"):
+            few = np.ones((50, min(columns, 1000)), np.float32)
+            narrow = min(size, 1000)
+            once = timed(_on_cpu(few, narrow, method, 0), self.cpu, 0.0)[0]
+            growth = size * columns * case["batch"] / (narrow * few.size)
+            if once * growth > self.options.max_seconds:
+                raise SkippedCase(
+                    f"it would take about {once * growth:.0f} s, more than "
+                    f"{self.options.max_seconds:g} s"
+                )
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return what counts energy, where the device takes less, and growth with n."""
+        published = _published(self.options.batch)
+        growing = of(results["records"], growth=True)
+        return {
+            "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
+            "crossings": _crossings(of(results["records"], growth=False)),
+            "published": published,
+            "published_crossings": _crossings(published),
+            "growth": {
+                method: fitted_power(
+                    [r["batch"] for r in of(growing, method=method)],
+                    [r["seconds"] for r in of(growing, method=method)],
+                )
+                for method in dict.fromkeys(r["method"] for r in growing)
+            },
+        }
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return crossings, growth, meters, and what was skipped."""
+        units = {"seconds": "time", "joules": "energy"}
+        for key, source in (("crossings", ""), ("published_crossings", ", published")):
+            for crossing in results[key]:
+                size = crossing["n_components"]
+                where = {None: "at no D measured", 0: "at every D measured"}.get(
+                    size, f"from D = {size or 0:,.0f} on"
+                )
+                yield (
+                    f"{crossing['method']}{source}: the device takes less "
+                    f"{units[crossing['quantity']]} {where}"
+                )
+        for method, power in results.get("growth", {}).items():
+            if power is not None:
+                yield f"{method}: seconds grow with the rows as n^{power:.2f}"
+        yield f"energy of the processor: {results['energy']['cpu']}"
+        yield f"energy of the GPU: {results['energy']['gpu']}"
+        yield from skip_notes(results, "method", "n_components")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return seconds by D and method, and joules where something counts them."""
+        ours = [r for r in results["records"] if not r.get("growth")]
+        published = of(results["published"], method="P100")
+        sizes = {r["n_components"] for r in ours}
+        records = ours + [r for r in published if r["n_components"] in sizes]
+        found = []
+        for quantity in ("seconds", "joules"):
+            counted = [r for r in ours if r["method"] != "device" and r[quantity]]
+            if counted:
+                found.append(
+                    pivot(
+                        f"{quantity} of optical features of {ours[0]['batch']:,} rows "
+                        f"(P100: a product, {published[0]['batch']:,} rows, published)",
+                        *(records, "n_components", "method"),
+                        lambda group, q=quantity: number(group[q].iloc[0]),
+                    )
+                )
+        return found
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return seconds, and joules where they are counted, against D."""
+        published = of(results["published"], method="P100")
+        ours = [r for r in results["records"] if not r.get("growth")]
+        shown = {**results, "records": _per_thousand([*ours, *published])}
+        widths = {r["columns"] for r in ours}
+        columns = "D" if len(widths) > 1 else f"{widths.pop():,}"
+        titles = (
+            f"{ours[0]['batch']:,} rows of {columns} columns",
+            f"energy of the processor: {results['energy']['cpu']}",
+        )
+        panels = [
+            Panel(
+                *("n_components", quantity, "method", _STYLES),
+                title=title,
+                ylabel=f"{quantity} for 1,000 rows",
+                ticks=sorted({r["n_components"] for r in ours}),
+            )
+            for quantity, title in zip(("seconds", "joules"), titles, strict=True)
+        ]
+        return draw(shown, panels, size=(4.8, 4.6))
+
+
+def _per_thousand(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {**r, **{q: r[q] and 1000 * r[q] / r["batch"] for q in ("seconds", "joules")}}
+        for r in records
+    ]
+
+
+def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
+    """Return what computes the features of all rows into an array in use."""
+    features = randkern.RandomFeatures(
+        randkern.Optical(2), size, projection=method, random_state=seed
+    ).fit(X[:2])
+    out = np.ones((len(X), size), dtype=np.float32)
+    return partial(evaluate, features.plan_, X, out=out)
+
+
+def _torch_with_gpu() -> tuple[Any, str | None]:
+    """Return PyTorch if it has a GPU, or the reason why not."""
+    try:
+        torch = import_extra("torch", "a product on a GPU", "gpu")
+    except ImportError:
+        return None, "PyTorch is not installed"
+    return torch, None if torch.cuda.is_available() else "PyTorch finds no GPU"
+
+
+def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
+    """Return what computes optical features there, and waits for them."""
+    rows = torch.from_numpy(X).cuda()
+    real, imag = (torch.randn(X.shape[1], size, device="cuda") for _ in range(2))
+
+    def work() -> Any:
+        out = torch.matmul(rows, real).square_() + torch.matmul(rows, imag).square_()
+        torch.cuda.synchronize()
+        return out
+
+    return work
+
+
+def timed(
+    work: Callable[[], Any], meter: EnergyMeter, least_seconds: float
+) -> tuple[float, float | None, int]:
+    """Return seconds and joules of one call, and of how many it is the mean."""
+    work()  # compiles, and draws a matrix that is kept
+    start = time.perf_counter()
+    work()
+    once = time.perf_counter() - start
+    repeats = max(1, min(10_000, math.ceil(least_seconds / max(once, 1e-6))))
+    with Joules(meter) as spent:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        seconds = (time.perf_counter() - start) / repeats
+    joules = None if spent.joules is None else spent.joules / repeats
+    return seconds, joules, repeats
+
+
+def _published(batch: int) -> list[dict[str, Any]]:
+    """Return the P100's records, and the device's, of the batch nearest to ours."""
+    rows = published_rows("projection-cost-p100")
+    nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
+    found = []
+    for row in of(rows, batch=nearest):
+        if row["gpu_seconds"]:
+            size = row["n_components"]
+            place = {"n_components": size, "columns": size, "batch": nearest}
+            cost = {"seconds": row["gpu_seconds"], "joules": row["gpu_joules"]}
+            model = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
+            found += [
+                {"method": "P100", **place, **cost},
+                {"method": "device", **place, **model},
+            ]
+    return found
+
+
+def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the D from which the device takes less, on straight lines in log-log."""
+    device = {r["n_components"]: r for r in of(records, method="device")}
+    crossings = []
+    for method in dict.fromkeys(r["method"] for r in records):
+        for quantity in ("seconds", "joules"):
+            ratios = sorted(
+                (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
+                for r in of(records, method=method)
+                if method != "device" and r[quantity]
+            )
+            if ratios:
+                named = {"method": method, "quantity": quantity}
+                crossings.append(named | {"n_components": crossing(ratios)})
+    return crossings
+
+
+def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
+    """Return where a ratio passes 1 for the last time; 0 if it is never below."""
+    if ratios[-1][1] <= 1:
+        return None
+    position = len(ratios) - 1
+    while position and ratios[position - 1][1] > 1:
+        position -= 1
+    if position == 0:
+        return 0.0
+    (x0, y0), (x1, y1) = ratios[position - 1], ratios[position]
+    share = math.log(y0) / (math.log(y0) - math.log(y1)) if y0 != y1 else 0.0
+    return float(math.exp(math.log(x0) + share * (math.log(x1) - math.log(x0))))

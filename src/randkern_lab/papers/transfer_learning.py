@@ -1,0 +1,473 @@
+"""Ridge on convolutional features: linear, Fourier, optical, device (Table 1).
+
+Ohana et al. (2020), section 4.2, appendix D.
+
+The original. CIFAR-10, 50,000 training and 10,000 test images; features of layers of
+ResNet34, AlexNet and VGG16 pretrained on ImageNet. Inputs of all methods are binarized
+by a threshold, chosen for each data set on held-out rows (D.1). Ridge regression on the
+binarized features themselves (linear), on D = 10,000 Fourier features and optical
+features of degree 2, simulated and of the device; exact kernels for VGG16 Final alone.
+Hyperparameters of each by a grid on held-out rows. The device loses 0.4 to 2.8 points
+against the simulation.
+
+Deviations.
+
+- Features come from files (SqueezeNet, say) or from the layers of Table 1 by
+  torchvision, downloaded; published rows are the layer's own, or those of equal
+  dimension.
+- Columns are rooted (``--transform none`` leaves it out) and standardised before the
+  threshold, which is one number for all of them. ``inputs`` tells three blocks: binary,
+  as in the paper; real, standardised columns; thermometer, four levels of a bit each.
+- Hyperparameters are chosen with 2,000 features of 16,000 rows on 5,000 others; the
+  penalty is relative to the mean squared norm of the features. A choice at an edge of
+  its grid is warned of.
+- Degree 4 and exact kernels (of ``--exact-rows`` rows) for any layer.
+- The device is simulated; `device` tells variants of it, which show what it loses by:
+  no noise at all, fewer and more bits, half the exposure.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
+
+import randkern
+from randkern._validation import check_choice
+from randkern.optics import SimulatedOPU, ThermometerEncoder, ThresholdBinarizer
+
+from ..options import DataOptions, option
+from ..panels import BLACK, BLUE, GREY, RED, SKY, Panel, Style, draw
+from ..process import Stopwatch
+from ..runner import Case, Experiment
+from ..tables import TextTable, count, edge_notes, of
+from .device_counts import acquired_counts, device_note
+from .extraction import LabelledFeatures, load_features
+from .published import published_rows
+
+__all__ = ["METHODS", "Options", "TransferLearning"]
+
+# Method: its column in the published table, its bar.
+METHODS: Mapping[str, tuple[str | None, Style]] = {
+    "linear": ("linear", Style("linear", GREY)),
+    "fourier": ("rbf_fourier", Style("Fourier", BLACK)),
+    "optical-2": ("simulated_optical", Style("optical, m = 2", BLUE)),
+    "optical-4": (None, Style("optical, m = 4", RED)),
+    "device-2": ("optical", Style("device, m = 2", SKY)),
+}
+_EXACT = {"fourier": "rbf_kernel_limit", "optical-2": "simulated_optical_kernel_limit"}
+INPUTS = ("binary", "real", "thermometer")
+DEVICES: Mapping[str, Mapping[str, float]] = {
+    "8 bits": {},
+    "8 bits, no noise": {"read_noise": 0.0, "shot_noise": 0.0},
+    "4 bits": {"bits": 4},
+    "12 bits": {"bits": 12},
+    "half the exposure": {"level": 1 / 32},
+}
+_ALPHAS = tuple(10.0 ** np.arange(-6, 3.5, 0.5))
+_THRESHOLDS = (-0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
+# Of the root of the summed variances, and of the mean squared norm of the rows.
+_LENGTHSCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
+_BIASES = (0.25, 1.0, 4.0, 16.0, 64.0)
+_SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
+
+
+@dataclass(frozen=True)
+class Options(DataOptions):
+    """What ``randkern reproduce transfer-learning`` takes."""
+
+    layer: str = option(
+        "final",
+        "Prefix of the files LAYER_train.npy and LAYER_test.npy in --data-dir (or its "
+        "folder cifar10-squeezenet), beside labels_train.npy and labels_test.npy. With "
+        "--network, a layer of Table 1, such as L1, MP2 or Final.",
+    )
+    network: str | None = option(
+        None,
+        "ResNet34, AlexNet or VGG16: take features of CIFAR-10, which is in "
+        "--data-dir, with torchvision; they stay in --scratch.",
+    )
+    n_components: int = option(10_000, "Number of features D.", quick=300)
+    exact_rows: int = option(
+        10_000, "Training rows of exact kernels; 0 leaves them out.", quick=300, least=0
+    )
+    transform: str = option(
+        "root", "Before standardising: root (sign(x)·√|x|) or none."
+    )
+    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
+    scratch: Path | None = option(
+        None, "Directory for features and counts; by default a temporary one."
+    )
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Hyperparameters beside the penalty, and the kernel that they stand for."""
+
+    named: dict[str, float]
+    kernel: Any
+
+
+class TransferLearning(Experiment):
+    """Each method searches its hyperparameters, then fits all rows."""
+
+    name = "transfer-learning"
+    title = "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1)."
+    Options = Options
+
+    def prepare(self) -> dict[str, Any]:
+        """Load and standardise features, hold rows out, choose the threshold."""
+        options = self.options
+        check_choice("transform", options.transform, ("root", "none"))
+        self.data = load_features(
+            options.layer,
+            options.data_dir,
+            network=options.network,
+            scratch=options.scratch,
+            quick=options.quick,
+            say=self.say,
+        )
+        self.X, self.X_test = standardised(self.data, options.transform)
+        rows = np.random.default_rng(options.seed).permutation(len(self.X))
+        n_held_out = min(_VALIDATION_ROWS, len(rows) // 4)
+        self.held_out = rows[:n_held_out]
+        self.kept = rows[n_held_out : n_held_out + _SEARCH_ROWS]
+        self.encoders = {
+            "binary": ThresholdBinarizer(0.0).fit(self.X),
+            "thermometer": ThermometerEncoder(n_levels=4).fit(self.X),
+        }
+        self.say("choosing the threshold")
+        errors = {t: self._threshold_error(t) for t in _THRESHOLDS}
+        self.threshold = min(errors, key=lambda t: errors[t])
+        self.encoders["binary"] = ThresholdBinarizer(self.threshold).fit(self.X)
+        return self.data.describe() | {
+            "threshold": self.threshold,
+            "threshold_errors": [list(pair) for pair in errors.items()],
+        }
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods by inputs, exact kernels, then variants of the device."""
+        size = self.options.n_components
+        for inputs in INPUTS:
+            for method in METHODS:
+                if method != "device-2":
+                    D = None if method == "linear" else size
+                    yield {"method": method, "inputs": inputs, "n_components": D}
+                elif inputs != "real":
+                    yield _device_case(inputs, size, "8 bits")
+            for method in _EXACT if self.options.exact_rows else ():
+                yield {"method": method, "inputs": inputs, "n_components": None}
+        for device in list(DEVICES)[1:]:
+            yield _device_case("binary", size, device)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Choose a setting on held-out rows, fit it on all rows, and score it."""
+        method, inputs = case["method"], case["inputs"]
+        settings = list(self._settings(method, inputs))
+        scored = [self._score(case, setting) for setting in settings]
+        best = int(np.argmin([error for error, _ in scored]))
+        error, alpha = scored[best]
+        setting = settings[best]
+        chosen = {**setting.named, "relative_alpha": alpha}
+        tried: dict[str, list[float]] = {"relative_alpha": list(_ALPHAS)}
+        tried |= {key: [s.named[key] for s in settings] for key in setting.named}
+        edges = [
+            key
+            for key, values in tried.items()
+            if len(set(values)) > 1 and chosen[key] in (min(values), max(values))
+        ]
+        record = {
+            "validation_error": error,
+            "at_edge": edges,
+            "tried": [
+                {
+                    "method": method,
+                    "inputs": inputs,
+                    "hyperparameters": {**s.named, "relative_alpha": a},
+                    "validation_error": e,
+                }
+                for s, (e, a) in zip(settings, scored, strict=True)
+            ],
+        }
+        fit = self._fit_counts if method == "device-2" else self._fit_columns
+        return record | fit(case, setting, alpha)
+
+    def _rows(self, inputs: str, X: NDArray[Any]) -> NDArray[Any]:
+        """Return rows as a method sees them: real, or bits."""
+        return X if inputs == "real" else self.encoders[inputs].transform(X)
+
+    def _threshold_error(self, threshold: float) -> float:
+        self.encoders["binary"] = ThresholdBinarizer(threshold).fit(self.X)
+        setting = list(self._settings("optical-2", "binary"))[1]
+        return self._score({"method": "optical-2", "inputs": "binary"}, setting)[0]
+
+    def _settings(self, method: str, inputs: str) -> Iterator[_Setting]:
+        family, _, degree = method.partition("-")
+        if family == "linear":
+            yield _Setting({}, randkern.Linear())
+            return
+        sample = self._rows(inputs, self.X[self.kept[:2000]]).astype(np.float64)
+        if family == "fourier":
+            root = float(np.sqrt(sample.var(axis=0).sum()))
+            for multiple in _LENGTHSCALES:
+                value = multiple * root
+                yield _Setting({"lengthscale": value}, randkern.Gaussian(value))
+            return
+        squared_norm = float(np.mean(np.sum(sample**2, axis=1)))
+        for multiple in _BIASES:
+            bias = float(round(multiple * squared_norm))
+            yield _Setting({"bias": bias}, randkern.Optical(int(degree), bias))
+
+    def _score(self, case: Case, setting: _Setting) -> tuple[float, float]:
+        """Return the validation error and the penalty that gives it."""
+        size = min(_SEARCH_COMPONENTS, self.options.n_components)
+        rows = np.concatenate([self.kept, self.held_out])
+        X, y = self._rows(case["inputs"], self.X[rows]), self.data.y_train[rows]
+        if case["method"] == "device-2":
+            with self._counts(size, case, setting, [(X, y)]) as stored:
+                Z = np.concatenate([block.X for block in stored.blocks(0, size, 2)])
+        elif case["method"] == "linear":
+            Z = X.astype(np.float32)
+        else:
+            features = randkern.RandomFeatures(
+                setting.kernel, size, random_state=self.options.seed
+            )
+            Z = features.fit_transform(X.astype(np.float32))
+        # Penalties are relative: to features of mean squared norm 1.
+        Z = Z / np.float32(_mean_norm(Z))
+        n_kept = len(self.kept)
+        model = randkern.KernelRidgeClassifierCV(
+            randkern.Linear(),
+            _ALPHAS,
+            n_components=Z.shape[1],
+            scoring="accuracy",
+            cv=[(np.arange(n_kept), np.arange(n_kept, len(rows)))],
+            fit_intercept=True,
+        ).fit(Z, y)
+        return float(1 - model.best_score_), float(model.alpha_)
+
+    def _counts(self, size: int, case: Case, setting: _Setting, rows: Any) -> Any:
+        kind: dict[str, Any] = dict(DEVICES[case["device"]])
+        bits = int(kind.pop("bits", 8))
+        seed = self.options.seed
+        return acquired_counts(
+            size,
+            rows,
+            bias=int(setting.named["bias"]),
+            scratch=self.options.scratch,
+            device=SimulatedOPU(size, bits=bits, random_state=seed, **kind),
+        )
+
+    def _fit_columns(
+        self, case: Case, setting: _Setting, relative: float
+    ) -> dict[str, Any]:
+        X = self._rows(case["inputs"], self.X).astype(np.float32)
+        X_test = self._rows(case["inputs"], self.X_test).astype(np.float32)
+        y, size = self.data.y_train, case["n_components"]
+        if case["method"] == "linear":
+            size = X.shape[1]
+        elif size is None:
+            rng = np.random.default_rng(self.options.seed)
+            rows = np.sort(rng.permutation(len(X))[: self.options.exact_rows])
+            X, y = X[rows], y[rows]
+        scale = float(np.mean(setting.kernel.diag(X[:_VALIDATION_ROWS])))
+        named = setting.named, relative * scale
+        return self._fit(setting.kernel, size, named, (X, y), [X_test])
+
+    def _fit_counts(
+        self, case: Case, setting: _Setting, relative: float
+    ) -> dict[str, Any]:
+        size, data = case["n_components"], self.data
+        parts = [
+            (self._rows(case["inputs"], X), y)
+            for X, y in ((self.X, data.y_train), (self.X_test, data.y_test))
+        ]
+        with self._counts(size, case, setting, parts) as stored:
+            train, test = (stored.blocks(part, size, 2) for part in (0, 1))
+            scale = _mean_norm(next(iter(train)).X) ** 2
+            named = setting.named, relative * scale
+            tests = (block.X for block in test)
+            found = self._fit(randkern.Linear(), size, named, (train, None), tests)
+            return found | {"described": stored.described}
+
+    def _fit(
+        self, kernel: Any, size: int | None, named: Any, train: Any, tests: Any
+    ) -> dict[str, Any]:
+        hyperparameters, alpha = named
+        model = randkern.KernelRidgeClassifier(
+            kernel,
+            alpha=alpha,
+            n_components=size,
+            fit_intercept=True,
+            memory_limit=self.options.memory_limit,
+            random_state=self.options.seed,
+        )
+        watch = Stopwatch()
+        model.fit(*train)
+        fit = watch.lap()
+        predicted = np.concatenate([model.predict(X) for X in tests])
+        X, y = train
+        return {
+            "n_train": X.n_rows if y is None else len(y),
+            "hyperparameters": {**hyperparameters, "alpha": alpha},
+            "test_error": float(np.mean(predicted != self.data.y_test)),
+            "fit_seconds": fit.seconds,
+            "predict_seconds": watch.lap().seconds,
+        }
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return what was tried, the device, its losses, and published rows."""
+        records = results["records"]
+        described = [r.pop("described") for r in records if "described" in r]
+        computed = of(records, method="optical-2", inputs="binary")
+        computed = [r for r in computed if r["n_components"] is not None]
+        return {
+            "tried": [tried for r in records for tried in r.pop("tried")],
+            "device": described[0],
+            "device_loss": [
+                {
+                    "device": r["device"],
+                    "loss": r["test_error"] - computed[0]["test_error"],
+                }
+                for r in of(records, method="device-2", inputs="binary")
+            ],
+            "published": _published(self.data),
+        }
+
+    # -- results ----------------------------------------------------------------------
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return hyperparameters, edges, and what the device loses by."""
+        for r in results["records"]:
+            named = r["hyperparameters"].items()
+            text = ", ".join(f"{key} {value:.4g}" for key, value in named)
+            who = f"{r['method']}, {r.get('inputs', 'real')}"
+            yield f"{who}: {text}"
+            yield from edge_notes(who, r.get("at_edge", ()))
+        for loss in results.get("device_loss", ()):
+            yield (
+                f"device, {loss['device']}: errs {100 * loss['loss']:+.2f} points more "
+                "than the computed features on the same bits (published: 0.4 to 2.8)"
+            )
+        yield device_note(results["device"])
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return test errors in percent beside published ones, a table per inputs."""
+        described, published = results["dataset"], results["published"]
+        found = []
+        for inputs in dict.fromkeys(r.get("inputs") for r in results["records"]):
+            table = TextTable(
+                f"{described['name']}, {described['n_features']:,} columns, {inputs} "
+                f"inputs: test error in %, published beside (binary inputs)",
+                (
+                    *("features", "D", "rows", "validation", "test", "fit (s)"),
+                    *(f"{row['architecture']} {row['layer']}" for row in published),
+                ),
+            )
+            for r in results["records"]:
+                if r.get("inputs") != inputs:
+                    continue
+                column = _column(r)
+                others = [row[column] if column else None for row in published]
+                device = r.get("device", "8 bits")
+                name = r["method"] + ("" if device == "8 bits" else f", {device}")
+                table.rows.append(
+                    (
+                        name,
+                        "" if r["method"] == "linear" else count(r["n_components"]),
+                        count(r.get("n_train", described["n_train"])),
+                        f"{100 * r['validation_error']:.2f}",
+                        f"{100 * r['test_error']:.2f}",
+                        f"{r['fit_seconds']:.1f}",
+                        *("" if other is None else f"{other:.1f}" for other in others),
+                    )
+                )
+            found.append(table)
+        return found
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return test errors on binary inputs as bars, published ones as marks."""
+        described = results["dataset"]
+        title = (
+            f"{described['name']}, d = {described['n_features']:,}, "
+            f"{described['n_train']:,} training rows, binary inputs"
+        )
+        panel = Panel(title=title, xlabel=" ", ylabel="test error (%)", extra=_bars)
+        return draw(results, [panel], size=(7.6, 4.4))
+
+
+def _device_case(inputs: str, size: int, device: str) -> Case:
+    named = {"method": "device-2", "inputs": inputs, "n_components": size}
+    return named | {"device": device}
+
+
+def _column(record: Mapping[str, Any]) -> str | None:
+    if record["n_components"] is None and record["method"] in _EXACT:
+        return _EXACT[record["method"]]
+    return METHODS[record["method"]][0]
+
+
+def _mean_norm(Z: NDArray[Any]) -> float:
+    """Return the root of the mean squared norm of the first rows."""
+    first = Z[:1000].astype(np.float64)
+    return float(np.sqrt(np.mean(np.einsum("ij,ij->i", first, first))))
+
+
+def standardised(
+    data: LabelledFeatures, transform: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return columns of mean 0 and variance 1, after a root if asked for."""
+    parts = [np.asarray(X, dtype=np.float32) for X in (data.X_train, data.X_test)]
+    if transform == "root":
+        parts = [np.sign(X) * np.sqrt(np.abs(X)) for X in parts]
+    scaler = StandardScaler().fit(parts[0])
+    train, test = (scaler.transform(X).astype(np.float32) for X in parts)
+    return train, test
+
+
+def _published(data: LabelledFeatures) -> list[dict[str, Any]]:
+    """Return the layer's own row of Table 1, or those of equal dimension."""
+    rows = published_rows("cifar10-transfer-learning")
+    own = of(rows, architecture=data.architecture, layer=data.layer)
+    return own or of(rows, dimension=data.X_train.shape[1])
+
+
+def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+    records = [r for r in results["records"] if r.get("inputs", "binary") == "binary"]
+    records = [r for r in records if r.get("device", "8 bits") == "8 bits"]
+    styles = [METHODS[r["method"]][1] for r in records]
+    labels = [
+        style.label
+        + ("" if r["n_components"] or r["method"] == "linear" else ", exact")
+        for style, r in zip(styles, records, strict=True)
+    ]
+    bars = axes.bar(
+        range(len(records)),
+        [100 * r["test_error"] for r in records],
+        0.62,
+        color=[style.colour for style in styles],
+        zorder=2,
+    )
+    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+    axes.set_xticks(range(len(records)), labels, fontsize=7)
+    for row, marker in zip(results["published"], "ovsDP", strict=False):
+        marks = [
+            (place, row[_column(r) or ""])
+            for place, r in enumerate(records)
+            if row.get(_column(r) or "")
+        ]
+        axes.plot(
+            *np.transpose(marks),
+            marker=marker,
+            color=RED,
+            markerfacecolor="white",
+            linestyle="",
+            label=f"{row['architecture']} {row['layer']}, published",
+            zorder=3,
+        )

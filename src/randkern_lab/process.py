@@ -1,0 +1,166 @@
+"""Work that is done in a process of its own, so that its peak memory is honest.
+
+Memory that an earlier piece of work has freed would serve the next one, and code is
+compiled or loaded only once. ``python -m randkern_lab.process MODULE:FUNCTION`` reads a
+request from standard input and answers on standard output, both JSON. The process that
+waits for it reads the size of its anonymous memory every 10 ms.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from randkern.study.measure import Measurement
+
+__all__ = ["Lap", "Stopwatch", "answer", "in_fresh_process"]
+
+_INTERVAL = 0.01  # seconds
+
+
+class Lap(NamedTuple):
+    """Seconds of the clock, and of all processors."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+class Stopwatch:
+    """Time since it was made, or since the last lap.
+
+    Examples
+    --------
+    >>> from randkern_lab.process import Stopwatch
+    >>> watch = Stopwatch()
+    >>> watch.lap().seconds >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time()
+
+    def lap(self) -> Lap:
+        """Return the time since the last lap, and begin a new one."""
+        now = time.perf_counter(), time.process_time()
+        lap = Lap(now[0] - self._start[0], now[1] - self._start[1])
+        self._start = now
+        return lap
+
+
+def in_fresh_process(
+    function: Callable[[dict[str, Any]], Mapping[str, Any]],
+    request: Mapping[str, Any],
+    *,
+    cold: bool = False,
+) -> dict[str, Any]:
+    """Call a function of a module in a new process, and watch its memory.
+
+    Parameters
+    ----------
+    function : callable
+        Of the top level of a module: takes the request, returns the answer.
+    request : mapping
+        JSON-compatible, as the answer.
+    cold : bool, default=False
+        Begin without any compiled code on disk.
+
+    Returns
+    -------
+    measured : dict
+        The answer; ``peak_memory_bytes`` (resident, imports and data included) and
+        ``peak_anonymous_bytes`` (without pages of files; None where the system does
+        not tell) of the whole process; ``process_seconds``, imports included.
+
+    Raises
+    ------
+    ValueError
+        If the function has raised ValueError or MemoryError, or the process was ended
+        by the system, for instance for want of memory.
+    """
+    start = time.perf_counter()
+    name = f"{function.__module__}:{function.__name__}"
+    with tempfile.TemporaryDirectory(prefix="randkern-") as empty:
+        environment = os.environ | ({"NUMBA_CACHE_DIR": empty} if cold else {})
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        said, complaints, peak = _watched(process, json.dumps(request))
+    if process.returncode != 0:
+        raise ValueError(_last_words(process.returncode, complaints))
+    measured: dict[str, Any] = json.loads(said)
+    if "error" in measured:
+        raise ValueError(measured["error"])
+    seconds = time.perf_counter() - start
+    return measured | {"process_seconds": seconds, "peak_anonymous_bytes": peak}
+
+
+def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Do in this process what :func:`in_fresh_process` asks of a new one."""
+    module, _, function = name.partition(":")
+    work = getattr(importlib.import_module(module), function)
+    try:
+        with Measurement() as measured:
+            found = dict(work(request))
+    except (ValueError, MemoryError, RuntimeError) as error:
+        return {"error": str(error) or type(error).__name__}
+    return {"peak_memory_bytes": measured.peak_bytes} | found
+
+
+def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
+    """Wait for a process; return what it wrote, and its most anonymous memory."""
+    peak: int | None = None
+    given: str | None = request
+    try:
+        while True:
+            try:
+                return *process.communicate(given, timeout=_INTERVAL), peak
+            except subprocess.TimeoutExpired:
+                given = None
+                now = _anonymous_bytes(process.pid)
+                if now is not None:
+                    peak = max(peak or 0, now)
+    except BaseException:  # an interrupt must not leave it running
+        process.kill()
+        process.wait()
+        raise
+
+
+def _last_words(status: int, complaints: str) -> str:
+    if status < 0:
+        return (
+            f"its own process was ended by signal {-status}; there may have been too "
+            "little memory"
+        )
+    lines = complaints.strip().splitlines() or ["no message"]
+    return f"its own process ended with status {status}: {lines[-1]}"
+
+
+def _anonymous_bytes(pid: int) -> int | None:
+    """Return the resident memory of a process that is no page of a file."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+if __name__ == "__main__":
+    # Libraries may print: what they say is no part of the answer.
+    with redirect_stdout(sys.stderr):
+        told = answer(sys.argv[1], json.load(sys.stdin))
+    sys.stdout.write(json.dumps(told))

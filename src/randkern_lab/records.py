@@ -1,0 +1,166 @@
+"""Records kept in the repository: which are stale, what a rerun costs, and the rerun.
+
+``python -m randkern_lab.records FOLDER`` lists the records of a folder, with
+``--rerun`` it makes those that are stale again, or those that are named. A folder has
+
+- ``records.toml``: a section for each record with its ``command`` (without ``randkern``
+  and directories), whether it takes ``data``, and a ``note`` on how it was made;
+- ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
+  concern, which are stale if they are older;
+- a folder for each record, with ``results.json`` and figures.
+"""
+
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from randkern.cli.console import user_messages
+from randkern.plots import save_figure
+from randkern.study.records import write_results
+
+from .catalogue import load
+from .provenance import code_hash
+from .runner import Experiment
+
+__all__ = ["Record", "main", "read_records", "write"]
+
+
+def write(experiment: type[Experiment], results: Any, folder: Path) -> list[Path]:
+    """Write results and figures, in place of those of an earlier run.
+
+    Returns
+    -------
+    written : list of Path
+    """
+    written = [write_results(results, folder / "results.json")]
+    figures = experiment.figures(results)
+    return written + [save_figure(f, folder / name) for name, f in figures.items()]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of the repository.
+
+    Attributes
+    ----------
+    name : str
+    folder : Path
+    command : str
+        Without ``randkern`` and directories.
+    data : bool
+        Whether it takes the directory of data sets.
+    note : str
+    changes : tuple of mapping
+        Rule changes that concern it: ``date`` and ``rule``.
+    """
+
+    name: str
+    folder: Path
+    command: str
+    data: bool = False
+    note: str = ""
+    changes: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def experiment(self) -> type[Experiment]:
+        """What was run."""
+        return load(shlex.split(self.command)[1])
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The results, None where there are none yet."""
+        path = self.folder / "results.json"
+        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+    def why_stale(self) -> list[str]:
+        """Return the reasons why it should be made again."""
+        results = self.results
+        if results is None:
+            return ["it was never made"]
+        origin = results.get("provenance")
+        reasons = [
+            f"{change['rule']} ({change['date']})"
+            for change in self.changes
+            if origin is None or date.fromisoformat(origin["date"]) < change["date"]
+        ]
+        if origin is None:
+            return [*reasons, "it does not say of which commit it is"]
+        if origin["code_hash"] != code_hash(origin["module"]):
+            reasons.append(f"the code has changed since {str(origin['commit'])[:9]}")
+        if not origin["clean"]:
+            reasons.append("the sources were not those of its commit")
+        return reasons
+
+    def cost(self) -> str:
+        """Return the seconds that it took, as recorded."""
+        seconds = (self.results or {}).get("seconds")
+        return "unknown" if seconds is None else f"{seconds:,.0f} s"
+
+    def rerun(self, data_dir: Path | None) -> list[Path]:
+        """Run the command again, and write what it finds in place of the record."""
+        from .cli import _command
+
+        words = shlex.split(self.command)[2:]
+        if self.data:
+            if data_dir is None:
+                raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
+            words += ["--data-dir", str(data_dir)]
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command()(_command(self.experiment))
+        command = typer.main.get_command(single)
+        command.main([*words, "--out", str(self.folder)], standalone_mode=False)
+        return sorted(self.folder.iterdir())
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """Yield the records of a folder.
+
+    Raises
+    ------
+    ValueError
+        If a rule change names a record that is not there.
+    """
+    listed = tomllib.loads((folder / "records.toml").read_text("utf-8"))
+    changes = tomllib.loads((folder / "rule_changes.toml").read_text("utf-8"))
+    for change in changes.get("change", []):
+        unknown = set(change["records"]) - set(listed)
+        if unknown:
+            raise ValueError(f"records.toml has no {sorted(unknown)[0]!r}")
+    for name, entry in listed.items():
+        own = [c for c in changes.get("change", []) if name in c["records"]]
+        yield Record(name, folder / name, **entry, changes=tuple(own))
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Of the records.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Make them again.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Of the data sets.")] = None,
+) -> None:
+    """List stale records, why they are, and what they cost; or make them again."""
+    with user_messages():
+        given = data_dir or os.environ.get("RANDKERN_DATA")
+        total = 0.0
+        for record in read_records(folder):
+            reasons = record.why_stale()
+            if (names and record.name not in names) or not (reasons or names):
+                continue
+            typer.echo(f"{record.name}: took {record.cost()}")
+            for reason in reasons or ["up to date"]:
+                typer.echo(f"  {reason}")
+            total += (record.results or {}).get("seconds") or 0.0
+            if rerun:
+                record.rerun(None if given is None else Path(given))
+        typer.echo(f"in all {total:,.0f} s of what is recorded")
+
+
+if __name__ == "__main__":
+    typer.run(main)

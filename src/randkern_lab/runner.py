@@ -1,0 +1,296 @@
+"""What runs an experiment: cases, records, a journal, results.
+
+An experiment is a subclass of :class:`Experiment`. It says what the data are
+(`prepare`), which cases there are (`cases`), what is measured of one (`measure`), what
+the records come to (`conclude`), and how they are shown (`tables`, `figures`). The
+runner asks for the cases one after the other, reports progress, keeps the records of
+each in a journal, so that a run that was interrupted continues, and adds where the
+numbers come from.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar
+
+from randkern.exceptions import MemoryLimitError
+from randkern.study.records import installed_versions
+
+from .options import CommonOptions
+from .provenance import code_hash, machine, provenance
+from .tables import TextTable
+
+__all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
+
+Case = dict[str, Any]
+Progress = Callable[[int, int, str], None]
+
+
+class SkippedCase(Exception):  # noqa: N818 - no error: it is told in the results
+    """Raised by `measure` where a case cannot be measured; the message says why."""
+
+
+def grid(**axes: Iterable[Any]) -> Iterator[Case]:
+    """Yield the cases of a grid, the last axis the fastest.
+
+    Examples
+    --------
+    >>> from randkern_lab.runner import grid
+    >>> list(grid(kernel=["gaussian"], n_components=[10, None]))
+    [{'kernel': 'gaussian', 'n_components': 10},
+     {'kernel': 'gaussian', 'n_components': None}]
+    """
+    for values in product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+class Journal:
+    """Records of the cases that were measured, in a file, until the run has ended.
+
+    Parameters
+    ----------
+    path : Path, optional
+        None keeps nothing.
+    key : str
+        Of the experiment, its arguments and its code: the journal of another run is
+        not continued.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from randkern_lab.runner import Journal
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Journal(Path(folder) / "journal", "key").keep({"n": 1}, {"records": [{}]})
+    ...     Journal(Path(folder) / "journal", "key").recall({"n": 1})
+    {'records': [{}]}
+    """
+
+    def __init__(self, path: Path | None = None, key: str = "") -> None:
+        self.path = path
+        self._kept: dict[str, dict[str, Any]] = {}
+        if path is None:
+            return
+        lines = path.read_text().splitlines() if path.is_file() else []
+        if not lines or lines[0] != key:
+            path.write_text(key + "\n")
+            return
+        for line in lines[1:]:
+            try:
+                entry = json.loads(line)
+            except ValueError:  # the run ended while it was written
+                break
+            self._kept[entry.pop("case")] = entry
+
+    def recall(self, case: Case) -> dict[str, Any] | None:
+        """Return what was kept of a case, None if it was not measured."""
+        return self._kept.get(json.dumps(case))
+
+    def keep(self, case: Case, entry: dict[str, Any]) -> None:
+        """Write what was measured of a case."""
+        if self.path is not None:
+            line = json.dumps({"case": json.dumps(case), **entry})
+            with self.path.open("a") as file:
+                file.write(line + "\n")
+
+    def end(self) -> None:
+        """Remove the file: the results have all of it."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+class Experiment:
+    """A published experiment or a benchmark; subclasses say what is special.
+
+    Attributes
+    ----------
+    name : str
+        Of the command's argument, as in ``randkern reproduce NAME``.
+    title : str
+        One line.
+    command : {"reproduce", "bench"}
+    Options : type
+        A dataclass of :func:`.options.option` fields.
+    options : CommonOptions
+        Those of this run.
+    resources : contextlib.ExitStack
+        What is entered here is left when the run ends.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    command: ClassVar[str] = "reproduce"
+    Options: ClassVar[type[CommonOptions]]
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.resources = ExitStack()
+        self.say: Callable[[str], None] = lambda doing: None
+
+    # -- what an experiment says ------------------------------------------------------
+
+    def prepare(self) -> Mapping[str, Any] | list[Any] | None:
+        """Load and check what all cases need; return the results' ``dataset``."""
+        return None
+
+    def cases(self) -> Iterable[Case]:
+        """Return what is to be measured: the keys that begin each record."""
+        raise NotImplementedError
+
+    def measure(self, case: Case) -> Mapping[str, Any] | Iterable[Mapping[str, Any]]:
+        """Return what was found of a case: the rest of its record, or of several.
+
+        Raises
+        ------
+        SkippedCase, MemoryLimitError
+            Where it cannot be measured: the message goes to ``skipped``.
+        """
+        raise NotImplementedError
+
+    def conclude(self, results: dict[str, Any]) -> Mapping[str, Any]:
+        """Return what the records come to, keys of the results."""
+        return {}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
+        """Return the sentences below the tables."""
+        return []
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return what to print."""
+        raise NotImplementedError
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the figure."""
+        raise NotImplementedError
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all figures by the names of their files."""
+        return {f"{cls.name}.png": cls.figure(results)} if results["records"] else {}
+
+    # -- what the runner does ---------------------------------------------------------
+
+    @classmethod
+    def run(
+        cls, options: Any, progress: Progress | None = None, journal: Path | None = None
+    ) -> dict[str, Any]:
+        """Measure every case, and return the results.
+
+        Parameters
+        ----------
+        options : CommonOptions
+        progress : callable, optional
+            Called as ``progress(done, total, doing)`` before every case, and at last
+            with ``done == total``.
+        journal : Path, optional
+            File of a :class:`Journal`.
+
+        Returns
+        -------
+        results : dict
+            JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
+            ``dataset``, ``records``, ``skipped``, ``published``, ``notes``,
+            ``seconds`` (of all runs, if it was continued), ``provenance``
+            (:func:`.provenance.provenance`), and what `conclude` returns.
+        """
+        start = time.perf_counter()
+        results = cls._begin(options)
+        experiment = cls(options)
+        if progress is not None:
+            experiment.say = lambda doing: progress(0, 1, doing)
+        with experiment.resources:
+            results["dataset"] = experiment.prepare()
+            cases = list(experiment.cases())
+            kept = Journal(journal, cls._key(options) if journal else "")
+            for done, case in enumerate(cases):
+                if progress is not None:
+                    progress(done, max(1, len(cases)), _described(case))
+                entry = kept.recall(case)
+                if entry is None:
+                    entry = experiment._entry(case)
+                    kept.keep(case, entry)
+                else:
+                    start -= entry["seconds"]
+                results["records"] += entry["records"]
+                results["skipped"] += entry["skipped"]
+            results |= experiment.conclude(results)
+        if progress is not None:
+            progress(max(1, len(cases)), max(1, len(cases)), "done")
+        results["provenance"] = provenance(
+            cls.__module__, cls.command_line(options), results["records"]
+        )
+        results["seconds"] = time.perf_counter() - start
+        results["notes"] = [*cls.notes(results), f"all in {results['seconds']:.0f} s"]
+        kept.end()
+        return results
+
+    @classmethod
+    def command_line(cls, options: Any) -> str:
+        """Return the command that runs this; directories are named DIR."""
+        words = ["randkern", cls.command, cls.name]
+        defaults = cls.Options(quick=options.quick).arguments()
+        for key, value in options.arguments().items():
+            if value == defaults[key] and key != "quick":
+                continue
+            flag = "--" + key.replace("_", "-")
+            if value is True:
+                words.append(flag)
+            elif value is False and key != "quick":
+                words.append(flag.replace("--", "--no-", 1))
+            elif isinstance(getattr(options, key), Path):
+                words += [flag, "DIR"]
+            else:
+                text = ",".join(map(str, value)) if isinstance(value, list) else value
+                words += [flag, str(text)]
+        return " ".join(words)
+
+    @classmethod
+    def _begin(cls, options: Any) -> dict[str, Any]:
+        command = "reproduce" if cls.command == "reproduce" else f"bench {cls.name}"
+        named = {"experiment": cls.name} if cls.command == "reproduce" else {}
+        arguments = options.arguments()
+        for key in arguments:
+            if isinstance(getattr(options, key), Path):
+                arguments[key] = "DIR"  # where files lie is nobody's affair
+        return {
+            "command": command,
+            **named,
+            "arguments": arguments,
+            "versions": installed_versions(),
+            "machine": machine(),
+            "dataset": None,
+            "records": [],
+            "skipped": [],
+            "published": [],
+        }
+
+    @classmethod
+    def _key(cls, options: Any) -> str:
+        parts = [cls.command_line(options), code_hash(cls.__module__)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _entry(self, case: Case) -> dict[str, Any]:
+        """Return the records of a case, or why there are none."""
+        start = time.perf_counter()
+        entry: dict[str, Any] = {"records": [], "skipped": []}
+        try:
+            found = self.measure(case)
+            found = [found] if isinstance(found, Mapping) else found
+            for record in found:
+                kind = "skipped" if "reason" in record else "records"
+                entry[kind].append(case | dict(record))
+        except (SkippedCase, MemoryLimitError) as error:
+            entry["skipped"].append(case | {"reason": str(error)})
+        return entry | {"seconds": time.perf_counter() - start}
+
+
+def _described(case: Case) -> str:
+    values = (f"{k} {v:,}" if isinstance(v, int) else v for k, v in case.items())
+    return ", ".join(str(value) for value in values if value is not None)
