@@ -17,7 +17,7 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.landmarks import _pivots, choose_landmarks, landmark_plan
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 from randkern.solvers import PCG
 
 RNG = np.random.default_rng(3)
@@ -266,6 +266,59 @@ def test_streams_and_batches_have_landmarks_too():
         ridge = Ridge(alpha=0.1, fit_intercept=False).fit(evaluate(got.plan_, X), Y)
         expected = ridge.predict(evaluate(got.plan_, NEW))
         np.testing.assert_allclose(got.predict(NEW), expected, atol=1e-7)
+
+
+def test_solving_never_takes_a_row_at_a_time(monkeypatch):
+    """T is solved with for a few vectors, and not for every row."""
+    solved = []
+    plain = Plan.solve
+
+    def watched(self, values, transposed=False):
+        solved.append(1 if values.ndim == 1 else values.shape[1])
+        return plain(self, values, transposed)
+
+    rows = RNG.normal(size=(400, 4))
+    y = np.sin(rows[:, 0])
+    monkeypatch.setattr(Plan, "solve", watched)
+    for given in (rows, rk.RowBlocks([(rows[:250], y[:250]), (rows[250:], y[250:])])):
+        model = rk.KernelRidgeRegressor(
+            rk.Gaussian(2.0), 0.1, 30, features="nystrom", solver=PCG(rank=3)
+        )
+        model.fit(given, y if given is rows else None).predict(rows)
+        assert 0 < max(solved) <= 12  # 4 rows for each eigenpair of the preconditioner
+        solved.clear()
+
+
+def test_ranges_of_columns_need_their_landmarks_only(monkeypatch):
+    plan = nystrom(rk.Gaussian(2.0)).fit(X).plan_
+    expected = evaluate(plan.raw, NEW)
+    counted = []
+    plain = rk.Gaussian._tile
+
+    def counting(self, X, Y, same):
+        counted.append(Y.shape[0])
+        return plain(self, X, Y, same)
+
+    monkeypatch.setattr(rk.Gaussian, "_tile", counting)
+    parts = [evaluate(plan.raw, NEW, slice(a, a + 5)) for a in range(0, 20, 5)]
+    np.testing.assert_array_equal(np.hstack(parts), expected)
+    assert counted == [5] * 4
+
+
+@pytest.mark.parametrize("solver", ["cholesky", PCG(tol=1e-4)])
+@pytest.mark.filterwarnings("ignore:rounding errors")
+def test_single_precision_is_as_good(solver):
+    """Landmarks that are nearly dependent, and a penalty that does not help."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 3)).astype(np.float32)
+    y = np.sin(rows[:, 0]) + 0.1 * rng.normal(size=1000)
+    new = rng.normal(size=(200, 3)).astype(np.float32)
+    options = {"features": "nystrom", "random_state": 0, "n_components": 100}
+    options |= {"kernel": rk.Gaussian(3.0), "alpha": 1e-2}
+    single = rk.KernelRidgeRegressor(**options, solver=solver).fit(rows, y)
+    double = rk.KernelRidgeRegressor(**options).fit(rows.astype(float), y)
+    difference = single.predict(new) - double.predict(new.astype(float))
+    assert np.sqrt(np.mean(difference**2)) < 2e-3  # a fiftieth of the noise
 
 
 def test_features_that_do_not_exist():

@@ -118,7 +118,9 @@ class NumpyAlgebra(ArrayAlgebra):
             raise np.linalg.LinAlgError("the Gram matrix is not finite.")
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))
-        out[pivots, :rank] = np.tril(factor[:, :rank])
+        for start in range(0, len(gram), _ROWS):  # no third matrix is made
+            rows = slice(start, start + _ROWS)
+            out[pivots[rows], :rank] = np.tril(factor[rows, :rank], start)
         return out, pivots[:rank]
 
     @short_on_one_thread(_eigen)
