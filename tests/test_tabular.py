@@ -386,11 +386,11 @@ def test_intervals_are_those_of_cv_plus():
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
     sizes = abs(sizes)
-    assert fit._power == 0  # the noise is the same everywhere
+    width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
-        low = np.sort(values - sizes, axis=1)[:, 200 - rank]
-        high = np.sort(values + sizes, axis=1)[:, rank - 1]
+        low = np.sort(values - width, axis=1)[:, 200 - rank]
+        high = np.sort(values + width, axis=1)[:, rank - 1]
         found = fit.predict_interval(new, coverage)
         np.testing.assert_allclose(
             found, np.stack([low, high], 1), rtol=1e-4, atol=1e-4
@@ -430,17 +430,26 @@ def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
         monkeypatch.setattr(model, "JUDGED_ROWS", 300)
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(1600, 2))
-    noise = np.where(X[:, 0] > 0, 1.0, 0.1)
+    noise = 0.2 * np.exp(X[:, 0])
     y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
     fit = regressor(time_limit=3).fit(X[:600], y[:600])
     assert fit._power > 0
-    low, high = fit.predict_interval(X[600:]).T
-    wide = X[600:, 0] > 0
-    covered = (low <= y[600:]) & (y[600:] <= high)
-    # 1,000 rows, 500 on each side: 5 standard errors, and those of the quantile.
-    assert abs(covered.mean() - 0.9) < 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
-    assert np.mean((high - low)[wide]) > 1.5 * np.mean((high - low)[~wide])
-    assert covered[wide].mean() > 0.83  # 0.8 if all were as wide
+    covered, widths = [], []
+    for alike in (False, True):
+        if alike:
+            fit._power = 0.0
+            fit._local[:] = abs(fit._residuals).mean()
+        low, high = fit.predict_interval(X[600:]).T
+        covered.append((low <= y[600:]) & (y[600:] <= high))
+        widths.append(high - low)
+        # 1,000 rows: 5 standard errors, and those of the quantile.
+        bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
+        assert abs(covered[-1].mean() - 0.9) < bound
+    assert np.corrcoef(np.log(widths[0]), X[600:, 0])[0, 1] > 0.7
+    assert widths[0].mean() < 0.9 * widths[1].mean()
+    noisy = X[600:, 0] > 1
+    local, alike = (abs(part[noisy].mean() - 0.9) for part in covered)
+    assert local < 0.5 * alike
 
 
 def test_sizes_near_a_row_are_weighted_means():
@@ -449,13 +458,12 @@ def test_sizes_near_a_row_are_weighted_means():
     found = local_sizes(kernel, 4.0, new, X, sizes)
     for row, made in zip(new, found, strict=True):
         weight = (kernel(row[None], X)[0] / 3) ** 4
-        mean = weight @ sizes + 10 * sizes.mean(axis=0)
-        np.testing.assert_allclose(made, mean / (weight.sum() + 10))
+        mean = weight @ sizes + 2 * sizes.mean(axis=0)
+        np.testing.assert_allclose(made, mean / (weight.sum() + 2))
     # Of its own mean a row is left out.
     alone = local_sizes(kernel, 4.0, X, X, np.eye(50)[:, :1], own=True)
-    assert alone[0, 0] == pytest.approx(
-        10 / 50 / (10 + ((kernel(X) / 3) ** 4)[0].sum() - 1)
-    )
+    others = ((kernel(X) / 3) ** 4)[0].sum() - 1
+    assert alone[0, 0] == pytest.approx(2 / 50 / (2 + others))
     assert np.array_equal(
         local_sizes(kernel, 0.0, new, X, sizes)[0], sizes.mean(axis=0)
     )

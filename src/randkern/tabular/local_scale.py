@@ -13,7 +13,8 @@ _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; the higher, the nearer are the rows that count.
 _POWERS = (1.0, 4.0, 16.0, 64.0)
 # The mean size counts as this many equal rows.
-_PRIOR_ROWS = 10.0
+_PRIOR_ROWS = 2.0
+_LEAST_ROWS = 40
 # What a power must take off the mean negative logarithm of the likelihood.
 _LEAST_GAIN = 0.01
 
@@ -63,7 +64,7 @@ def chosen_power(kernel: Kernel, rows: np.ndarray, sizes: np.ndarray) -> float:
 
     By the likelihood of residuals whose law is Laplace's, of these mean sizes.
     """
-    if len(sizes) < 4 * _PRIOR_ROWS or not (sizes.mean(axis=0) > 0).all():
+    if len(sizes) < _LEAST_ROWS or not (sizes.mean(axis=0) > 0).all():
         return 0.0
 
     def loss(power: float) -> float:
