@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randkern as rk
 from randkern.tabular import classifier as classification
 from randkern.tabular import estimators, model, search
+from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
 
@@ -385,10 +386,11 @@ def test_intervals_are_those_of_cv_plus():
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
     sizes = abs(sizes)
+    width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
-        low = np.sort(values - sizes, axis=1)[:, 200 - rank]
-        high = np.sort(values + sizes, axis=1)[:, rank - 1]
+        low = np.sort(values - width, axis=1)[:, 200 - rank]
+        high = np.sort(values + width, axis=1)[:, rank - 1]
         found = fit.predict_interval(new, coverage)
         np.testing.assert_allclose(
             found, np.stack([low, high], 1), rtol=1e-4, atol=1e-4
@@ -419,6 +421,52 @@ def test_intervals_of_many_rows_cover(monkeypatch):
     low, high = fit.predict_interval(X[700:]).T
     covered = ((low <= y[700:]) & (y[700:] <= high)).mean()
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900 + 0.09 / 250)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
+    if many:
+        monkeypatch.setattr(model, "MOST_FOLDED", 100)
+        monkeypatch.setattr(model, "JUDGED_ROWS", 300)
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, size=(1600, 2))
+    noise = 0.2 * np.exp(X[:, 0])
+    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
+    fit = regressor(time_limit=3).fit(X[:600], y[:600])
+    assert fit._power > 0
+    covered, widths = [], []
+    for alike in (False, True):
+        if alike:
+            fit._power = 0.0
+            fit._local[:] = abs(fit._residuals).mean()
+        low, high = fit.predict_interval(X[600:]).T
+        covered.append((low <= y[600:]) & (y[600:] <= high))
+        widths.append(high - low)
+        # 1,000 rows: 5 standard errors, and those of the quantile.
+        bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
+        assert abs(covered[-1].mean() - 0.9) < bound
+    assert np.corrcoef(np.log(widths[0]), X[600:, 0])[0, 1] > 0.7
+    assert widths[0].mean() < 0.9 * widths[1].mean()
+    noisy = X[600:, 0] > 1
+    local, alike = (abs(part[noisy].mean() - 0.9) for part in covered)
+    assert local < 0.5 * alike
+
+
+def test_sizes_near_a_row_are_weighted_means():
+    X, sizes = RNG.normal(size=(50, 2)), RNG.random((50, 2))
+    kernel, new = 3.0 * rk.Gaussian(1.3), RNG.normal(size=(4, 2))
+    found = local_sizes(kernel, 4.0, new, X, sizes)
+    for row, made in zip(new, found, strict=True):
+        weight = (kernel(row[None], X)[0] / 3) ** 4
+        mean = weight @ sizes + 2 * sizes.mean(axis=0)
+        np.testing.assert_allclose(made, mean / (weight.sum() + 2))
+    # Of its own mean a row is left out.
+    alone = local_sizes(kernel, 4.0, X, X, np.eye(50)[:, :1], own=True)
+    others = ((kernel(X) / 3) ** 4)[0].sum() - 1
+    assert alone[0, 0] == pytest.approx(2 / 50 / (2 + others))
+    assert np.array_equal(
+        local_sizes(kernel, 0.0, new, X, sizes)[0], sizes.mean(axis=0)
+    )
 
 
 # -- weights, several targets, seconds -----------------------------------------------

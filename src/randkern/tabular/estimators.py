@@ -35,6 +35,7 @@ from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MEMORY_LIMIT,
@@ -478,14 +479,32 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Keep the residuals of rows that a fit has not seen, (m, k)."""
         members = self.model_.members
         self._folds: np.ndarray | None = None
+        first = members[0]
         if self._how != "factorise":
+            rows = first.encoder.transform(self._X_apart)
             self._residuals = self._y_apart - self.model_.predict(self._X_apart)
-            return
-        parts = [member.weight * member.fit.residuals for member in members]
-        self._residuals = np.sum(parts, axis=0)
-        if members[0].fit.fold_dual is not None:
-            self._folds = np.empty(n, dtype=int)
-            self._folds[self._order] = folds_of(n)
+        else:
+            parts = [member.weight * member.fit.residuals for member in members]
+            self._residuals = np.sum(parts, axis=0)
+            rows = first.fit.X
+            if first.fit.fold_dual is not None:
+                self._folds = np.empty(n, dtype=int)
+                self._folds[self._order] = folds_of(n)
+            else:  # they are in random order, those left out at the end
+                rows = rows[-len(self._residuals) :]
+        sizes = np.abs(self._residuals)
+        self._power = chosen_power(first.kernel, rows, sizes)
+        self._near = rows if self._power else rows[:0]
+        local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
+        self._local = np.where(local > 0, local, 1.0)
+
+    def _sizes_near(self, X: Any) -> np.ndarray:
+        """Return how large residuals are near rows, (n, k)."""
+        first = self.model_.members[0]
+        rows = first.encoder.transform(X)
+        sizes = np.abs(self._residuals)
+        near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
+        return np.where(near > 0, near, 1.0)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets)."""
@@ -508,6 +527,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         the limit for stable fits), beyond of rows that are set apart (split conformal
         prediction: at least `coverage`).
 
+        Residuals are divided by the mean size of those near their rows, by the
+        similarity that the kernel has learned, where that predicts their sizes: the
+        intervals are then wider where targets are noisier.
+
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
@@ -520,9 +543,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         coverage = check_coverage(coverage)
         X = self._rows_of(X)
-        sizes = np.abs(self._residuals)
+        sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
         if self._folds is None:
-            width = half_widths(sizes, coverage)
+            width = near * half_widths(sizes, coverage)
             mean = self.model_.predict(X)
             return self._as_given(np.stack([mean - width, mean + width], axis=-1))
         centres = sum(
@@ -535,7 +558,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         if rank <= n:
             for at, centre in enumerate(centres):
                 values = centre[self._folds]
-                low, high = values - sizes, values + sizes
+                width = near[at] * sizes
+                low, high = values - width, values + width
                 out[at, :, 0] = np.partition(low, n - rank, axis=0)[n - rank]
                 out[at, :, 1] = np.partition(high, rank - 1, axis=0)[rank - 1]
         return self._as_given(out)
