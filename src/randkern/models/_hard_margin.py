@@ -9,7 +9,7 @@ from the rows themselves, because products of rows have none of the digits of a 
 of 1e-8 of the longest row, on a growing set of rows: those that violate the constraints
 are added until none is left.
 
-Tensors take the hull of all rows at once, by an interior-point method.
+Tensors take all rows at once, by the method of multipliers.
 """
 
 from __future__ import annotations

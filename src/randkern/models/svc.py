@@ -40,11 +40,11 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
 
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
-    is finite (and an interior-point method where it is so large that descent is slow),
+    is finite (and the method of multipliers where it is so large that descent is slow),
     by the point of minimum norm of a convex hull where it is not. Tensors are solved
-    for where they lie, by an interior-point method for both.
+    for where they lie, by the method of multipliers for both.
     Features that do not fit `memory_limit` are recomputed in every pass over the
-    rows, and those of a working set of rows are kept.
+    rows, and those of a working set of rows are cached.
 
     Parameters
     ----------
@@ -108,9 +108,9 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
     scikit-learn's ``SVC``, which fits one.
 
     PyTorch tensors are computed on where they lie, under
-    ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
-    methods factorises a D × D matrix per class, and `n_iter_` counts steps. `max_iter`
-    is ignored there.
+    ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
+    factorises a matrix per class, of the rows within their bounds or D × D, and
+    `n_iter_` counts steps. `max_iter` is ignored there, and features are float64.
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
@@ -121,8 +121,8 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
     References
     ----------
     Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate descent method
-    for large-scale linear SVM"; Ferris & Munson 2002, "Interior-point methods for
-    massive support vector machines"; Rahimi & Recht 2007.
+    for large-scale linear SVM"; Li, Sun & Toh 2018, "A highly efficient semismooth
+    Newton augmented Lagrangian method for solving Lasso problems"; Rahimi & Recht 2007.
 
     Examples
     --------
