@@ -289,3 +289,50 @@ def test_callbacks_hear_of_learning_and_stop_it(cls, data):
         assert len(listener.begun) == listener.ended > 1
         assert "iteration 0" in listener.begun
     assert not np.array_equal(*ends)
+
+
+def test_a_warning_names_the_call_of_fit(data):
+    with pytest.warns(ConvergenceWarning, match="noise") as caught:
+        rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(
+            data[0], np.full(80, 2.0)
+        )
+    assert all(warning.filename == __file__ for warning in caught)
+
+
+# -- what kernels do --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+def test_a_linear_mean_is_a_term_of_the_kernel(D, data):
+    # Rasmussen & Williams 2006, eq. 2.42: generalised least squares.
+    X, y = data
+    y = y + X @ [30.0, -20.0]
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(0.8) + 1e6 * rk.Linear(),
+        0.04,
+        D,
+        bounds={"k2__scale": "fixed"},
+        random_state=0,
+    ).fit(X, y)
+    assert model.kernel_.k2.scale == pytest.approx(1e6)
+    far = np.array([[60.0, 0.0], [0.0, 60.0]])
+    if D is None:
+        covariance = model.kernel_.k1(X) + model.noise_ * np.eye(len(X))
+        solved = np.linalg.solve(covariance, np.column_stack([X, y]))
+        beta = np.linalg.solve(X.T @ solved[:, :2], X.T @ solved[:, 2])
+        np.testing.assert_allclose(model.predict(far), far @ beta, rtol=1e-4)
+    np.testing.assert_allclose(model.predict(far), far @ [30.0, -20.0], rtol=0.05)
+
+
+def test_a_column_tells_correlated_outputs_apart(rng):
+    X = rng.uniform(-2, 2, (60, 1))
+    output = np.arange(60) % 2
+    y = np.sin(2 * X[:, 0]) + 0.5 * output * X[:, 0] + 0.01 * rng.normal(size=60)
+    shared = 1.0 * rk.Gaussian(1.0, columns=[0])
+    own = 0.3 * (rk.Gaussian(1.0, columns=[0]) * rk.Categorical(columns=[1]))
+    rows = np.column_stack([X, output])
+    new = np.column_stack([np.repeat([-1.0, 0.5, 1.0], 2), [0, 1] * 3])
+    expected = np.sin(2 * new[:, 0]) + 0.5 * new[:, 1] * new[:, 0]
+    for D in (None, 400):
+        model = rk.GaussianProcessRegressor(shared + own, 1e-2, D, random_state=0)
+        np.testing.assert_allclose(model.fit(rows, y).predict(new), expected, atol=0.05)

@@ -596,7 +596,7 @@ def _warn_of_the_end(
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=7,  # the call of fit
+        stacklevel=8,  # the call of fit, within two decorators
     )
 
 

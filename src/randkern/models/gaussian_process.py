@@ -154,7 +154,16 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     1,000 rows. Features are computed in
     float64 also for float32 rows, whose errors would exceed a small noise.
 
-    The prior mean is zero: targets far from it are to be centred (`normalize_y`).
+    The prior mean is zero: targets far from it are to be centred (`normalize_y`). A
+    linear mean of coefficients with a vague prior is a term of the kernel, such as
+    ``kernel + 1e4 * Linear()`` with ``bounds={"k2__scale": "fixed"}`` (Rasmussen &
+    Williams 2006, section 2.7). Several targets share the hyperparameters and are
+    independent; :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own,
+    and ``kernel * Categorical(columns=["output"])``, added to a kernel of the other
+    columns, correlates outputs that a column tells apart.
+
+    Callbacks of scikit-learn (``set_callbacks``) hear of every step after the first
+    stage, and may end learning.
 
     PyTorch tensors are computed on where they lie, under
     ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
