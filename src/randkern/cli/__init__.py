@@ -78,7 +78,7 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
         except ImportError as error:
             reason = f"could not be loaded ({error})"
 
-    def command(arguments: list[str] | None = None) -> None:
+    def command() -> None:
         from .console import error_exit
 
         raise error_exit(
@@ -86,5 +86,5 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
             'install it with: pip install "randkern[lab]"'
         )
 
-    anything = {"ignore_unknown_options": True, "help_option_names": []}
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(name, help=_LAB.get(name), context_settings=anything)(command)

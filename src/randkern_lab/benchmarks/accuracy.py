@@ -270,7 +270,6 @@ class Accuracy(Experiment):
             f"{data['name']}: {data['n_train']:,} rows, {data['n_features']:,} "
             f"columns, ℓ = {results['exact']['lengthscale']:.4g}, {n_seeds} seeds"
         )
-        plain = {"family": "gaussian", "records": "summary"}
         by_size, by_cost = [], []
         errors = {
             "gram_error": "relative error of the Gram matrix (%)",
@@ -284,8 +283,7 @@ class Accuracy(Experiment):
             }
             if key == "test_error":
                 shared["extra"] = _level
-            where = {"family": plain["family"]}
-            named = key, "method", _STYLES, where
+            named = key, "method", _STYLES, {"family": "gaussian"}
             by_size.append(Panel("n_components", *named, title="Gaussian", **shared))
             by_cost.append(
                 Panel(
@@ -295,33 +293,10 @@ class Accuracy(Experiment):
                     **shared,
                 )
             )
-        optical = {
-            (method, centered): Style(
-                f"{method}, {'centred' if centered else 'plain'}",
-                *(style.colour, style.marker, style.dashes, centered),
-            )
-            for method, style in _STYLES.items()
-            for centered in (False, True)
-        }
         summary = [
             {**e, "kind": (e["method"], e["centered"])} for e in results["summary"]
         ]
-        for family, styles, by in (
-            ("gaussian", _STYLES, "method"),
-            ("optical", optical, "kind"),
-        ):
-            if of(summary, family=family):
-                by_size.append(
-                    Panel(
-                        *("n_components", "ratio_to_dense", by, styles),
-                        where={"family": family},
-                        title=f"{family}, paired",
-                        ylabel="Gram error, ratio to dense",
-                        log="x",
-                        bars="ratio_se",
-                        records="summary",
-                    )
-                )
+        by_size += _ratio_panels(summary)
         shown = {**results, "summary": summary}
         return {
             "accuracy.png": draw(
@@ -329,6 +304,33 @@ class Accuracy(Experiment):
             ),
             "cost.png": draw(shown, by_cost, title=title, legend="right"),
         }
+
+
+def _ratio_panels(summary: Sequence[Mapping[str, Any]]) -> Iterator[Panel]:
+    """Yield ratios of Gram errors to dense: of the Gaussian and the optical kernel."""
+    optical = {
+        (method, centered): Style(
+            f"{method}, {'centred' if centered else 'plain'}",
+            *(style.colour, style.marker, style.dashes, centered),
+        )
+        for method, style in _STYLES.items()
+        for centered in (False, True)
+    }
+    styles: Mapping[Any, Style]
+    for family, styles, by in (
+        ("gaussian", _STYLES, "method"),
+        ("optical", optical, "kind"),
+    ):
+        if of(summary, family=family):
+            yield Panel(
+                *("n_components", "ratio_to_dense", by, styles),
+                where={"family": family},
+                title=f"{family}, paired",
+                ylabel="Gram error, ratio to dense",
+                log="x",
+                bars="ratio_se",
+                records="summary",
+            )
 
 
 def _level(axes: Any, results: Mapping[str, Any]) -> None:
