@@ -10,6 +10,7 @@ from sklearn.datasets import make_blobs
 import randkern
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
+from randkern.study import measure
 from randkern.study.compare import compare, test_error
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
@@ -22,7 +23,6 @@ from randkern.study.records import write_results
 from randkern.study.selection import (
     select_hyperparameters,
 )
-from randkern_lab.papers import measure
 
 pytestmark = pytest.mark.slow
 
