@@ -14,8 +14,8 @@ and takes the maximisers b = clip(a + σ(1 − Mw), 0, U) as the next a (Rockafe
 method finds the minimum: its second derivative I + σ FᵀF has only the rows F whose
 variables lie within their bounds (Mangasarian 2002, "A finite Newton method for
 classification"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
-Lagrangian method for solving Lasso problems"), and the number of steps hardly depends on U. Once these rows are
-those of the solution, equations give it to rounding.
+Lagrangian method for solving Lasso problems"), and the number of steps hardly depends
+on U. Once these rows are those of the solution, equations give it to rounding.
 
 Where U is infinite and no w exists, a grows along a combination of rows that vanishes.
 """
