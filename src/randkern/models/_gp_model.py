@@ -67,7 +67,7 @@ class GaussianProcess(FeatureModel):
     def _learn(
         self, sample: ArrayRows, extra: dict[str, float], stream: Stream
     ) -> None:
-        """Set θ, the kernel and its plan, learned unless told not to.
+        """Set θ, the kernel and its plan, learned unless `optimizer` is None.
 
         From the rows of the sample; `extra` holds the logarithms of hyperparameters
         beside those of the kernel.
