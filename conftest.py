@@ -91,6 +91,8 @@ def _repeatable() -> Iterator[None]:
 TIERS = ROOT / "tests" / "tiers.txt"
 # Of a listed test with so many cases one in as many stays in the tier below.
 CASES_PER_SAMPLE = 16
+# Examples in docstrings there run experiments.
+_LAB = ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,7 +103,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        if item.nodeid.startswith(("src/randkern_lab/benchmarks", "src/randkern_lab/papers")):
+        if item.nodeid.startswith(
+            ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
+        ):
             item.add_marker(pytest.mark.slow)
     for test, tier in tiers.items():
         for number, item in enumerate(cases.get(test, [])):

@@ -10,6 +10,7 @@ from sklearn.datasets import make_blobs
 import randkern
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
+from randkern.study import measure
 from randkern.study.compare import compare, test_error
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
@@ -22,7 +23,6 @@ from randkern.study.records import write_results
 from randkern.study.selection import (
     select_hyperparameters,
 )
-from randkern_lab.papers import measure
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +81,22 @@ def test_one_record_a_kernel_size_and_seed(results):
         if not (kernel == "linear" and size == 64)
     ]
     assert found == expected
+
+
+def test_landmarks_are_shown_beside_random_features():
+    both = compare(
+        load_dataset("breast-cancer"),
+        "gaussian",
+        [10],
+        features=("random", "nystrom"),
+        n_seeds=1,
+    )
+    found = [(each["kernel"], each["n_components"]) for each in both["records"]]
+    assert found == [("gaussian", None), ("gaussian", 10), ("gaussian, landmarks", 10)]
+    random, landmarks = (each["test_error"] for each in both["records"][1:])
+    assert random != landmarks
+    with pytest.raises(ValueError, match="features"):
+        compare(load_dataset("breast-cancer"), "gaussian", [10], features=["best"])
 
 
 def test_hyperparameters_are_named_numbers(results):

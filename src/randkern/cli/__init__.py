@@ -8,7 +8,7 @@ is an extra, so it is imported only once `main` runs.
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Annotated, Any
 
 import randkern
 
@@ -49,7 +49,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import compare, console, tune
+    from . import compare, console, fit, info, predict, tune
 
     app = typer.Typer(
         name="randkern",
@@ -60,6 +60,9 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
+    app.command("fit")(fit.command)
+    app.command("predict")(predict.command)
+    app.command("info")(info.command)
     app.command("compare")(compare.command)
     app.command("tune")(tune.command)
     found = {each.name: each for each in entry_points(group="randkern.commands")}
@@ -70,6 +73,8 @@ def _build_app() -> Any:
 
 def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
     """Add a command of another package, or one that says what it lacks."""
+    import typer
+
     reason = "is not installed"
     if entry is not None:
         try:
@@ -78,7 +83,9 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
         except ImportError as error:
             reason = f"could not be loaded ({error})"
 
-    def command(arguments: list[str] | None = None) -> None:
+    def command(
+        arguments: Annotated[list[str] | None, typer.Argument()] = None,
+    ) -> None:
         from .console import error_exit
 
         raise error_exit(

@@ -97,6 +97,12 @@ class FeatureModel(TakesKernel):
         self.kernel_ = resolve_kernel(
             kernel, X, sample_weight, stream, names, self.table_encoder_
         )
+        self._draw_features(X, sample_weight, stream)
+
+    def _draw_features(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        """Draw the features of the kernel, whose numbers are known."""
         self.plan_ = None
         if self.n_components is None:
             return

@@ -23,7 +23,7 @@ from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.memory import feature_cache_bytes, interior_point_bytes
+from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 __all__ = ["KernelSVC"]
 
@@ -40,11 +40,11 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
 
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
-    is finite (and an interior-point method where it is so large that descent is slow),
+    is finite (and the method of multipliers where it is so large that descent is slow),
     by the point of minimum norm of a convex hull where it is not. Tensors are solved
-    for where they lie, by an interior-point method for both.
+    for where they lie, by the method of multipliers for both.
     Features that do not fit `memory_limit` are recomputed in every pass over the
-    rows, and those of a working set of rows are kept.
+    rows, and those of a working set of rows are cached.
 
     Parameters
     ----------
@@ -108,9 +108,9 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
     scikit-learn's ``SVC``, which fits one.
 
     PyTorch tensors are computed on where they lie, under
-    ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
-    methods factorises a D × D matrix per class, and `n_iter_` counts steps. `max_iter`
-    is ignored there.
+    ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
+    factorises a matrix per class, of the rows within their bounds or D × D, and
+    `n_iter_` counts steps. `max_iter` is ignored there, and features are float64.
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
@@ -121,8 +121,8 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
     References
     ----------
     Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate descent method
-    for large-scale linear SVM"; Ferris & Munson 2002, "Interior-point methods for
-    massive support vector machines"; Rahimi & Recht 2007.
+    for large-scale linear SVM"; Li, Sun & Toh 2018, "A highly efficient semismooth
+    Newton augmented Lagrangian method for solving Lasso problems"; Rahimi & Recht 2007.
 
     Examples
     --------
@@ -204,12 +204,13 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                interior_point_bytes(n, width),
+                newton_bytes(n, width),
                 spare,
-                f"an interior-point method of {width} features",
+                f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        features = self._features(rows, kept, precise=math.isinf(self.C))
+        precise = math.isinf(self.C) or is_tensor(signs)
+        features = self._features(rows, kept, precise)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
@@ -219,7 +220,7 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
                 features,
                 signs,
                 self.C * weight,
-                kept_bytes=kept,
+                cache_bytes=kept,
                 spare_bytes=spare,
             ).solve(self.tol, self.max_iter, order)
             weights, alpha = dual.weights, dual.alpha
