@@ -450,9 +450,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         -------
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
+        check_count("n_samples", n_samples)
         if self.n_components is not None:
             return self.sample_paths(n_samples, random_state)(X)
-        check_count("n_samples", n_samples)
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         ops, generator = ops_of(X), self._sample_generator(random_state)
