@@ -2,10 +2,16 @@
 
 import json
 
-from randkern_lab.benchmarks import features, gaussian_process, ridge, svm
+from randkern_lab.benchmarks import (
+    features,
+    gaussian_process,
+    ridge,
+    ridge_scaling,
+    svm,
+)
 from randkern_lab.process import answer
 
-WITH_PROCESSES = (features, gaussian_process, ridge, svm)
+WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),

@@ -132,3 +132,56 @@ def pytest_make_parametrize_id(
     The workers of pytest-xdist must collect the same names.
     """
     return argname if isinstance(val, bytes) else None
+
+
+# -- experiments and benchmarks ------------------------------------------------------
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Benchmarks fit in this process: for what does not depend on a fresh one."""
+    from _lab import in_this_process
+
+    in_this_process(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def smoke():
+    """The results of a quick run of an experiment, run once, and its progress."""
+    from _lab import in_this_process
+    from randkern_lab.catalogue import load
+
+    found = {}
+
+    def run(name):
+        if name == "gpu":
+            pytest.importorskip("torch")
+        if name not in found:
+            experiment, calls = load(name), []
+            options = experiment.Options(quick=True)
+            with pytest.MonkeyPatch.context() as patch:
+                in_this_process(patch)
+                results = experiment.run(options, lambda *call: calls.append(call))
+            found[name] = results, calls
+        return found[name]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def quick(smoke):
+    """The results alone."""
+    return lambda name: smoke(name)[0]
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run ``randkern bench`` with arguments; results are in the folder `tmp_path`."""
+    testing = pytest.importorskip("typer.testing")
+    from randkern_lab.cli import bench
+
+    def invoke(*arguments):
+        words = [*map(str, arguments), "--out", str(tmp_path)]
+        return testing.CliRunner().invoke(bench, words)
+
+    return invoke

@@ -1,21 +1,15 @@
 """Gaussian processes and support vector machines beside what was published of them."""
 
 import json
-import sys
 from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
 from sklearn.svm import LinearSVC
 
 import randkern as rk
 from _lab import COMMON as BENCH_COMMON
-from _lab import in_this_process
-from randkern_lab.benchmarks import gaussian_process
-from randkern_lab.benchmarks.rows import saved_arrays
 from randkern_lab.papers import fourier_svm, kitchen_sinks_gp
-from randkern_lab.process import in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +32,6 @@ MEASURES = {
         *("measure", "dataset", "kernel", "fourier", "n_train", "n_components"),
         *("error", "least", "sum", "support", "residual"),
     },
-}
-BENCH_RECORD = {
-    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
-    *("coverage", "seconds", "cpu_seconds", "warm_up_seconds", "process_seconds"),
-    *("peak_memory_bytes", "peak_anonymous_bytes"),
 }
 
 
@@ -261,101 +250,3 @@ def test_rows_of_svc_may_be_limited():
     results = fourier_svm.FourierSVM.run(options)
     assert [s["n_train"] for s in results["skipped"]] == [200]
     assert any("skipped SVC, generated, 200" in note for note in results["notes"])
-
-
-# -- bench gp -----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The results of a run whose fits are all in this process, which is quicker."""
-    methods = ("features", "exact", "scikit-learn", "rff")
-    with pytest.MonkeyPatch.context() as patch:
-        in_this_process(patch)
-        return gaussian_process.GaussianProcesses.run(
-            gaussian_process.Options(
-                n=200, n_components=40, exact_rows=80, steps=5, methods=methods
-            )
-        )
-
-
-def test_a_fit_has_a_process_of_its_own():
-    arrays, _ = gaussian_process.friedman(100, 10, seed=0)
-    request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
-    with saved_arrays(*arrays) as folder:
-        measured = in_fresh_process(
-            gaussian_process.learn_and_predict, request | {"folder": folder}
-        )
-    assert measured["process_seconds"] > measured["seconds"] > 0
-    # It answers what this process does.
-    X, y, X_test, y_test = arrays
-    mean, variance = gaussian_process.predict(request, X[:50], y[:50], X_test)
-    law = stats.norm(mean, np.sqrt(variance))
-    assert measured["rmse"] == pytest.approx(np.sqrt(np.mean((y_test - mean) ** 2)))
-    assert measured["nlpd"] == pytest.approx(-law.logpdf(y_test).mean())
-    low, high = law.interval(0.95)
-    assert measured["coverage"] == np.mean((low < y_test) & (y_test < high))
-
-
-def test_benchmark_has_its_documented_keys(bench):
-    assert set(bench) == BENCH_COMMON | {"datasets"}
-    assert all(set(record) == BENCH_RECORD for record in bench["records"])
-    assert {"torch", "gpytorch"} <= set(bench["versions"])
-    assert json.loads(json.dumps(bench, allow_nan=False)) == bench
-
-
-def test_benchmark_scores_are_plausible(bench):
-    """Better than the mean of the targets, and no better than their noise allows."""
-    described = {d["name"]: d for d in bench["datasets"]}
-    without = -stats.norm.logpdf(0) + 0.5  # of targets of variance 1
-    for record in bench["records"]:
-        noise = described[record["dataset"]]["noise_rmse"] or 0.5
-        assert noise < record["rmse"] < 0.9
-        assert -stats.norm.logpdf(0, 0, noise) < record["nlpd"] < 1.05 * without
-        assert 0.8 < record["coverage"] < 0.99
-        # An interpreter with NumPy and SciPy, and no gigabyte.
-        assert 5e7 < record["peak_memory_bytes"] < 5e9
-    exact = [r for r in bench["records"] if r["method"] in ("exact", "scikit-learn")]
-    assert len(exact) == 4
-    assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
-
-
-def test_both_exact_processes_learn_the_same(bench):
-    """Where the likelihood has one maximum; that of few rows of diabetes has two."""
-    scores = {r["method"]: r for r in bench["records"] if r["dataset"] == "friedman"}
-    own, peer = scores["exact"], scores["scikit-learn"]
-    assert own["rmse"] == pytest.approx(peer["rmse"], abs=0.02)
-    assert own["nlpd"] == pytest.approx(peer["nlpd"], abs=0.05)
-
-
-def test_missing_gpytorch_is_named(bench):
-    if bench["versions"]["gpytorch"] is not None:
-        assert {r["method"] for r in bench["records"]} >= {"rff"}
-        return
-    assert {s["method"] for s in bench["skipped"]} == {"rff"}
-    assert sum("pip install gpytorch" in note for note in bench["notes"]) == 2
-
-
-def test_benchmark_prints_and_draws(bench):
-    (table,) = gaussian_process.GaussianProcesses.tables(bench)
-    assert len(table.rows) == len(bench["records"])
-    assert len(gaussian_process.GaussianProcesses.figure(bench).axes) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
-        (["--n-components", "0"], "n_components must be"),
-        (["--columns", "4"], "columns must be 5 or more"),
-    ],
-)
-def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):
-    from randkern.cli import main
-
-    command = ["randkern", "bench", "gp", *arguments, "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err

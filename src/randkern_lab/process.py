@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,4 +160,7 @@ def _anonymous_bytes(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1], json.load(sys.stdin))))
+    # Libraries may print: what they say is no part of the answer.
+    with redirect_stdout(sys.stderr):
+        told = answer(sys.argv[1], json.load(sys.stdin))
+    sys.stdout.write(json.dumps(told))

@@ -156,14 +156,14 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
         rows = rows.without(held_out)
     survey = rows.survey()
     features = FeatureMatrix(
-        plan,
+        plan.raw,
         rows,
         limit - fixed,
         compress=solver.is_coarse,
         weight_unit=survey.weight_unit,
         block_rows=at_once,
     )
-    operator = FeatureOperator(features, survey, problem.center, problem.stream)
+    operator = FeatureOperator(features, survey, problem.center, problem.stream, plan)
     rhs, unit = operator.right_hand_side(), operator.weight_unit
     stopping: dict[str, Any] = {
         "loss": Loss(

@@ -23,11 +23,11 @@ __all__ = [
     "CROSS_ROWS",
     "FEWEST_ROWS",
     "GRAM_TILE",
-    "INTERIOR_ROWS",
     "KERNEL_ROWS_PER_EIGENPAIR",
     "KERNEL_TILE",
     "ROWS_PER_EIGENPAIR",
     "SAMPLED_COLUMNS",
+    "SIGNED_ROWS",
     "SUMMED_ROWS",
     "block_rows",
     "check_laplace_memory",
@@ -39,9 +39,9 @@ __all__ = [
     "feature_cache_bytes",
     "feature_gram_bytes",
     "float64_block_rows",
-    "interior_point_bytes",
     "kernel_operator_bytes",
     "memory_for",
+    "newton_bytes",
     "normal_equations_bytes",
     "operator_memory",
     "primal_search_bytes",
@@ -83,8 +83,8 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 _EIGH_WORKSPACE = 2
 # Rows that Gaussian processes make float64 copies of at a time.
 SUMMED_ROWS = 2**14
-# Rows of scaled features that an interior point method makes at a time.
-INTERIOR_ROWS = 8192
+# Rows of features that margins make float64 copies of at a time.
+SIGNED_ROWS = 8192
 
 
 def memory_for(memory_limit: Any, like: Any) -> int:
@@ -202,6 +202,8 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
         columns = min(SAMPLED_COLUMNS, n_components)
+        if plan.factor is not None:
+            columns = 3 * n_components  # solved in float64
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
         vectors = 8 * 12 * n_components * k
         blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
@@ -284,9 +286,10 @@ def feature_cache_bytes(
     return min(limit // 2, limit - state - few)
 
 
-def interior_point_bytes(n: int, width: int) -> int:
-    """Return the memory that an interior-point step takes beside the features."""
-    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, INTERIOR_ROWS) * width + 20 * n)
+def newton_bytes(n: int, width: int) -> int:
+    """Return the memory that Newton's steps of a margin take beside the features."""
+    side = min(n, width)
+    return 8 * (3 * side**2 + side * width + 2 * min(n, SIGNED_ROWS) * width + 20 * n)
 
 
 # -- Gaussian processes ----------------------------------------------------------------
@@ -316,10 +319,11 @@ def check_process_memory(
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)
         if learned:
-            # By matrices of the rows where there are fewer of them than features;
-            # beside them features, their gradients, and slopes by phase.
-            needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
-            needed += 3 * 8 * D * min(learned, block)
+            # By matrices of the rows where there are fewer of them than features, or
+            # by those of features, one more in single precision; beside them features,
+            # their gradients, and slopes by phase.
+            needed += 8 * 6 * learned**2 if learned < D else (2 * 8 + 4) * D**2
+            needed += (3 * 8 + 4) * D * min(learned, block)
         what = f"the {D} x {D} posterior of n_components={D}"
         advice = "Use fewer components"
     check_memory(needed, limit, what, advice)

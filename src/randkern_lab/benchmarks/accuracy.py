@@ -1,20 +1,19 @@
-"""Error of the Gram matrix and of ridge against D: all projections and peers.
+"""How near features come to their kernel, and what a classifier notices.
 
-Every projection, scikit-learn's ``RBFSampler`` and its ``Nystroem`` have the same
-number of columns, the same rows, and the same seeds. Gram errors are those of the
-training rows; the classifier is ridge regression onto ±1 labels with no intercept,
+Every projection, our landmarks, and scikit-learn's ``RBFSampler`` and ``Nystroem`` have
+the same number of columns, the same rows and the same seeds. Gram errors are those of
+the training rows; the classifier is ridge regression onto ±1 labels with no intercept,
 solved in float64; its penalty is chosen for each method and number of features by the
 leave-one-out error of the first seed (with one penalty for all, random features suffer
-most where D is near n). The optical kernel, degree 2, is run plain and centred, for its
-Gram error only. Then Nystroem beside what its time affords.
+most where D is near n). The optical kernel of degree 2, plain and centred, and the
+polynomial kernel of degree 2 beside ``PolynomialCountSketch`` have Gram errors only.
 """
 
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,42 +22,32 @@ from numpy.typing import NDArray
 import randkern
 
 from ..options import option
-from ..panels import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Panel, Style, draw
+from ..panels import Panel, Style, draw
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, count, listing, of, percent, seconds, skip_notes
-from .contenders import known_projections
-from .rows import RowOptions, load_rows, parse_lengthscale
+from ..tables import TextTable, listing, percent, seconds, skip_notes
+from .contenders import PEERS, Contender, known_projections
+from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
 from .scores import gram_errors, gram_matrix, ridge_scores
+from .summaries import equal_cost, summarise
 
-__all__ = ["Accuracy", "Options", "equal_cost", "paired_ratio", "summarise"]
+__all__ = ["Accuracy", "Options"]
 
-_STYLES = {
-    "dense": Style("dense", BLACK),
-    "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
-    "orthogonal": Style("orthogonal", GREEN, "^", "-."),
-    "structured": Style("structured", BLUE, "s", "--"),
-    "qmc": Style("qmc", PINK, "D", ":"),
-    "RBFSampler": Style("RBFSampler", RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "Nystroem": Style("Nystroem", ORANGE, "P", (0, (8, 3))),
-}
-# What the others' Gram error is divided by.
-_REFERENCE = {"method": "dense", "centered": False}
-_PEERS = ("RBFSampler", "Nystroem")
-_COST_METHODS = ("structured", "dense", "RBFSampler")
 # Of memory: a benchmark says itself what it takes.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
+# The table at equal cost would be long with all: results.json has them.
+_COST_METHODS = ("structured", "dense", "landmarks", "RBFSampler")
 
 
 @dataclass(frozen=True)
 class Options(RowOptions):
     """What ``randkern bench accuracy`` takes."""
 
-    n: int | None = option(2000, "Training rows at most.", quick=300, least=2)
-    n_test: int | None = option(5000, "Test rows at most.", quick=200, least=2)
-    lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
+    n: int = option(2000, "Training rows at most.", quick=60, least=2)
+    n_test: int = option(5000, "Test rows at most.", quick=300, least=2)
+    lengthscale: str = option("5", "A number, scale or median.")
     n_components: tuple[int, ...] = option(
-        (196, 392, 784, 1568, 3136), "Numbers of features.", quick=(32, 128)
+        (196, 392, 784, 1568, 3136), "Numbers of features.", quick=(16, 48, 200)
     )
     alpha: tuple[float, ...] = option(
         (1e-3, 1e-2, 1e-1, 1.0, 10.0),
@@ -67,121 +56,134 @@ class Options(RowOptions):
     )
     seeds: int = option(10, "Draws of the features.", quick=2)
     projections: tuple[str, ...] | None = option(
-        None, "Projections; default: all there are.", quick=("dense", "structured")
+        None, "Comma-separated projections; default: all there are."
     )
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
+    polynomial: bool = option(True, "Also the polynomial kernel.")
 
 
 class Accuracy(Experiment):
-    """All seeds of a method and number of features at a time."""
+    """Errors of the Gram matrix and of ridge against D."""
 
     name = "accuracy"
-    title = "Error of the Gram matrix and of ridge against D, beside peers."
+    title = "Error of the Gram matrix and of ridge against D: all projections, peers."
     command = "bench"
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load rows, and make the exact Gram matrices."""
+        """Load the rows, and fit ridge with the exact kernel."""
         options = self.options
-        self.names = known_projections(options.projections)
+        self.projections = known_projections(options.projections)
+        if not options.alpha:
+            raise ValueError("alpha must be positive numbers, got none")
         self.rows = load_rows(options)
+        kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
         X = self.rows.X_train.astype(np.float64)
-        gaussian = randkern.Gaussian(parse_lengthscale(options.lengthscale))
-        self.kernels = {"gaussian": gaussian.resolve(self.rows.X_train, random_state=0)}
-        if options.optical:
-            self.kernels["optical"] = randkern.Optical(degree=2)
-        self.exact = {f: np.asarray(kernel(X)) for f, kernel in self.kernels.items()}
+        self.lengthscale = float(kernel.resolve(X, random_state=0).lengthscale)
         self.classes = np.unique(self.rows.y_train)
-        self.targets = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
-        for family, method, centered in self._methods():
-            self._warm_up(family, method, centered)
+        self.Y = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        self.references: dict[str, NDArray[np.float64]] = {}
+        kernel = Contender("gaussian", "", "", lengthscale=self.lengthscale).kernel(0)
+        model = randkern.KernelRidgeRegressorCV(
+            kernel, options.alpha, None, memory_limit=_UNLIMITED
+        )
+        scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
+        self.exact = {
+            "test_error": self._error(scores),
+            "alpha": float(model.alpha_),
+            "lengthscale": self.lengthscale,
+        }
         return self.rows.description
 
-    def _methods(self) -> Iterator[tuple[str, str, bool]]:
-        """Yield the methods, the one that ratios refer to first in its family."""
-        for method in (*self.names, *_PEERS):
-            yield "gaussian", method, False
-        for method in self.names if self.options.optical else ():
-            yield from (("optical", method, centered) for centered in (False, True))
-
     def cases(self) -> Iterator[Case]:
-        """Return methods by D; the seeds are one case, as they share a penalty."""
-        for family, method, centered in self._methods():
+        """Return methods, the one that ratios refer to first, and their sizes."""
+        methods = [("gaussian", name, False) for name in self.projections]
+        methods += [
+            ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
+        ]
+        if self.options.optical:
+            methods += [
+                ("optical", name, centered)
+                for name in self.projections
+                for centered in (False, True)
+            ]
+        if self.options.polynomial:
+            names = (*self.projections, *PEERS["polynomial"])
+            methods += [("polynomial", name, False) for name in names]
+        for family, method, centered in methods:
             for size in sorted(set(self.options.n_components)):
-                named = {"family": family, "method": method, "centered": centered}
-                yield named | {"n_components": size}
+                yield {
+                    "family": family,
+                    "method": method,
+                    "centered": centered,
+                    "n_components": size,
+                }
 
-    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+    def measure(self, case: Case) -> list[dict[str, Any]]:
         """Return the records of all seeds."""
-        size, n = case["n_components"], len(self.rows.X_train)
-        if case["method"] == "Nystroem" and size > n:
-            raise SkippedCase(f"it has at most one component a training row: {n:,}")
-        alphas: Sequence[float] = self.options.alpha
-        first = self.options.seed
-        for seed in range(first, first + self.options.seeds):
-            try:
-                record = self._measured(case, seed, alphas)
-            except ValueError as error:  # a law or a width that it cannot draw
-                raise SkippedCase(str(error)) from error
-            if record["alpha"] is not None:
-                alphas = [record["alpha"]]
-            yield {"seed": seed, **record}
-
-    def _build(
-        self, family: str, method: str, centered: bool, size: int, seed: int
-    ) -> Any:
-        from sklearn import kernel_approximation
-
-        if method in _PEERS:
-            gamma = 1 / (2 * self.kernels["gaussian"].lengthscale ** 2)
-            peer = getattr(kernel_approximation, method)
-            return peer(gamma=gamma, n_components=size, random_state=seed)
-        return randkern.RandomFeatures(
-            self.kernels[family],
-            size,
-            projection=method,
-            centered=centered,
-            random_state=seed,
+        family, method, size = case["family"], case["method"], case["n_components"]
+        package = PEERS[family].get(method, "randkern")
+        contender = Contender(
+            *(family, package, method),
+            lengthscale=self.lengthscale,
+            centered=case["centered"],
         )
+        X = self.rows.X_train
+        reason = contender.why_not(len(X), size)
+        if reason is not None:
+            raise SkippedCase(reason)
+        if family not in self.references:
+            exact = contender.kernel(X.shape[1])(X.astype(np.float64))
+            self.references[family] = np.asarray(exact)
+        records: list[dict[str, Any]] = []
+        alphas = self.options.alpha
+        try:
+            self._warm_up(contender, size)
+            for seed in range(self.options.seeds):
+                records.append(self._draw(contender, size, seed, alphas))
+                if records[0]["alpha"] is not None:
+                    alphas = (records[0]["alpha"],)
+        except ValueError as error:  # a law or a width that it cannot draw
+            raise SkippedCase(str(error)) from error
+        return records
 
-    def _warm_up(self, family: str, method: str, centered: bool) -> None:
+    def _warm_up(self, contender: Contender, size: int) -> None:
         """Compile what will be timed."""
         few = self.rows.X_train[:_WARM_UP_ROWS]
-        size = min(*self.options.n_components, len(few))
-        try:
-            features = self._build(family, method, centered, size, 0)
-            Z = features.fit(few).transform(few)
-        except ValueError:
-            return  # it will say so again when it is measured
-        ridge_scores(Z, self.targets[: len(few)], Z, self.options.alpha[-1])
+        feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
+        Z = feature_map.fit(few).transform(few)
+        ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
 
-    def _measured(
-        self, case: Case, seed: int, alphas: Sequence[float]
+    def _draw(
+        self, contender: Contender, size: int, seed: int, alphas: tuple[float, ...]
     ) -> dict[str, Any]:
         """Return the record of one draw."""
-        X, family = self.rows.X_train, case["family"]
-        named = family, case["method"], case["centered"], case["n_components"]
+        X = self.rows.X_train
+        feature_map = contender.build(X.shape[1], size, seed)
         start = time.perf_counter()
         with warnings.catch_warnings():
             # Nystroem's float32 and the rank of its sample are its own affair.
             warnings.simplefilter("ignore", RuntimeWarning)
-            features = self._build(*named, seed).fit(X)
+            feature_map.fit(X)
         fitted = time.perf_counter()
-        Z = features.transform(X)
+        Z = feature_map.transform(X)
         transformed = time.perf_counter()
-        off_diagonal, overall = gram_errors(gram_matrix(Z), self.exact[family])
+        G = gram_matrix(Z)
+        off_diagonal, overall = gram_errors(G, self.references[contender.family])
         record: dict[str, Any] = {
+            "seed": seed,
             "gram_error": off_diagonal,
             "gram_error_all": overall,
-            **dict.fromkeys(("test_error", "alpha", "solve_seconds")),
+            **{"test_error": None, "alpha": None},
             "fit_seconds": fitted - start,
             "transform_seconds": transformed - fitted,
+            "solve_seconds": None,
         }
-        if family == "gaussian":
-            Z_test = features.transform(self.rows.X_test)
-            record["alpha"] = best_alpha(Z, self.targets, alphas)
+        if contender.family == "gaussian":
+            Z_test = feature_map.transform(self.rows.X_test)
+            record["alpha"] = alpha = _best_alpha(Z, self.Y, alphas)
             start = time.perf_counter()
-            scores = ridge_scores(Z, self.targets, Z_test, record["alpha"])
+            scores = ridge_scores(Z, self.Y, Z_test, alpha)
             record["solve_seconds"] = time.perf_counter() - start
             record["test_error"] = self._error(scores)
         return record
@@ -192,153 +194,126 @@ class Accuracy(Experiment):
         return float(np.mean(predicted != self.rows.y_test))
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the exact kernel's error, a summary, and Nystroem at equal cost."""
-        kernel, rows = self.kernels["gaussian"], self.rows
-        model = randkern.KernelRidgeRegressorCV(
-            kernel, self.options.alpha, None, memory_limit=_UNLIMITED
-        ).fit(rows.X_train.astype(np.float64), self.targets)
-        error = self._error(model.predict(rows.X_test.astype(np.float64)))
+        """Return means over seeds, and Nystroem beside what its time affords."""
+        named = results["arguments"]
         summary = summarise(results["records"])
         return {
-            "exact": {
-                "test_error": error,
-                "alpha": float(model.alpha_),
-                "lengthscale": float(kernel.lengthscale),
-            },
+            "arguments": named
+            | {"alphas": named["alpha"], "n_seeds": named["seeds"]}
+            | {"projections": self.projections},
+            "exact": self.exact,
             "summary": summary,
             "equal_cost": equal_cost(summary),
         }
 
-    # -- results ----------------------------------------------------------------------
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return what was skipped."""
-        return skip_notes(results, "family", "method", "n_components")
+        """Return the exact kernel's error, and who was skipped."""
+        exact = results["exact"]
+        return [
+            f"exact kernel: test error {percent(exact['test_error'])}, alpha "
+            f"{exact['alpha']:g}",
+            *skip_notes(results, "family", "method", "n_components"),
+        ]
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors, the ratio to dense and seconds by kernel, and equal cost."""
+        """Return a table for each kernel: errors, the ratio to dense, seconds."""
         data, exact = results["dataset"], results["exact"]
-        where = f"{data['name']}, {data['n_train']:,} rows"
-        summary = sorted(results["summary"], key=lambda e: e["n_components"])
-        shared = {
+        columns = {
+            "D": lambda e: f"{e['n_components']:,}",
             "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
-            "D": lambda e: count(e["n_components"]),
             "Gram error": lambda e: percent(e["gram_error"]),
-            "ratio to dense": lambda e: _ratio(e, "ratio_to_dense", "ratio_se"),
-        }
-        gaussian = {
+            "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
+            "centred / plain": lambda e: _with_error(
+                e["ratio_to_plain"], e["ratio_to_plain_se"]
+            ),
             "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
-            "alpha": lambda e: f"{e['alpha']:g}",
+            "alpha": lambda e: "" if e["alpha"] is None else f"{e['alpha']:g}",
             "features": lambda e: seconds(e["features_seconds"]),
-            "with solve": lambda e: seconds(e["total_seconds"]),
+            "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
         }
-        optical = {
-            "centred / plain": lambda e: _ratio(
-                e, "ratio_to_plain", "ratio_to_plain_se"
-            )
+        titles = {
+            "gaussian": f"gaussian, ℓ = {exact['lengthscale']:.4g}",
+            "optical": "optical, degree 2",
+            "polynomial": "polynomial, degree 2",
         }
         caption = (
-            f"exact kernel: test error {percent(exact['test_error'])}, alpha "
-            f"{exact['alpha']:g}; ± is the standard error of a ratio, the standard "
-            "deviation over seeds of an error"
+            "±: the standard error of a ratio, the standard deviation over seeds of an "
+            "error"
         )
-        found = [
-            listing(
-                f"gaussian, ℓ = {exact['lengthscale']:.4g}: {where}",
-                *(of(summary, family="gaussian"), shared | gaussian, caption),
-            ),
-            listing(
-                f"optical, degree 2: {where}",
-                *(of(summary, family="optical"), shared | optical),
-            ),
-            listing(
-                "at equal cost: the most features measured within Nystroem's time",
-                # The table of all would be long: results.json has it.
-                [r for r in results["equal_cost"] if r["method"] in _COST_METHODS],
-                _COST_COLUMNS,
-            ),
-        ]
-        return [table for table in found if table.rows]
+        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
+        tables = []
+        for family, title in titles.items():
+            own = [entry for entry in summary if entry["family"] == family]
+            title += f": {data['name']}, {data['n_train']:,} rows"
+            if own:
+                tables.append(listing(title, own, columns, caption))
+        return tables + _cost_table(results["equal_cost"])
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return errors against D, and against the seconds of features and solve."""
-        data, n_seeds = results["dataset"], results["summary"][0]["n_seeds"]
-        title = (
-            f"{data['name']}: {data['n_train']:,} rows, {data['n_features']:,} "
-            f"columns, ℓ = {results['exact']['lengthscale']:.4g}, {n_seeds} seeds"
-        )
-        by_size, by_cost = [], []
-        errors = {
-            "gram_error": "relative error of the Gram matrix (%)",
-            "test_error": "test error of ridge (%)",
-        }
-        for key, label in errors.items():
-            shared: dict[str, Any] = {
-                "scale": 100,
-                "records": "summary",
-                "ylabel": label,
-            }
-            if key == "test_error":
-                shared["extra"] = _level
-            named = key, "method", _STYLES, {"family": "gaussian"}
-            by_size.append(Panel("n_components", *named, title="Gaussian", **shared))
-            by_cost.append(
-                Panel(
-                    *("total_seconds", *named),
-                    xlabel="seconds: features of the training rows, and solve",
-                    ticks=(0.001, 0.01, 0.1, 1, 10, 100),
-                    **shared,
-                )
-            )
-        summary = [
-            {**e, "kind": (e["method"], e["centered"])} for e in results["summary"]
-        ]
-        by_size += _ratio_panels(summary)
-        shown = {**results, "summary": summary}
-        return {
-            "accuracy.png": draw(
-                shown, by_size, columns=2, title=title, legend="right"
+        """Return errors against D, and against seconds."""
+        methods = dict.fromkeys(entry["method"] for entry in results["summary"])
+        styles = {name: STYLES.get(name, Style(name)) for name in methods}
+        random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
+        gaussian = {"family": "gaussian"}
+        shared: dict[str, Any] = {"records": "summary", "scale": 100.0}
+        curve: dict[str, Any] = {"x": "n_components", "records": "summary"}
+        panels = [
+            Panel(
+                **curve | shared, y="gram_error", styles=styles, where=gaussian,
+                title="Gaussian", ylabel="relative error of the Gram matrix (%)",
+                extra=_inverse_root,
             ),
-            "cost.png": draw(shown, by_cost, title=title, legend="right"),
-        }
-
-
-def _ratio_panels(summary: Sequence[Mapping[str, Any]]) -> Iterator[Panel]:
-    """Yield ratios of Gram errors to dense: of the Gaussian and the optical kernel."""
-    optical = {
-        (method, centered): Style(
-            f"{method}, {'centred' if centered else 'plain'}",
-            *(style.colour, style.marker, style.dashes, centered),
-        )
-        for method, style in _STYLES.items()
-        for centered in (False, True)
-    }
-    styles: Mapping[Any, Style]
-    for family, styles, by in (
-        ("gaussian", _STYLES, "method"),
-        ("optical", optical, "kind"),
-    ):
-        if of(summary, family=family):
-            yield Panel(
-                *("n_components", "ratio_to_dense", by, styles),
-                where={"family": family},
-                title=f"{family}, paired",
+            Panel(
+                **curve, y="ratio_to_dense", styles=random, where=gaussian, log="x",
+                bars="ratio_se", title="Gaussian, paired",
                 ylabel="Gram error, ratio to dense",
-                log="x",
-                bars="ratio_se",
-                records="summary",
+            ),
+            Panel(
+                **curve | shared, y="test_error", styles=styles, where=gaussian,
+                title="Gaussian", extra=_exact_level,
+            ),
+        ]  # fmt: skip
+        others = dict.fromkeys(
+            (e["family"], e["centered"])
+            for e in results["summary"]
+            if e["family"] != "gaussian"
+        )
+        for family, centered in others:
+            hollow = {n: replace(s, filled=centered) for n, s in random.items()}
+            where = {"family": family, "centered": centered}
+            panels.append(
+                Panel(
+                    **curve, y="ratio_to_dense", styles=hollow, where=where, log="x",
+                    bars="ratio_se", ylabel="Gram error, ratio to plain dense",
+                    title=f"{family}{', centred' if centered else ''}, paired",
+                )
+            )  # fmt: skip
+        costs = [
+            Panel(
+                "total_seconds", key, styles=styles, where=gaussian, **shared,
+                xlabel="seconds: features of the training rows, and solve",
+                ylabel=label, ticks=(0.01, 0.1, 1, 10, 100), extra=extra,
             )
+            for key, label, extra in (
+                ("gram_error", "relative error of the Gram matrix (%)", None),
+                ("test_error", "", _exact_level),
+            )
+        ]  # fmt: skip
+        data = results["dataset"]
+        title = (
+            f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
+            f"ℓ = {results['exact']['lengthscale']:.4g}, "
+            f"{results['arguments']['n_seeds']} seeds"
+        )
+        figure = draw(results, panels, columns=3, title=title, legend="right")
+        cost = draw(results, costs, title=title, legend="right")
+        return {"accuracy.png": figure, "cost.png": cost}
 
 
-def _level(axes: Any, results: Mapping[str, Any]) -> None:
-    error = 100 * results["exact"]["test_error"]
-    axes.axhline(error, color="0.4", lw=1.0, label="exact kernel")
-
-
-def best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> float:
+def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
     """Return the penalty with the least squared leave-one-out error of ridge on Z."""
     if len(alphas) == 1:
         return float(alphas[0])
@@ -348,153 +323,45 @@ def best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: Sequence[float]) -> flo
     return float(model.fit(Z, Y).alpha_)
 
 
-def paired_ratio(
-    errors: Sequence[float], reference: Sequence[float]
-) -> tuple[float, float | None]:
-    """Return the ratio of two means over the same seeds, and its standard error.
-
-    With r = ā/b̄ the standard error is that of the mean of (a_s − r b_s)/b̄ over the
-    seeds s (the delta method; it counts what the pairs have in common); None for a
-    single seed.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.accuracy import paired_ratio
-    >>> paired_ratio([0.8, 1.0], [1.0, 1.0])
-    (0.9, 0.1)
-    >>> paired_ratio([0.9, 1.8], [1.0, 2.0])  # the same ratio in every pair
-    (0.9, 0.0)
-    """
-    a, b = np.asarray(errors, dtype=float), np.asarray(reference, dtype=float)
-    ratio = float(a.mean() / b.mean())
-    if len(a) < 2:
-        return ratio, None
-    residual = (a - ratio * b) / b.mean()
-    return ratio, float(residual.std(ddof=1) / math.sqrt(len(a)))
-
-
-def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry per family, method and number of features.
-
-    Parameters
-    ----------
-    records : sequence of mapping
-
-    Returns
-    -------
-    summary : list of dict
-        ``family``, ``method``, ``centered``, ``n_components``, ``n_seeds``, ``alpha``;
-        ``gram_error``, ``gram_error_all``, ``test_error`` (means over seeds) and
-        ``gram_error_std``, ``test_error_std``; ``ratio_to_dense`` of the off-diagonal
-        Gram errors (:func:`paired_ratio`) and ``ratio_se``, null where dense was not
-        run; for optical, ``ratio_to_plain`` and ``ratio_to_plain_se``: centred over
-        plain of the same projection; ``features_seconds`` (fit and transform) and
-        ``total_seconds`` (solve included): medians.
-    """
-    keys = ("family", "method", "centered", "n_components")
-    summary = []
-    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in records):
-        named = dict(zip(keys, key, strict=True))
-        own = of(records, **named)
-        plain = (
-            of(records, **(named | {"centered": False})) if named["centered"] else []
-        )
-        features = [r["fit_seconds"] + r["transform_seconds"] for r in own]
-        totals = [
-            f + (r["solve_seconds"] or 0.0) for f, r in zip(features, own, strict=True)
-        ]
-        entry = {**named, "n_seeds": len(own), "alpha": own[0]["alpha"]}
-        for name in ("gram_error", "gram_error_all", "test_error"):
-            values = [r[name] for r in own if r[name] is not None]
-            entry[name] = fmean(values) if values else None
-            entry[f"{name}_std"] = stdev(values) if len(values) > 1 else None
-        dense = of(records, **(named | _REFERENCE))
-        entry |= _paired(own, dense, "ratio_to_dense", "ratio_se")
-        entry |= _paired(own, plain, "ratio_to_plain", "ratio_to_plain_se")
-        entry |= {"features_seconds": median(features), "total_seconds": median(totals)}
-        summary.append(entry)
-    return summary
+def _cost_table(rows: list[Any]) -> list[TextTable]:
+    """Return Nystroem beside the random features that its time affords."""
+    shown = [row for row in rows if row["method"] in _COST_METHODS] or rows
+    if not shown:
+        return []
+    columns = {
+        "Nystroem D": lambda r: f"{r['n_components']:,}",
+        "time": lambda r: seconds(r["seconds"]),
+        "Gram error": lambda r: percent(r["gram_error"]),
+        "test error": lambda r: percent(r["test_error"]),
+        "method": lambda r: r["method"],
+        "its D": lambda r: (
+            "none"
+            if r["method_n_components"] is None
+            else f"{r['method_n_components']:,}{' (all)' * r['largest_measured']}"
+        ),
+        "its time": lambda r: seconds(r["method_seconds"]),
+        "its Gram error": lambda r: percent(r["method_gram_error"]),
+        "its test error": lambda r: percent(r["method_test_error"]),
+    }
+    title = "at equal cost: the most features measured within Nystroem's time"
+    return [listing(title, shown, columns)]
 
 
-def _paired(
-    own: Sequence[Mapping[str, Any]],
-    reference: Sequence[Mapping[str, Any]],
-    name: str,
-    error_name: str,
-) -> dict[str, float | None]:
-    """Return the ratio of Gram errors over the seeds that both have."""
-    base = {r["seed"]: r["gram_error"] for r in reference}
-    pairs = [(r["gram_error"], base[r["seed"]]) for r in own if r["seed"] in base]
-    if not pairs:
-        return {name: None, error_name: None}
-    ratio, error = paired_ratio(*zip(*pairs, strict=True))
-    return {name: ratio, error_name: error}
-
-
-def equal_cost(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Set each Nystroem point beside the random features that its time affords.
-
-    Parameters
-    ----------
-    summary : sequence of dict
-        From :func:`summarise`.
-
-    Returns
-    -------
-    rows : list of dict
-        For every number of components of Nystroem and every projection:
-        ``n_components``, ``seconds`` (of features and solve), ``gram_error``,
-        ``test_error`` of Nystroem, and as ``method``, ``method_n_components``,
-        ``method_seconds``, ``method_gram_error``, ``method_test_error`` the
-        projection's largest measured number of features that took no longer; null
-        where even its smallest took longer. ``largest_measured`` says that more
-        features might still have fitted.
-    """
-    gaussian = of(summary, family="gaussian")
-    rows = []
-    for peer in of(gaussian, method="Nystroem"):
-        for method in dict.fromkeys(e["method"] for e in gaussian):
-            if method == "Nystroem":
-                continue
-            own = of(gaussian, method=method)
-            cheap = [e for e in own if e["total_seconds"] <= peer["total_seconds"]]
-            best = max(cheap, key=lambda e: e["n_components"], default=None)
-            largest = max(e["n_components"] for e in own)
-            row = {
-                "n_components": peer["n_components"],
-                "seconds": peer["total_seconds"],
-                "gram_error": peer["gram_error"],
-                "test_error": peer["test_error"],
-                "method": method,
-                "method_seconds": best and best["total_seconds"],
-            }
-            for key in ("n_components", "gram_error", "test_error"):
-                row[f"method_{key}"] = best and best[key]
-            row["largest_measured"] = row["method_n_components"] == largest
-            rows.append(row)
-    return rows
-
-
-def _ratio(entry: Mapping[str, Any], key: str, error_key: str) -> str:
-    value, error = entry[key], entry[error_key]
+def _with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
 
 
-_COST_COLUMNS = {
-    "method": lambda r: r["method"],
-    "Nystroem D": lambda r: count(r["n_components"]),
-    "its time": lambda r: seconds(r["seconds"]),
-    "its Gram error": lambda r: percent(r["gram_error"]),
-    "its test error": lambda r: percent(r["test_error"]),
-    "D": lambda r: (
-        "none"
-        if r["method_n_components"] is None
-        else count(r["method_n_components"])
-        + (" (all)" if r["largest_measured"] else "")
-    ),
-    "time": lambda r: seconds(r["method_seconds"]),
-    "Gram error": lambda r: percent(r["method_gram_error"]),
-    "test error": lambda r: percent(r["method_test_error"]),
-}
+def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw 1/√D above the curves."""
+    own = [e for e in results["summary"] if e["family"] == "gaussian"]
+    sizes = np.array(sorted({e["n_components"] for e in own}), dtype=float)
+    first = [e["gram_error"] for e in own if e["n_components"] == sizes[0]]
+    level = 135 * max(first) * math.sqrt(sizes[0])
+    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+
+
+def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
+    level = 100 * results["exact"]["test_error"]
+    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")

@@ -1,12 +1,15 @@
-"""Who takes part in the feature benchmark: named, so that any process can build it."""
+"""Feature maps of every library that takes part, by names that any process knows.
 
-from __future__ import annotations
+randkern's projections and landmarks; scikit-learn's ``RBFSampler``, ``Nystroem`` and
+``PolynomialCountSketch``; two dense products in NumPy and lightonml's simulated device
+for the optical kernel.
+"""
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,25 +17,51 @@ from numpy.typing import NDArray
 import randkern
 from randkern.projections import PROJECTIONS
 
+from .rows import known_names
+
 __all__ = [
     "FAMILIES",
+    "INSTALLATION",
+    "PEERS",
     "Contender",
+    "SimulatedDevice",
     "TwoProducts",
     "contenders",
-    "falkon_classifier",
     "known_projections",
     "make_rows",
+    "missing_package",
 ]
 
-FAMILIES = ("gaussian", "optical")
+# The peers of a kernel and their packages; ratios refer to the first.
+PEERS = {
+    "gaussian": {"RBFSampler": "scikit-learn", "Nystroem": "scikit-learn"},
+    "optical": {"two products": "numpy", "simulated device": "lightonml"},
+    "polynomial": {"PolynomialCountSketch": "scikit-learn"},
+}
+FAMILIES = tuple(PEERS)
+INSTALLATION = {
+    "gpytorch": "pip install gpytorch",
+    "lightonml": "pip install --no-deps lightonml==1.4.3",
+    "xGPR": "pip install xgpr",
+    "falkon": (
+        "install PyTorch and a C++ compiler, then pip install --no-build-isolation "
+        "git+https://github.com/FalkonML/falkon.git"
+    ),
+}
 
 
-class FeatureMap(Protocol):
-    """What is timed: fitted on rows, then applied to them."""
+def missing_package(name: str) -> str | None:
+    """Say how to install an optional package; None if it is there.
 
-    def fit(self, X: NDArray[Any]) -> Any: ...
-
-    def transform(self, X: NDArray[Any]) -> NDArray[Any]: ...
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.contenders import missing_package
+    >>> missing_package("sklearn") is None
+    True
+    """
+    if importlib.util.find_spec(name) is not None:
+        return None
+    return f"{name} is not installed; {INSTALLATION[name]}"
 
 
 @dataclass(frozen=True)
@@ -41,21 +70,24 @@ class Contender:
 
     Attributes
     ----------
-    family : {"gaussian", "optical"}
-        The Gaussian kernel of lengthscale √d, or the optical kernel.
-    package : {"randkern", "scikit-learn", "numpy"}
+    family : {"gaussian", "optical", "polynomial"}
+    package : {"randkern", "scikit-learn", "numpy", "lightonml"}
     method : str
-        A projection's name for randkern, otherwise ``"RBFSampler"`` or
-        ``"two products"``.
+        For randkern the name of a projection or ``"landmarks"``, otherwise one of
+        `PEERS`.
     dtype : {"float32", "float64"}
         Type of the rows, and of the features.
     degree : float
-        m of the optical kernel.
+        Of the optical or the polynomial kernel.
+    lengthscale : float, optional
+        Of the Gaussian kernel; by default √d.
+    centered : bool
+        Of randkern's optical features.
 
     Examples
     --------
     >>> from randkern_lab.benchmarks.contenders import Contender, make_rows
-    >>> contender = Contender("gaussian", "randkern", "dense", "float32")
+    >>> contender = Contender("gaussian", "randkern", "dense")
     >>> X = make_rows(5, 3, "float32", seed=0)
     >>> contender.build(3, 8, seed=0).fit(X).transform(X).shape
     (5, 8)
@@ -64,8 +96,10 @@ class Contender:
     family: str
     package: str
     method: str
-    dtype: str
+    dtype: str = "float32"
     degree: float = 2.0
+    lengthscale: float | None = None
+    centered: bool = False
 
     @property
     def label(self) -> str:
@@ -74,24 +108,55 @@ class Contender:
             return self.method
         return f"{self.method} {self.dtype}"
 
-    def build(self, d: int, n_components: int, seed: int) -> FeatureMap:
-        """Return the unfitted feature map, `n_components` columns from `d`."""
-        if self.package == "scikit-learn":
-            from sklearn.kernel_approximation import RBFSampler
-
-            return RBFSampler(
-                gamma=1 / (2 * d), n_components=n_components, random_state=seed
+    def kernel(self, d: int) -> Any:
+        """Return the exact kernel."""
+        if self.family == "gaussian":
+            return randkern.Gaussian(self.lengthscale or math.sqrt(d))
+        if self.family == "optical":
+            return randkern.Optical(degree=self.degree)
+        if self.degree != int(self.degree):
+            raise ValueError(
+                f"the polynomial kernel has a whole degree, got {self.degree:g}"
             )
-        if self.package == "numpy":
-            return TwoProducts(n_components, self.degree, seed)
-        kernel: Any = (
-            randkern.Gaussian(lengthscale=math.sqrt(d))
-            if self.family == "gaussian"
-            else randkern.Optical(degree=self.degree)
-        )
+        return randkern.Polynomial(degree=int(self.degree))
+
+    def build(self, d: int, n_components: int, seed: int) -> Any:
+        """Return the unfitted feature map, `n_components` columns from `d`."""
+        kernel = self.kernel(d)
+        if self.package != "randkern":
+            return self._peer(kernel, n_components, seed)
+        if self.method == "landmarks":
+            return randkern.NystromFeatures(kernel, n_components, random_state=seed)
         return randkern.RandomFeatures(
-            kernel, n_components, projection=self.method, random_state=seed
+            kernel,
+            n_components,
+            projection=self.method,
+            centered=self.centered,
+            random_state=seed,
         )
+
+    def _peer(self, kernel: Any, n_components: int, seed: int) -> Any:
+        from sklearn import kernel_approximation as peers
+
+        if self.method == "two products":
+            return TwoProducts(n_components, self.degree, seed)
+        if self.method == "simulated device":
+            return SimulatedDevice(n_components, self.degree)
+        if self.method == "PolynomialCountSketch":
+            return peers.PolynomialCountSketch(
+                degree=kernel.degree, n_components=n_components, random_state=seed
+            )
+        sampler = getattr(peers, self.method)
+        gamma = 1 / (2 * kernel.lengthscale**2)
+        return sampler(gamma=gamma, n_components=n_components, random_state=seed)
+
+    def why_not(self, n: int, n_components: int) -> str | None:
+        """Say why it cannot be built for `n` rows, None if it can."""
+        if self.package == "lightonml":
+            return missing_package("lightonml")
+        if self.method in ("Nystroem", "landmarks") and n_components > n:
+            return f"it has at most one component per training row: {n:,}"
+        return None
 
     def matrix_bytes(self, d: int, n_components: int) -> int:
         """Estimate the memory of the random matrix at its peak, while it is drawn.
@@ -103,9 +168,13 @@ class Contender:
         rows = -(-n_components // 2) if pairs else n_components
         entries = rows * d * (2 if self.family == "optical" else 1)
         single = 4 if self.dtype == "float32" else 8
+        if self.method in ("Nystroem", "landmarks"):  # a decomposition, and factors
+            return n_components * d * single + 4 * 8 * n_components**2
+        if self.method == "PolynomialCountSketch":  # hashes, and a complex sketch
+            return 16 * d * int(self.degree)
         if self.package == "scikit-learn":  # drawn in float64, then converted
             return entries * (12 if self.dtype == "float32" else 8)
-        if self.package == "numpy" or self.method == "dense":
+        if self.package != "randkern" or self.method == "dense":
             return entries * single
         if self.method == "orthogonal":  # float64, and the blocks' QR beside it
             return entries * (8 + single) + 3 * 8 * d * min(d, rows)
@@ -147,7 +216,7 @@ class TwoProducts:
         self.degree = degree
         self.seed = seed
 
-    def fit(self, X: NDArray[Any]) -> TwoProducts:
+    def fit(self, X: NDArray[Any]) -> "TwoProducts":
         """Draw both matrices, D^(−1/(2m)) N(0, 1/2) an entry."""
         rng = np.random.default_rng(self.seed)
         scale = math.sqrt(0.5) * self.n_components ** (-0.5 / self.degree)
@@ -170,45 +239,32 @@ class TwoProducts:
         return real
 
 
-def falkon_classifier(ell: float, penalty: float, size: int, seed: int) -> Any:
-    """Return Falkon (Rudi et al. 2017) as a classifier, with `size` landmarks.
+class SimulatedDevice:
+    """Intensities |Ux|² of lightonml's simulated device, on the rows' signs as bits.
 
-    It is not on the registry: see https://falkonml.github.io/falkon/install.html. Its
-    penalty is divided by the number of rows. It has no intercept.
-
-    Raises
-    ------
-    ValueError
-        If it is not installed.
+    Parameters
+    ----------
+    n_components : int
+    degree : float
+        2: a camera sees intensities.
     """
-    try:
-        torch, falkon = (importlib.import_module(m) for m in ("torch", "falkon"))
-    except ImportError as error:
-        raise ValueError(
-            "falkon is not installed; https://falkonml.github.io/falkon/install.html "
-            "says how"
-        ) from error
 
-    class Classifier:
-        def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Any:
-            self.classes = np.unique(y)
-            torch.manual_seed(seed)
-            self.model = falkon.Falkon(
-                kernel=falkon.kernels.GaussianKernel(sigma=ell),
-                penalty=penalty,
-                M=size,
-                options=falkon.FalkonOptions(use_cpu=not torch.cuda.is_available()),
-            )
-            targets = np.where(y[:, None] == self.classes, 1.0, -1.0)
-            rows = torch.from_numpy(np.ascontiguousarray(X))
-            self.model.fit(rows, torch.from_numpy(targets.astype(X.dtype)))
-            return self
+    def __init__(self, n_components: int, degree: float) -> None:
+        if degree != 2:
+            raise ValueError(f"its camera sees degree 2, got {degree:g}")
+        import lightonml
 
-        def predict(self, X: NDArray[Any]) -> NDArray[Any]:
-            scores = self.model.predict(torch.from_numpy(np.ascontiguousarray(X)))
-            return np.asarray(self.classes[scores.numpy().argmax(axis=1)])
+        opu = lightonml.OPU(n_components, simulated=True)
+        self.device = randkern.optics.LightOnDevice(opu)
 
-    return Classifier()
+    def fit(self, X: NDArray[Any]) -> "SimulatedDevice":
+        """Set the device up for the bits of the rows."""
+        self.device.calibrate((X > 0).astype(np.uint8))
+        return self
+
+    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return the intensities."""
+        return self.device.transform((X > 0).astype(np.uint8))
 
 
 def known_projections(names: Sequence[str] | None = None) -> list[str]:
@@ -228,33 +284,23 @@ def known_projections(names: Sequence[str] | None = None) -> list[str]:
     ['streamed']
     """
     every = [name for name in PROJECTIONS if name != "auto"]
-    if names is None:
-        return every
-    if not names:
-        raise ValueError(f"no projection was named; expected some of {_listed(every)}")
-    for name in names:
-        if name not in every:
-            raise ValueError(
-                f"unknown projection {name!r}; expected some of {_listed(every)}"
-            )
-    return list(dict.fromkeys(names))
+    return known_names("projection", every if names is None else names, every)
 
 
 def contenders(
     family: str, projections: Sequence[str], degree: float = 2.0
 ) -> list[Contender]:
-    """Return a family's contenders: its peers first, then the projections."""
-    if family not in FAMILIES:
-        raise ValueError(
-            f"unknown family {family!r}; expected one of {_listed(FAMILIES)}"
-        )
+    """Return a family's contenders in float32: its peers first, then the projections.
+
+    What scikit-learn's ``RBFSampler`` does by default, in float64, is the first of the
+    Gaussian kernel.
+    """
+    peers = [
+        Contender(family, package, method, "float32", degree)
+        for method, package in PEERS[family].items()
+    ]
     if family == "gaussian":
-        peers = [
-            Contender(family, "scikit-learn", "RBFSampler", dtype, degree)
-            for dtype in ("float64", "float32")
-        ]
-    else:
-        peers = [Contender(family, "numpy", "two products", "float32", degree)]
+        peers.insert(0, Contender(family, "scikit-learn", "RBFSampler", "float64"))
     return peers + [
         Contender(family, "randkern", name, "float32", degree) for name in projections
     ]
@@ -264,7 +310,3 @@ def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
     """Return `n` standard normal rows, drawn in float32 and the same in any dtype."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((n, d), dtype=np.float32).astype(dtype, copy=False)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -2,20 +2,19 @@
 
 Rows are standard normal. The Gaussian kernel has lengthscale √d; its peers are
 scikit-learn's ``RBFSampler`` on float64 rows (what it does by default) and on float32
-rows (it then keeps float32 throughout). The peer of the optical kernel is two dense
-float32 products in NumPy, squared and added in place. Contenders of a family take turns
-in one process, each after a call of its own that is not timed; peak memory and first
-calls are measured in a process of their own. Bounds of the machine are measured in the
-same run (:func:`.timing.roofline`).
+rows (it then keeps float32 throughout), and ``Nystroem``. Those of the optical kernel
+are two dense float32 products in NumPy, squared and added in place, and lightonml's
+simulated device on bits; that of the polynomial kernel is ``PolynomialCountSketch``.
 
-With ``--sweep`` also Gaussian features of 1,000 rows against d at fixed D, and against
-D at fixed d, of the projections that do not multiply by a matrix that they keep, as
-dense does.
+The contenders of a kernel take turns in one process, each call after one of its own
+that is not timed. Peak memory and first calls have a process of their own.
 """
 
 import gc
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -27,8 +26,8 @@ from randkern.plan import evaluate
 from randkern.study.measure import Measurement
 
 from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, GREEN, PINK, RED, SKY, Panel, Style, draw
-from ..process import Stopwatch, in_fresh_process
+from ..panels import Panel, Style, draw
+from ..process import in_fresh_process
 from ..runner import Case, Experiment
 from ..tables import (
     TextTable,
@@ -41,54 +40,45 @@ from ..tables import (
     seconds,
 )
 from .contenders import FAMILIES, Contender, contenders, known_projections, make_rows
-from .rows import known_names
+from .rows import STYLES, known_names
 from .timing import interleave, roofline
 
-__all__ = ["FeatureCost", "Options", "first_call", "peak_memory"]
+__all__ = ["FeatureCost", "Options"]
 
 # These multiply by a matrix that they keep, exactly as "dense" does.
 _TIMED_AS_DENSE = ("orthogonal", "qmc")
-# Fast transforms: the bound of the matrix product is not theirs.
-_WITHOUT_PRODUCT = ("structured",)
+# The bound of the matrix product is not theirs.
+_WITHOUT_PRODUCT = ("structured", "PolynomialCountSketch")
 _WARM_UP_ROWS = 256
-# A first call is made on a few rows and features: it is compilation, or the loading of
-# compiled code, that it shows.
+_SWEEP_ROWS = 1000
+_AXES = ("d", "n_components")
+# The first call shows compilation, or the loading of compiled code.
 _FIRST_ROWS, _FIRST_COMPONENTS = 16, 64
-_IN_PLACE = ", in place"
-_SWEEP_ROWS, _SWEEP_REPEATS = 1000, 3
-_STYLES = {
-    "dense": Style("dense", BLACK),
-    "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
-    "orthogonal": Style("orthogonal", GREEN, "^", "-."),
-    "structured": Style("structured", BLUE, "s", "--"),
-    "qmc": Style("qmc", PINK, "D", ":"),
-    "RBFSampler float32": Style("RBFSampler float32", RED, "v", "--"),
-}
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """What ``randkern bench features`` takes."""
 
-    d: int = option(784, "Input columns.", quick=64)
-    n_components: int = option(10240, "Features.", quick=256)
-    n: int = option(6000, "Rows.", quick=200)
-    repeats: int = option(5, "Rounds of the timing.", quick=2)
-    degree: float = option(2.0, "Of the optical kernel.")
+    d: int = option(784, "Input columns.", quick=70)
+    n_components: int = option(10240, "Features.", quick=66)
+    n: int = option(6000, "Rows.", quick=80)
+    repeats: int = option(5, "Rounds of the timing.", quick=1)
+    degree: float = option(2.0, "Of the optical and the polynomial kernel.")
     projections: tuple[str, ...] | None = option(
-        None, "Projections; default: all there are.", quick=("dense", "structured")
+        None, "Comma-separated projections; default: all there are."
     )
-    families: tuple[str, ...] = option(FAMILIES, "Of gaussian, optical.")
+    families: tuple[str, ...] = option(FAMILIES, "Of gaussian, optical, polynomial.")
     memory: bool = option(
         True, "Measure peak memory, each method in its own process.", quick=False
     )
     cold: bool = option(True, "Measure first calls without cached code.", quick=False)
-    sweep: bool = option(False, "Also time against d and against D.")
+    sweep: bool = option(False, "Also time against d and against D.", quick=True)
     sweep_d: tuple[int, ...] = option(
-        (64, 256, 1024, 4096, 16384), "Values of d of the sweep."
+        (64, 256, 1024, 4096, 16384), "Values of d of the sweep.", quick=(8, 64)
     )
     sweep_n_components: tuple[int, ...] = option(
-        (1024, 4096, 16384, 65536), "Values of D of the sweep."
+        (1024, 4096, 16384, 65536), "Values of D of the sweep.", quick=(16, 64)
     )
     memory_limit: str | None = option(
         None,
@@ -98,7 +88,7 @@ class Options(CommonOptions):
 
 
 class FeatureCost(Experiment):
-    """A family at a time, its contenders in turn, and the points of the sweep."""
+    """Feature maps in turn, and their growth with d and with D."""
 
     name = "features"
     title = "Nanoseconds per feature: every projection, scikit-learn and NumPy."
@@ -106,169 +96,262 @@ class FeatureCost(Experiment):
     Options = Options
 
     def prepare(self) -> None:
-        """Check the names, and measure the bounds of the machine."""
+        """Measure what no feature map on this machine can beat."""
         options = self.options
-        self.names = known_projections(options.projections)
+        self.projections = known_projections(options.projections)
         self.families = known_names("family", options.families, FAMILIES)
         self.limit = _limit(options.memory_limit)
         self.say("bounds of the machine")
         self.bounds = roofline(options.n, options.d, options.n_components)
 
     def cases(self) -> Iterator[Case]:
-        """Return families, and the points of the sweep."""
+        """Return kernels, whose contenders take turns, and points of the sweep."""
         options = self.options
         for family in self.families:
             yield {"family": family}
         if options.sweep:
-            for d in sorted(set(options.sweep_d)):
-                size = options.n_components
-                yield {"family": "gaussian", "axis": "d", "d": d, "n_components": size}
-            for size in sorted(set(options.sweep_n_components)):
-                point = {"d": options.d, "n_components": size}
-                yield {"family": "gaussian", "axis": "n_components", **point}
+            rows = min(_SWEEP_ROWS, options.n)
+            for axis, values in zip(
+                _AXES, (options.sweep_d, options.sweep_n_components), strict=True
+            ):
+                for value in sorted(set(values)):
+                    fixed = {"d": options.d, "n_components": options.n_components}
+                    yield {"axis": axis} | fixed | {axis: value, "n": rows}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
-        """Time all contenders of a family, and yield their records."""
+        """Time the contenders of a kernel, or of a point of the sweep."""
         options = self.options
         if "axis" in case:
-            names = self.names
+            names = self.projections
             if options.projections is None:
                 names = [name for name in names if name not in _TIMED_AS_DENSE]
-            members = [c for c in contenders("gaussian", names) if c.dtype == "float32"]
-            problem = Problem(
-                *(_SWEEP_ROWS, case["d"], case["n_components"]),
-                *(options.seed, self.limit),
-            )
-            repeats = min(options.repeats, _SWEEP_REPEATS)
-            kept = ("method", "seconds", "ns_per_feature", "reason")
-            for found in timed(problem, members, repeats, in_place=False):
-                yield {"n": _SWEEP_ROWS, **{k: found[k] for k in kept if k in found}}
+            members = [
+                each
+                for each in contenders("gaussian", names)
+                if each.label != "RBFSampler float64" and each.method != "Nystroem"
+            ]
+            sizes = case["n"], case["d"], case["n_components"]
+            for _, record in self._timed(sizes, members):
+                kept = ("method", "seconds", "ns_per_feature", "family", "reason")
+                skipped = "reason" in record
+                yield {
+                    key: record[key]
+                    for key in kept[: None if skipped else 3]
+                    if key in record
+                }
             return
-        members = contenders(case["family"], self.names, options.degree)
-        problem = Problem(
-            *(options.n, options.d, options.n_components),
-            *(options.seed, self.limit),
-        )
-        by_label = {member.label: member for member in members}
-        for found in timed(problem, members, options.repeats, in_place=True):
-            if "reason" not in found:
-                contender = by_label[found["method"]]
-                found["bound_ns"] = _bound(contender, self.bounds)
-                found |= self._in_processes(contender, problem)
-            yield found
+        members = contenders(case["family"], self.projections, options.degree)
+        sizes = options.n, options.d, options.n_components
+        for contender, record in self._timed(sizes, members, in_place=True):
+            if "reason" not in record:
+                record["bound_ns"] = self._bound(contender)
+                record |= self._in_processes(contender, sizes)
+            yield record
 
-    def _in_processes(self, contender: Contender, problem: "Problem") -> dict[str, Any]:
-        """Return what only a process of its own can measure."""
-        sizes = {"n": problem.n, "d": problem.d, "n_components": problem.n_components}
-        request = {"contender": asdict(contender), **sizes, "seed": problem.seed}
+    def _timed(
+        self,
+        sizes: tuple[int, int, int],
+        members: Sequence[Contender],
+        in_place: bool = False,
+    ) -> list[tuple[Contender, dict[str, Any]]]:
+        """Fit every member that can run, then time their transforms in turn."""
+        n, d, size = sizes
+        rows = {"float32": make_rows(n, d, "float32", self.options.seed)}
+        rows["float64"] = rows["float32"].astype("float64")
+        out = np.zeros((n, size if in_place else 0), dtype=np.float32)
+        calls: dict[Any, Any] = {}
+        found: list[tuple[Contender, dict[str, Any]]] = []
+        for contender in members:
+            X, label = rows[contender.dtype], contender.label
+            record: dict[str, Any] = {"family": contender.family, "method": label}
+            found.append((contender, record))
+            reason = contender.why_not(n, size) or self._beyond(contender, sizes)
+            if reason is None:
+                self.say(f"{contender.family}, {label}: fitting")
+                try:
+                    feature_map, fit_seconds = _fitted(
+                        contender, d, size, X, self.options.seed
+                    )
+                except ValueError as error:  # a law or a width that it cannot draw
+                    reason = str(error)
+            if reason is not None:
+                record["reason"] = reason
+                continue
+            record |= {"library": contender.package, "dtype": contender.dtype}
+            record["fit_seconds"] = fit_seconds
+            calls[label] = partial(feature_map.transform, X)
+            if in_place and contender.package == "randkern":
+                plan = feature_map.plan_
+                calls[label, "in place"] = partial(evaluate, plan, X, out=out)
+        times = interleave(calls, self.options.repeats)
+        per_feature = 1e9 / (n * size)
+        for contender, record in found:
+            if "reason" not in record:
+                own, in_use = (
+                    times[contender.label],
+                    times.get((contender.label, "in place")),
+                )
+                record["seconds"] = median(own)
+                record["repeats_seconds"] = own
+                record["ns_per_feature"] = median(own) * per_feature
+                record["ns_per_feature_in_place"] = (
+                    None if in_use is None else median(in_use) * per_feature
+                )
+        _add_speedups([record for _, record in found if "reason" not in record])
+        return found
+
+    def _beyond(self, contender: Contender, sizes: tuple[int, int, int]) -> str | None:
+        """Say why a contender cannot run within the memory limit."""
+        n, d, size = sizes
         itemsize = np.dtype(contender.dtype).itemsize
-        record: dict[str, Any] = {
-            "output_bytes": problem.n * problem.n_components * itemsize,
+        matrix = contender.matrix_bytes(d, size)
+        # One array beside the output: NumPy's second product.
+        outputs = 2 if contender.method == "two products" else 1
+        arrays = (n * d + outputs * n * size) * itemsize
+        if matrix + arrays <= self.limit:
+            return None
+        return (
+            f"its matrix takes {format_bytes(matrix)}, input and output "
+            f"{format_bytes(arrays)}: more than the limit of {format_bytes(self.limit)}"
+        )
+
+    def _bound(self, contender: Contender) -> float | None:
+        """Return the nanoseconds per feature that this method cannot go below.
+
+        The rates were measured in float32: there is none for the float64 peer.
+        """
+        bounds = self.bounds
+        if contender.dtype != "float32":
+            return None
+        if contender.method in _WITHOUT_PRODUCT:
+            return bounds["write_new_ns"]
+        products = 2.0 if contender.family == "optical" else 1.0
+        if contender.package == "randkern" and contender.family == "gaussian":
+            products = 0.5  # one frequency gives a cosine and a sine
+        return max(bounds["write_new_ns"], products * bounds["product_ns"])
+
+    def _in_processes(
+        self, contender: Contender, sizes: tuple[int, int, int]
+    ) -> dict[str, Any]:
+        """Return what only a process of its own can measure."""
+        n, _, size = sizes
+        request: dict[str, Any] = {"contender": contender.to_dict(), "sizes": sizes}
+        request |= {"seed": self.options.seed, "first_only": False}
+        found: dict[str, Any] = {
+            "output_bytes": n * size * np.dtype(contender.dtype).itemsize,
             "peak_memory_bytes": None,
             "first_call_seconds": None,
             "cold_call_seconds": None,
         }
+        what = f"{contender.family}, {contender.label}"
         if self.options.memory:
-            found = in_fresh_process(peak_memory, request)
-            record["peak_memory_bytes"] = found["added_bytes"]
-            record["first_call_seconds"] = found["first_call_seconds"]
-        # The peers compile nothing.
+            self.say(f"{what}: peak memory")
+            told = in_fresh_process(fresh_call, request)
+            found |= {key: told[key] for key in found if key in told}
         if self.options.cold and contender.package == "randkern":
-            found = in_fresh_process(first_call, request, cold=True)
-            record["cold_call_seconds"] = found["first_call_seconds"]
-        return record
+            self.say(f"{what}: cold first call")
+            told = in_fresh_process(
+                fresh_call, request | {"first_only": True}, cold=True
+            )
+            found["cold_call_seconds"] = told["first_call_seconds"]
+        return found
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the bounds, and the sweep apart."""
-        split: dict[bool, dict[str, Any]] = {
-            swept: {
-                kind: [r for r in results[kind] if ("axis" in r) == swept]
-                for kind in ("records", "skipped")
-            }
-            for swept in (False, True)
-        }
-        if not split[False]["records"]:
-            reason = split[False]["skipped"][0]["reason"]
+        """Return the bounds, and the sweep apart from the comparison."""
+        parts = {}
+        for key in ("records", "skipped"):
+            swept = [each for each in results[key] if "axis" in each]
+            parts[key] = [each for each in results[key] if "axis" not in each], swept
+        if not parts["records"][0]:
+            reason = parts["skipped"][0][0]["reason"]
             raise ValueError(f"nothing could be run: {reason}")
-        found = {"roofline": self.bounds, **split[False]}
+        named = {"projections": self.projections, "memory_limit": self.limit}
+        found = {
+            "arguments": results["arguments"] | named,
+            "roofline": self.bounds,
+            "records": parts["records"][0],
+            "skipped": parts["skipped"][0],
+        }
         if self.options.sweep:
-            records = split[True]["records"]
-            fixed = {
-                "d": self.options.d,
-                "n_components": self.options.n_components,
-                "n": _SWEEP_ROWS,
-            }
-            exponents = {
-                axis: _exponents(records, axis) for axis in ("d", "n_components")
+            records, fixed = parts["records"][1], results["arguments"]
+            keys = ("d", "n_components", "repeats")
+            sizes = {
+                "dimensions": fixed["sweep_d"],
+                "sizes": fixed["sweep_n_components"],
             }
             found["sweep"] = {
-                "arguments": fixed,
-                **split[True],
-                "exponents": exponents,
+                "arguments": {key: fixed[key] for key in keys}
+                | sizes
+                | {"n": min(_SWEEP_ROWS, fixed["n"]), "projections": self.projections},
+                "records": records,
+                "exponents": exponents(records),
+                "skipped": parts["skipped"][1],
             }
         return found
 
-    # -- results ----------------------------------------------------------------------
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the machine's bounds, and what was skipped."""
+        """Return the bounds, and who was skipped."""
         bounds = results["roofline"]
         yield (
-            f"bounds: writing {bounds['write_ns']:.3f} ns an element, "
+            f"bounds: writing {bounds['write_ns']:.3f} ns per element, "
             f"{bounds['write_new_ns']:.3f} into new memory; float32 product "
             f"{bounds['product_gflops']:.0f} GFLOP/s"
         )
         for note in [*results["skipped"], *results.get("sweep", {}).get("skipped", ())]:
             where = [f"{note['family']}, {note['method']}"]
-            where += [f"{k} = {note[k]:,}" for k in ("d", "n_components") if k in note]
+            where += [f"{key} = {note[key]:,}" for key in _AXES if key in note]
             yield f"skipped {', '.join(where)}: {note['reason']}"
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return time, ratios to the peers and memory by family, and the sweep.
-
-        "in place" writes into an array in use; "×" says how many times faster a method
-        is than the peer of that type; "peak" is above the input, with the output.
-        """
+        """Return a table for each kernel, every projection in it, and the sweep."""
         sizes = results["arguments"]
-        title = (
-            f"d = {sizes['d']:,}, D = {sizes['n_components']:,}, {sizes['n']:,} rows"
-        )
-        found = [
+        columns = {
+            "method": lambda r: r["method"],
+            "ns/feature": lambda r: number(r["ns_per_feature"]),
+            "in place": lambda r: number(r["ns_per_feature_in_place"]),
+            "bound": lambda r: number(r["bound_ns"]),
+            "× float32": lambda r: number(r["speedup_over_float32"]),
+            "× float64": lambda r: number(r["speedup_over_float64"]),
+            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
+            "output": lambda r: megabytes(r["output_bytes"]),
+            "first call": lambda r: seconds(r["first_call_seconds"]),
+            "cold": lambda r: seconds(r["cold_call_seconds"]),
+        }
+        tables = [
             listing(
-                f"{family}: {title}", of(results["records"], family=family), _COLUMNS
+                f"{family}: d = {sizes['d']:,}, D = {sizes['n_components']:,}, "
+                f"{sizes['n']:,} rows",
+                of(results["records"], family=family),
+                columns,
+                "in place: into an array in use; ×: how many times faster than the "
+                "first peer of that type; peak: above the input, with the output",
             )
             for family in dict.fromkeys(r["family"] for r in results["records"])
         ]
-        sweep = results.get("sweep", {"records": [], "arguments": {}})
-        for axis, fixed in (("d", "n_components"), ("n_components", "d")):
-            own = of(sweep["records"], axis=axis)
-            if own:
-                short = {"d": "d", "n_components": "D"}
-                what = f"{short[fixed]} = {sweep['arguments'][fixed]:,}"
-                table = pivot(
-                    f"ns per feature against {short[axis]}, {what}, "
-                    f"{sweep['arguments']['n']:,} rows",
-                    *(own, "method", axis),
-                    lambda g: number(g.ns_per_feature.iloc[0]),
-                )
-                powers = sweep["exponents"][axis]
-                rows = [(*row, number(powers.get(row[0]), 2)) for row in table.rows]
-                found.append(TextTable(table.title, (*table.columns, "exponent"), rows))
-        return found
+        for axis in _AXES if "sweep" in results else ():
+            slopes = results["sweep"]["exponents"][axis]
+            told = ", ".join(f"{name} {slope:.2f}" for name, slope in slopes.items())
+            table = pivot(
+                f"ns/feature against {axis}",
+                of(results["sweep"]["records"], axis=axis),
+                *("method", axis, lambda g: number(g.ns_per_feature.mean())),
+            )
+            tables.append(replace(table, caption=f"exponents of seconds: {told}"))
+        return tables
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return bars of nanoseconds with their bounds, and the sweep."""
+        """Return bars of nanoseconds per feature, and the sweep."""
         sizes = results["arguments"]
-        families = list(dict.fromkeys(r["family"] for r in results["records"]))
+        families = dict.fromkeys(r["family"] for r in results["records"])
         panels = [
             Panel(
                 title=f"{family} kernel",
                 xlabel="nanoseconds per feature (row × output column)",
                 ylabel=" ",
-                extra=lambda axes, found, family=family: _bars(axes, found, family),
+                extra=partial(_bars, family=family),
             )
             for family in families
         ]
@@ -276,223 +359,178 @@ class FeatureCost(Experiment):
             f"d = {sizes['d']:,}, D = {sizes['n_components']:,}, {sizes['n']:,} rows, "
             f"{results['machine']['cpu_count']} cores"
         )
-        size = (7.2, 1.2 + 0.36 * len(results["records"]) / len(families))
         figures = {
-            "features.png": draw(results, panels, columns=1, size=size, title=title)
+            "features.png": draw(
+                results, panels, columns=1, size=(7.2, 3.0), title=title
+            )
         }
-        if results.get("sweep", {}).get("records"):
+        if "sweep" in results:
             figures["sweep.png"] = _sweep_figure(results["sweep"])
         return figures
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The sizes that a family's contenders share."""
+def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the log-log slope of seconds for each axis and method.
 
-    n: int
-    d: int
-    n_components: int
-    seed: int
-    memory_limit: int
-
-    def why_not(self, contender: Contender) -> str | None:
-        """Say why a contender cannot run within the memory limit."""
-        size = np.dtype(contender.dtype).itemsize
-        matrix = contender.matrix_bytes(self.d, self.n_components)
-        # One array beside the output: NumPy's second product.
-        outputs = 2 if contender.package == "numpy" else 1
-        arrays = (self.n * self.d + outputs * self.n * self.n_components) * size
-        if matrix + arrays <= self.memory_limit:
-            return None
-        return (
-            f"its matrix takes {format_bytes(matrix)}, input and output "
-            f"{format_bytes(arrays)}: more than the limit of "
-            f"{format_bytes(self.memory_limit)}"
-        )
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.features import exponents
+    >>> exponents([{"axis": "d", "d": d, "method": "dense", "seconds": 3e-6 * d**1.5}
+    ...            for d in (10, 100, 1000)])
+    {'d': {'dense': 1.5}, 'n_components': {}}
+    """
+    slopes: dict[str, dict[str, float]] = {axis: {} for axis in _AXES}
+    for axis, own in slopes.items():
+        for method in dict.fromkeys(r["method"] for r in of(records, axis=axis)):
+            points = of(records, axis=axis, method=method)
+            slope = fitted_power(
+                [r[axis] for r in points], [r["seconds"] for r in points]
+            )
+            if slope is not None:
+                own[method] = slope
+    return slopes
 
 
-def timed(
-    problem: Problem, members: Sequence[Contender], repeats: int, *, in_place: bool
-) -> list[dict[str, Any]]:
-    """Fit every member that can run, then time their transforms in turn."""
-    single = make_rows(problem.n, problem.d, "float32", problem.seed)
-    rows: dict[str, Any] = {"float32": single}
-    out = np.zeros((problem.n, problem.n_components if in_place else 0), np.float32)
-    calls: dict[str, Any] = {}
-    records: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    for contender in members:
-        label, ours = contender.label, contender.package == "randkern"
-        reason = problem.why_not(contender)
-        if reason is None:
-            if contender.dtype not in rows:
-                rows[contender.dtype] = single.astype(contender.dtype)
-            X = rows[contender.dtype]
-            try:
-                feature_map, took = _fitted(contender, problem, X)
-            except ValueError as error:  # a law or a width that it cannot draw
-                reason = str(error)
-        if reason is not None:
-            skipped.append({"method": label, "reason": reason})
-            continue
-        calls[label] = partial(feature_map.transform, X)
-        if in_place and ours:
-            calls[label + _IN_PLACE] = partial(evaluate, feature_map.plan_, X, out=out)
-        named = {"library": contender.package, "dtype": contender.dtype}
-        records.append({"method": label, **named, "fit_seconds": took})
-    nanoseconds = 1e9 / (problem.n * problem.n_components)
-    laps = interleave(calls, repeats)
+def fresh_call(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure the first call in this process, and the memory that the whole adds."""
+    contender = Contender(**request["contender"])
+    (n, d, size), seed = request["sizes"], request["seed"]
+    few = make_rows(_FIRST_ROWS, d, contender.dtype, seed)
+    first = min(size, _FIRST_COMPONENTS)
+    if contender.why_not(_FIRST_ROWS, first):
+        first = _FIRST_ROWS
+    # Building imports what is needed; compiled code is loaded by the first use.
+    feature_map = contender.build(d, first, seed)
+    start = time.perf_counter()
+    feature_map.fit(few).transform(few)
+    found: dict[str, Any] = {"first_call_seconds": time.perf_counter() - start}
+    if request["first_only"]:
+        return found
+    X = make_rows(n, d, contender.dtype, seed)
+    del few, feature_map
+    gc.collect()
+    with Measurement() as measured:
+        Z = contender.build(d, size, seed).fit(X).transform(X)
+    added = measured.peak_bytes - measured.before_bytes
+    return found | {"peak_memory_bytes": added, "output_bytes": int(Z.nbytes)}
+
+
+def _fitted(
+    contender: Contender, d: int, size: int, X: Any, seed: int
+) -> tuple[Any, float]:
+    """Return a fitted and warmed-up map, and how long that took.
+
+    A projection may draw its matrix when it is first used, so that the warm-up
+    counts as fitting.
+    """
+    feature_map = contender.build(d, size, seed)
+    gc.collect()
+    start = time.perf_counter()
+    feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
+    return feature_map, time.perf_counter() - start
+
+
+def _add_speedups(records: Sequence[dict[str, Any]]) -> None:
+    """Add how many times faster than the kernel's first peers each record is."""
+    peers: dict[str, float] = {}
     for record in records:
-        times, in_use = laps[record["method"]], laps.get(record["method"] + _IN_PLACE)
-        record["seconds"] = median(times)
-        record["repeats_seconds"] = times
-        record["ns_per_feature"] = median(times) * nanoseconds
-        record["ns_per_feature_in_place"] = in_use and median(in_use) * nanoseconds
-    peers = {r["dtype"]: r["seconds"] for r in records if r["library"] != "randkern"}
+        if record["library"] != "randkern" and "Nystroem" not in record["method"]:
+            peers.setdefault(record["dtype"], record["seconds"])
     for record in records:
         for dtype in ("float32", "float64"):
             peer = peers.get(dtype)
-            record[f"speedup_over_{dtype}"] = peer and peer / record["seconds"]
-    return [*records, *skipped]
-
-
-def _fitted(contender: Contender, problem: Problem, X: Any) -> tuple[Any, float]:
-    """Return a fitted and warmed-up map, and how long that took.
-
-    A projection may draw its matrix when it is first used, so that the warm-up counts
-    as fitting.
-    """
-    feature_map = contender.build(problem.d, problem.n_components, problem.seed)
-    gc.collect()
-    watch = Stopwatch()
-    feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-    return feature_map, watch.lap().seconds
-
-
-def _bound(contender: Contender, bounds: Mapping[str, float]) -> float | None:
-    """Return the nanoseconds per feature that this method cannot go below.
-
-    The rates were measured in float32: there is none for the float64 peer.
-    """
-    if contender.dtype != "float32":
-        return None
-    if contender.method in _WITHOUT_PRODUCT:
-        return bounds["write_new_ns"]
-    products = 2.0 if contender.family == "optical" else 1.0
-    if contender.package == "randkern" and contender.family == "gaussian":
-        products = 0.5  # one frequency gives a cosine and a sine
-    return max(bounds["write_new_ns"], products * bounds["product_ns"])
-
-
-def first_call(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Time the first fit and transform in this process, of a few rows and features."""
-    contender, d = Contender(**request["contender"]), request["d"]
-    few = make_rows(_FIRST_ROWS, d, contender.dtype, request["seed"])
-    size = min(request["n_components"], _FIRST_COMPONENTS)
-    # Building imports what is needed; compiled code is loaded by the first use.
-    feature_map = contender.build(d, size, request["seed"])
-    watch = Stopwatch()
-    feature_map.fit(few).transform(few)
-    return {"first_call_seconds": watch.lap().seconds}
-
-
-def peak_memory(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure what fit and transform add to the memory of this process at their peak.
-
-    The output is included and the input not.
-    """
-    found = first_call(request)
-    contender, seed = Contender(**request["contender"]), request["seed"]
-    X = make_rows(request["n"], request["d"], contender.dtype, seed)
-    gc.collect()
-    with Measurement() as measured:
-        contender.build(request["d"], request["n_components"], seed).fit(X).transform(X)
-    # The process's own peak could not be read: this block has reset the counter.
-    added = measured.peak_bytes - measured.before_bytes
-    return {**found, "added_bytes": added, "peak_memory_bytes": measured.peak_bytes}
-
-
-def _exponents(records: Sequence[Mapping[str, Any]], axis: str) -> dict[str, float]:
-    """Return the fitted power of what varies of each method's seconds."""
-    found = {}
-    for method in dict.fromkeys(r["method"] for r in records):
-        own = of(records, axis=axis, method=method)
-        power = fitted_power([r[axis] for r in own], [r["seconds"] for r in own])
-        if power is not None:
-            found[method] = power
-    return found
+            ratio = None if peer is None else peer / record["seconds"]
+            record[f"speedup_over_{dtype}"] = ratio
 
 
 def _limit(memory_limit: str | None) -> int:
     """Return the limit in bytes: what was given, or half of what is free."""
-    free = available_memory()
-    if memory_limit is None and free is not None:
-        return free // 2
+    if memory_limit is None:
+        free = available_memory()
+        return resolve_memory_limit(None) if free is None else free // 2
     return resolve_memory_limit(memory_limit)
 
 
-_COLUMNS = {
-    "method": lambda r: r["method"],
-    "ns/feature": lambda r: number(r["ns_per_feature"]),
-    "in place": lambda r: number(r["ns_per_feature_in_place"]),
-    "bound": lambda r: number(r["bound_ns"]),
-    "× float32": lambda r: number(r["speedup_over_float32"]),
-    "× float64": lambda r: number(r["speedup_over_float64"]),
-    "peak": lambda r: megabytes(r["peak_memory_bytes"]),
-    "output": lambda r: megabytes(r["output_bytes"]),
-    "first call": lambda r: seconds(r["first_call_seconds"]),
-    "cold": lambda r: seconds(r["cold_call_seconds"]),
-}
-
-
 def _bars(axes: Any, results: Mapping[str, Any], family: str) -> None:
-    """Draw one family's bars from top to bottom, each with its bound."""
+    """Draw one kernel's bars from top to bottom, each with its bound."""
     records = of(results["records"], family=family)
-    places = range(len(records))
-    own = [r["library"] == "randkern" for r in records]
-    axes.barh(
-        places,
-        [r["ns_per_feature"] for r in records],
-        height=0.66,
-        color=[BLUE if mine else "#C8C8C8" for mine in own],
-    )
-    for place, r in zip(places, records, strict=True):
-        ratio = r["speedup_over_float32"] if r["library"] == "randkern" else None
-        text = f" {r['ns_per_feature']:.3g}" + (f"  ({ratio:.2g}×)" if ratio else "")
-        axes.annotate(text, (r["ns_per_feature"], place), va="center", fontsize=8)
-        marks = {"bound_ns": ("|", RED), "ns_per_feature_in_place": ("D", BLACK)}
-        for key, (marker, colour) in marks.items():
-            if r[key]:
-                axes.plot(
-                    r[key], place, marker, color=colour, ms=8 if marker == "|" else 4
-                )
-    labels = {
-        "randkern (× faster than the float32 peer)": ("s", BLUE),
-        "peer": ("s", "#C8C8C8"),
-        "the same into an array in use": ("D", BLACK),
-        "measured bound": ("|", RED),
-    }
-    for label, (marker, colour) in labels.items():
-        axes.plot([], [], marker, color=colour, label=label)
-    axes.set_yticks(places, [r["method"] for r in records])
+    for place, record in enumerate(records):
+        own, in_use = record["library"] == "randkern", record["ns_per_feature_in_place"]
+        axes.barh(
+            place,
+            record["ns_per_feature"],
+            height=0.66,
+            color="#0072B2" if own else "#C8C8C8",
+            edgecolor="0.25",
+            linewidth=0.6,
+            label="randkern (× faster than the float32 peer)" if own else "peer",
+        )
+        text = f"{record['ns_per_feature']:.3g}"
+        if own and record["speedup_over_float32"]:
+            text += f"  ({record['speedup_over_float32']:.2g}×)"
+        marks = (record["ns_per_feature"], in_use, record["bound_ns"])
+        right = max(mark or 0.0 for mark in marks)
+        offset = {"xytext": (7, 0), "textcoords": "offset points"}
+        axes.annotate(text, (right, place), va="center", fontsize=8, **offset)
+        if in_use:
+            white = {"color": "white", "markeredgecolor": "black", "linestyle": ""}
+            label = "the same into an array in use"
+            axes.plot(in_use, place, marker="D", ms=5.0, label=label, **white)
+        if record["bound_ns"]:
+            ends = [place - 0.42, place + 0.42]
+            bound = [record["bound_ns"]] * 2
+            axes.plot(bound, ends, color="#D55E00", lw=2.2, label="measured bound")
+    axes.set_yticks(range(len(records)), [record["method"] for record in records])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.margins(x=0.25)
+    axes.margins(x=0.2)
 
 
 def _sweep_figure(sweep: Mapping[str, Any]) -> Any:
-    """Return time per row against d and against D."""
-    records = [{**r, "us": 1e6 * r["seconds"] / r["n"]} for r in sweep["records"]]
+    """Return seconds against d and against D, with guides of their growth."""
     fixed = sweep["arguments"]
+    others = {
+        "d": f"D = {fixed['n_components']:,}",
+        "n_components": f"d = {fixed['d']:,}",
+    }
+    methods = dict.fromkeys(record["method"] for record in sweep["records"])
     panels = [
         Panel(
-            *("d", "us", "method", _STYLES, {"axis": "d"}),
-            *(f"D = {fixed['n_components']:,}", "input columns d"),
-            "microseconds per row",
-        ),
-        Panel(
-            *("n_components", "us", "method", _STYLES, {"axis": "n_components"}),
-            *(f"d = {fixed['d']:,}", "features D", "microseconds per row"),
-        ),
+            *(axis, "seconds", "method"),
+            {name: STYLES.get(name, Style(name)) for name in methods},
+            {"axis": axis},
+            title=others[axis],
+            xlabel="input columns d" if axis == "d" else "",
+            ylabel="microseconds per row",
+            scale=1e6 / fixed["n"],
+            extra=partial(_guides, axis=axis),
+        )
+        for axis in _AXES
     ]
-    return draw({"records": records}, panels)
+    return draw(sweep, panels, legend="right")
+
+
+def _guides(axes: Any, sweep: Mapping[str, Any], axis: str) -> None:
+    """Draw linear growth, and d log d / d, which is that of D/d fast transforms."""
+    own = of(sweep["records"], axis=axis)
+    values = np.array(sorted({record[axis] for record in own}), dtype=float)
+    first = [record["seconds"] for record in own if record[axis] == values[0]]
+    low, high = (1e6 / sweep["arguments"]["n"] * edge(first) for edge in (min, max))
+    axes.plot(
+        values,
+        1.6 * high * values / values[0],
+        color="0.55",
+        lw=1.0,
+        ls="--",
+        label="linear",
+    )
+    if axis == "d":
+        growth = np.log2(values) / math.log2(values[0])
+        axes.plot(
+            values,
+            low * growth / 2.2,
+            color="0.55",
+            lw=1.0,
+            ls=":",
+            label="d log d / d",
+        )

@@ -1,20 +1,19 @@
-"""Gaussian processes beside GPyTorch and scikit-learn: error, density, seconds.
+"""Gaussian processes beside other approximations: error, density, coverage, seconds.
 
-Learning and predicting, each contender in a process of its own, on two data sets:
-scikit-learn's diabetes (a quarter held out), and Friedman's first function of
-``--columns`` columns, of which 5 matter, with noise of variance 1. Columns and targets
-are standardised for all. Every contender learns a lengthscale per column, the variance
-and the noise, from the same start: lengthscales √d, variance 1, noise 0.1.
-
-randkern on features and exactly; scikit-learn exactly; GPyTorch's RFFKernel by full
-gradients of the likelihood and SVGP in batches, in float32 with Adam, where it is
-installed.
+On scikit-learn's diabetes (a quarter held out) and on rows of Friedman's first function
+(5 columns matter; noise of variance 1; 5,000 rows held out): randkern's features and
+exact process, scikit-learn's, GPyTorch's ``RFFKernel`` (half as many frequencies) and
+SVGP (as many inducing points), and xGPR, where these are installed. Columns and targets
+are standardised for all. All learn a lengthscale per column (xGPR: one for all), the
+variance and the noise, from the same start (xGPR has a search of its own). GPyTorch and
+xGPR compute in float32, the others in float64. Exact processes see the first rows only.
+Each has a process of its own, and learns from 64 rows before it is timed.
 """
 
 import importlib.util
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -26,25 +25,30 @@ from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
 from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, GREEN, RED, Panel, Style, draw, logarithmic
+from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Style, draw, logarithmic
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, count, listing, megabytes, of, seconds
-from .gpytorch_models import predict_rff, predict_svgp
+from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
+from .contenders import missing_package
+from .gp_peers import predict_rff, predict_scikit_learn, predict_svgp, predict_xgpr
 from .rows import known_names, saved_arrays, saved_rows
 
 __all__ = ["METHODS", "GaussianProcesses", "Options"]
 
 METHODS: Mapping[str, Style] = {
-    "features": Style("randkern, features", BLUE),
+    "features": Style("randkern, features", BLUE, "o"),
     "exact": Style("randkern, exact", BLUE, "D"),
     "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
     "rff": Style("GPyTorch, RFFKernel", RED, "s"),
     "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
+    "xgpr": Style("xGPR", ORANGE, "P"),
 }
-_EXACT, _GPYTORCH = ("exact", "scikit-learn"), ("rff", "svgp")
-_WARM_UP_ROWS, _TEST_ROWS = 64, 5000
+_EXACT = ("exact", "scikit-learn")
+_PACKAGES = {"rff": "gpytorch", "svgp": "gpytorch", "xgpr": "xGPR"}
+_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
+_WARM_UP_ROWS = 64
 _NOISE = 0.1
+_TEST_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -60,86 +64,100 @@ class Options(CommonOptions):
     steps: int = option(50, "Of Adam, for RFFKernel.", quick=5)
     epochs: int = option(10, "Of SVGP.", quick=1)
     methods: tuple[str, ...] = option(
-        tuple(METHODS), "Of features, exact, scikit-learn, rff, svgp."
+        tuple(METHODS),
+        "Of features, exact, scikit-learn, rff, svgp, xgpr.",
+        quick=("features", "scikit-learn", "rff", "xgpr"),
     )
 
 
 class GaussianProcesses(Experiment):
-    """A process for each contender and data set."""
+    """Gaussian processes on two data sets."""
 
     name = "gp"
-    title = "Error, density and seconds of Gaussian processes, beside GPyTorch."
+    title = (
+        "Error, density and seconds of Gaussian processes, beside GPyTorch and xGPR."
+    )
     command = "bench"
     Options = Options
 
     def prepare(self) -> None:
         """Write both data sets to files for the processes."""
-        options = self.options
-        known_names("method", options.methods, METHODS)
-        data = prepare(load_dataset("diabetes"), random_state=options.seed)
-        diabetes = data.X_train, data.y_train, data.X_test, data.y_test
-        tasks = [
-            standardised("diabetes", *diabetes, noise=None),
-            friedman(options.n, options.columns, options.seed),
-        ]
-        self.described = [described for _, described in tasks]
-        self.folders = {
-            described["name"]: self.resources.enter_context(saved_arrays(*arrays))
-            for arrays, described in tasks
-        }
+        self.methods = known_names("method", self.options.methods, METHODS)
+        self.described, self.folders = {}, {}
+        for arrays, described in (self._diabetes(), self._friedman()):
+            saved = self.resources.enter_context(saved_arrays(*arrays))
+            self.folders[described["name"]] = saved
+            self.described[described["name"]] = described
+
+    def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
+        arrays = data.X_train, data.y_train, data.X_test, data.y_test
+        return _standardised("diabetes", *arrays, noise=None)
+
+    def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return Friedman's first function with noise of variance 1."""
+        from sklearn.datasets import make_friedman1
+
+        n, d, seed = self.options.n, self.options.columns, self.options.seed
+        total = n + min(n, _TEST_ROWS)
+        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+        return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
 
     def cases(self) -> Iterator[Case]:
-        """Return contenders on both data sets; exact ones take the first rows."""
-        for described in self.described:
-            for method in dict.fromkeys(self.options.methods):
-                n, size = described["n_train"], self.options.n_components
-                if method in _EXACT:
-                    n = min(n, self.options.exact_rows)
-                named = {"dataset": described["name"], "method": method, "n_train": n}
-                exact = None if method in _EXACT else size
-                yield named | {
-                    "n_components": min(size, n) if method == "svgp" else exact
-                }
+        """Return data sets and methods."""
+        for name in self.described:
+            for method in self.methods:
+                yield {"dataset": name, "method": method}
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Ask a process of its own, which reads the rows that it uses."""
-        if case["method"] in _GPYTORCH and importlib.util.find_spec("gpytorch") is None:
-            raise SkippedCase("gpytorch is not installed; run: pip install gpytorch")
-        options = self.options
+        method, options = case["method"], self.options
+        if method in _PACKAGES:
+            reason = missing_package(_PACKAGES[method])
+            if reason is not None:
+                raise SkippedCase(reason)
+        used = self.described[case["dataset"]]["n_train"]
+        used = min(used, options.exact_rows) if method in _EXACT else used
+        size = options.n_components
         request = {
-            **case,
+            "method": method,
+            "n_train": used,
+            "n_components": min(size, used) if method == "svgp" else size,
             **{"steps": options.steps, "epochs": options.epochs, "seed": options.seed},
             "folder": self.folders[case["dataset"]],
         }
         try:
-            found = in_fresh_process(learn_and_predict, request)
+            found = in_fresh_process(learn, request)
         except ValueError as error:
             raise SkippedCase(str(error)) from error
-        return {"label": METHODS[case["method"]].label, **found}
+        size = None if method in _EXACT else request["n_components"]
+        named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
+        return named | found
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the data sets, and versions of the peers."""
-        versions = dict(results["versions"])
-        for package in ("torch", "gpytorch"):
-            found = importlib.util.find_spec(package) is not None
-            versions[package] = metadata.version(package) if found else None
-        return {"datasets": self.described, "versions": versions}
+        """Return what the data sets are, and the peers' versions."""
+        versions = {
+            name: metadata.version(name) if importlib.util.find_spec(name) else None
+            for name in ("torch", "gpytorch", "xGPR")
+        }
+        return {
+            "datasets": list(self.described.values()),
+            "versions": results["versions"] | versions,
+            "arguments": results["arguments"] | {"n_features": self.options.columns},
+        }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the error that noise alone makes, and who was skipped."""
         for data in results["datasets"]:
             if data["noise_rmse"] is not None:
-                yield (
-                    f"{data['name']}: the true function would have RMSE "
-                    f"{data['noise_rmse']:.4f}"
-                )
-        for note in results["skipped"]:
-            yield f"skipped {note['method']}, {note['dataset']}: {note['reason']}"
+                rmse = data["noise_rmse"]
+                yield f"{data['name']}: the true function would have RMSE {rmse:.4f}"
+        yield from skip_notes(results, "method", "dataset")
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return every contender: errors, densities, seconds, memory."""
+        """Return every contender on every data set: scores, seconds, memory."""
         columns = {
             "data": lambda r: r["dataset"],
             "method": lambda r: r["label"],
@@ -164,38 +182,32 @@ class GaussianProcesses(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return RMSE and negative log density against seconds, by data set."""
-        labels = {
-            "rmse": "test RMSE (standard deviations)",
-            "nlpd": "negative log density",
-        }
+        """Return RMSE and density against seconds, a row per data set."""
         panels = [
             Panel(
                 title=f"{data['name']}, {data['n_train']:,} rows",
                 xlabel="seconds to learn and predict",
                 ylabel=label,
-                extra=lambda axes, found, d=data, s=score: _points(axes, found, d, s),
+                extra=partial(_points, data=data, score=score),
             )
             for data in results["datasets"]
-            for score, label in labels.items()
+            for score, label in _SCORES.items()
         ]
-        return draw(results, panels, columns=2, size=(4.8, 3.4), legend="inside")
+        return draw(results, panels, columns=2, size=(4.8, 3.6))
 
 
-def friedman(
-    n: int, n_features: int, seed: int
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return Friedman's first function with noise of variance 1, standardised."""
-    from sklearn.datasets import make_friedman1
-
-    n_test = min(n, _TEST_ROWS)
-    X, y = make_friedman1(
-        n + n_test, n_features=n_features, noise=1.0, random_state=seed
-    )
-    return standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
+    for record in of(results["records"], dataset=data["name"]):
+        style = METHODS[record["method"]]
+        look = {"color": style.colour, "marker": style.marker, "linestyle": ""}
+        axes.plot(record["seconds"], record[score], ms=8, label=style.label, **look)
+    if score == "rmse" and data["noise_rmse"] is not None:
+        axes.axhline(data["noise_rmse"], color="0.4", ls=":", label="noise alone")
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)
 
 
-def standardised(
+def _standardised(
     name: str,
     X: NDArray[Any],
     y: NDArray[Any],
@@ -203,11 +215,11 @@ def standardised(
     y_test: NDArray[Any],
     noise: float | None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Shift and divide columns and targets as on the training rows; describe them."""
+    """Shift and divide columns and targets as on the training rows."""
     centre, spread = X.mean(axis=0), X.std(axis=0)
     middle, scale = float(y.mean()), float(y.std())
-    train = (X - centre) / spread, (y - middle) / scale
-    test = (X_test - centre) / spread, (y_test - middle) / scale
+    arrays = ((X - centre) / spread, (y - middle) / scale)
+    held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
     described = {
         "name": name,
         "n_train": len(X),
@@ -215,43 +227,45 @@ def standardised(
         "n_features": int(X.shape[1]),
         "noise_rmse": None if noise is None else noise / scale,
     }
-    return (*train, *test), described
+    return (*arrays, *held_out), described
 
 
-def learn_and_predict(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Learn, predict and score in this process, after 64 rows that warm it up."""
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
     X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
-    few = slice(0, _WARM_UP_ROWS)
+    few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
     small = {**request, "n_components": 16, "steps": 2, "epochs": 1}
-    watch = Stopwatch()
-    predict(small, X[few], y[few], X_test[few])
-    warm_up = watch.lap().seconds
-    mean, variance = predict(request, X, y, X_test)
-    took = watch.lap()
+    _predict(small, X[few], y[few], X_test[few])
+    warmed = watch.lap()
+    mean, variance = _predict(request, X, y, X_test)
+    lap = watch.lap()
     residual = y_test - mean
     density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
         "nlpd": float(np.mean(density)),
         "coverage": float(np.mean(np.abs(residual) < 1.96 * np.sqrt(variance))),
-        **took._asdict(),
-        "warm_up_seconds": warm_up,
+        "seconds": lap.seconds,
+        "cpu_seconds": lap.cpu_seconds,
+        "warm_up_seconds": warmed.seconds,
     }
 
 
-def predict(
+def _predict(
     request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
 ) -> tuple[Any, Any]:
     """Learn, and return means and variances of the test targets."""
     method, size, seed = request["method"], request["n_components"], request["seed"]
+    if method == "scikit-learn":
+        return predict_scikit_learn(X, y, X_test, noise=_NOISE)
+    if method == "xgpr":
+        return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
     asked: dict[str, Any] = {"n_components": size, "noise": _NOISE, "seed": seed}
     if method == "rff":
         return predict_rff(X, y, X_test, steps=request["steps"], **asked)
     if method == "svgp":
         return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    if method == "scikit-learn":
-        return _predict_scikit_learn(lengthscales, X, y, X_test)
     model = randkern.GaussianProcessRegressor(
         1.0 * randkern.Gaussian(lengthscales),
         _NOISE,
@@ -260,38 +274,3 @@ def predict(
     )
     mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
     return mean, sd**2
-
-
-def _predict_scikit_learn(
-    lengthscales: NDArray[Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
-) -> tuple[Any, Any]:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-
-    bounds = (1e-5, 1e5)
-    kernel = ConstantKernel(1.0) * RBF(lengthscales, bounds) + WhiteKernel(_NOISE)
-    # The white kernel is the noise, and is part of the predicted deviations.
-    model = GaussianProcessRegressor(kernel)
-    with warnings.catch_warnings():
-        # Lengthscales of columns that do not matter end at their bounds.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
-    mean, sd = model.predict(X_test, return_std=True)
-    return mean, sd**2
-
-
-def _points(
-    axes: Any, results: Mapping[str, Any], data: Mapping[str, Any], score: str
-) -> None:
-    for record in of(results["records"], dataset=data["name"]):
-        style = METHODS[record["method"]]
-        label = f"{record['label']} ({record['n_train']:,} rows)"
-        point = record["seconds"], record[score]
-        axes.plot(*point, style.marker, color=style.colour, ms=8, label=label)
-    if score == "rmse" and data["noise_rmse"] is not None:
-        axes.axhline(
-            data["noise_rmse"], color="0.4", lw=1.0, ls=":", label="noise alone"
-        )
-    logarithmic(axes, "x")
-    axes.margins(x=0.15, y=0.12)

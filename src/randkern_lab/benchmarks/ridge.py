@@ -1,22 +1,17 @@
-"""Ridge classification beside scikit-learn's: accuracy against seconds.
+"""Accuracy of ridge against seconds, beside the libraries that users have.
 
-randkern's `KernelRidgeClassifier` by its solvers, beside random features of
-scikit-learn followed by ``RidgeClassifier(solver="cholesky")``: ``RBFSampler`` and
-``Nystroem`` for the Gaussian kernel, two dense float32 products in NumPy for the
-optical one, ``PolynomialCountSketch`` for the polynomial one; and Falkon where it is
-installed. The same float32 rows, kernel, penalty and intercept; a process for each fit,
-which fits 64 rows before it is timed; contenders take turns, seed after seed.
+``KernelRidgeClassifier`` beside scikit-learn's ``RidgeClassifier(solver="cholesky")``
+on ``RBFSampler`` and ``Nystroem`` (the optical kernel: two dense products in NumPy; the
+polynomial kernel: ``PolynomialCountSketch``), beside Falkon and beside xGPR's
+discriminant, where these are installed. All have the same float32 rows, kernel, penalty
+and intercept (Falkon and xGPR have none). Each fit has a process of its own, so that
+its peak memory is honest; contenders take turns, seed after seed.
 
-``pcg`` stops when labels of held-out rows no longer improve; ``cholesky`` solves the
-same system exactly, as ``RidgeClassifier`` does: both are run unless ``--solvers`` says
-otherwise.
-
-With ``--scaling`` also conjugate gradients on generated rows that are streamed from
-disk, against D and against n (:mod:`.row_file`), with a memory limit that makes them
-stream.
+scikit-learn factorises exactly, while conjugate gradients stop early. So wherever both
+run, our own factorisation (``cholesky``) runs too: it is added to the solvers, and a
+peer is left out at numbers of features that are beyond ``--no-cholesky-above``.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,60 +24,54 @@ from randkern._memory import available_memory, format_bytes, resolve_memory_limi
 from ..options import option
 from ..panels import (
     BLUE,
-    DASHED,
     GREEN,
     ORANGE,
     PINK,
     RED,
     SKY,
-    Panel,
     Style,
-    draw,
     new_figure,
     scatter_costs,
 )
-from ..process import Stopwatch, in_fresh_process
+from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import (
-    TextTable,
-    count,
-    fitted_power,
-    listing,
-    megabytes,
-    number,
-    of,
-    percent,
-    seconds,
-    skip_notes,
+from ..tables import TextTable, listing, megabytes, number, of, percent, seconds
+from . import ridge_scaling
+from .contenders import FAMILIES, PEERS
+from .ridge_models import (
+    LIBRARIES,
+    SOLVERS,
+    fit_classifier,
+    label,
+    package,
+    peer_bytes,
+    why_not,
 )
-from .contenders import TwoProducts, falkon_classifier
-from .row_file import RowFile, row_files
-from .rows import RowOptions, known_names, load_rows, parse_lengthscale, saved_rows
+from .row_file import write_rows
+from .rows import (
+    RowOptions,
+    known_names,
+    load_rows,
+    parse_lengthscale,
+    temporary_folder,
+)
 
-__all__ = ["METHODS", "Options", "Ridge", "exponents", "summarise"]
+__all__ = ["Options", "Ridge", "summarise"]
 
-METHODS: Mapping[str, Style] = {
-    "pcg": Style("randkern, pcg", BLUE, "s"),
-    "cholesky": Style("randkern, cholesky", GREEN, "^", "--"),
-    "auto": Style("randkern, auto", PINK, "D", ":"),
-    "RBFSampler": Style("RBFSampler + RidgeClassifier", RED, "v", DASHED),
-    "two products": Style("two products + RidgeClassifier", RED, "v", DASHED),
-    "PolynomialCountSketch": Style(
-        "PolynomialCountSketch + RidgeClassifier", RED, "v", DASHED
-    ),
-    "Nystroem": Style("Nystroem + RidgeClassifier", ORANGE, "P", (0, (8, 3))),
-    "Falkon": Style("Falkon", SKY, "X", ":"),
+_FACTORISED = ("RBFSampler", "Nystroem", "two products", "PolynomialCountSketch")
+_LOOKS = {
+    "pcg": (BLUE, "s", "-"),
+    "cholesky": (GREEN, "^", "--"),
+    "auto": (PINK, "D", ":"),
+    "landmarks": (SKY, "h", "-"),
+    "RBFSampler": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "two products": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "PolynomialCountSketch": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "Nystroem": (ORANGE, "P", (0, (8, 3))),
+    "falkon": ("#000000", "X", (0, (8, 3))),
+    "xgpr": ("#999999", "*", "--"),
 }
-SOLVERS = ("pcg", "cholesky", "auto")
-# The first of a family is the peer that ratios refer to.
-PEERS = {
-    "gaussian": ("RBFSampler", "Nystroem", "Falkon"),
-    "optical": ("two products",),
-    "polynomial": ("PolynomialCountSketch",),
-}
-_COSTS = ("train_seconds", "seconds_per_iteration", "peak_memory_bytes")
-_AXES = {"n_components": "D", "n": "n"}
-_WARM_UP_ROWS, _TEST_ROWS = 64, 2000
+STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()}
 
 
 @dataclass(frozen=True)
@@ -91,69 +80,70 @@ class Options(RowOptions):
 
     kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
-    degree: float = option(2.0, "Of the optical or polynomial kernel.")
+    degree: float = option(2.0, "Of the optical or the polynomial kernel.")
     alpha: float = option(1e-3, "The ridge penalty.")
     intercept: bool = option(True, "Fit an intercept, in both libraries.")
     n_components: tuple[int, ...] = option(
-        (1000, 3000, 10240), "Numbers of features.", quick=(50, 100)
+        (1000, 3000, 10240), "Numbers of features.", quick=(50,)
     )
     solvers: tuple[str, ...] = option(
         ("pcg", "cholesky"), "Of randkern: pcg, cholesky, auto."
     )
-    peers: bool = option(True, "Beside the features of scikit-learn, or NumPy's.")
-    nystroem: bool = option(False, "Also Nystroem and RidgeClassifier.")
-    falkon: bool = option(False, "Also Falkon, which must be installed.")
+    peers: bool = option(True, "Beside the other libraries.")
+    nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
+    libraries: tuple[str, ...] = option(
+        tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
+    )
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
     no_peer_above: int | None = option(
-        None, "Largest D of the peers; those that do not fit in memory are skipped."
+        None,
+        "Largest D of the peers; those that do not fit in memory are skipped in any "
+        "case.",
     )
-    no_cholesky_above: int | None = option(None, "Largest D of the solver cholesky.")
+    no_cholesky_above: int | None = option(
+        None, "Largest D of the solver cholesky, and so of peers that factorise."
+    )
     comparison: bool = option(True, "Measure all of the above.")
-    scaling: bool = option(False, "Also measure cost against D and n.")
+    scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
     scaling_n_components: tuple[int, ...] = option(
-        (1000, 3000, 10_000, 30_000, 100_000), "Values of D of the scaling."
+        (1000, 3000, 10_000, 30_000, 100_000),
+        "Values of D of the scaling.",
+        quick=(16,),
     )
     scaling_n: tuple[int, ...] = option(
-        (1000, 10_000, 100_000, 1_000_000), "Values of n of the scaling."
+        (1000, 10_000, 100_000, 1_000_000), "Values of n of the scaling.", quick=(60,)
     )
-    scaling_fixed_n: int = option(10_000, "Rows while D varies.")
-    scaling_fixed_n_components: int = option(2048, "Features while n varies.")
-    scaling_d: int = option(64, "Columns of the scaling.")
+    scaling_fixed_n: int = option(10_000, "Rows while D varies.", quick=50)
+    scaling_fixed_n_components: int = option(2048, "Features while n varies.", quick=16)
+    scaling_d: int = option(64, "Columns of the scaling.", quick=4)
     scaling_memory_limit: str = option("200MB", "Memory limit while n varies.")
 
 
 class Ridge(Experiment):
-    """A process for each fit, on rows in files."""
+    """Ridge classifiers, each in a process of its own."""
 
     name = "ridge"
-    title = "Accuracy of ridge against seconds, beside scikit-learn."
+    title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
     command = "bench"
     Options = Options
 
     def prepare(self) -> dict[str, Any] | None:
-        """Write rows to files for the processes, and settle the lengthscale."""
+        """Write the rows to files for the processes."""
         options = self.options
+        known_names("kernel", [options.kernel], FAMILIES)
         if not (options.comparison or options.scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
-        known_names("kernel", (options.kernel,), PEERS)
-        self.solvers = known_names("solver", options.solvers, SOLVERS)
-        limit = options.memory_limit
-        self.limit = None if limit is None else resolve_memory_limit(limit)
-        self.common = {
-            "family": options.kernel,
-            "alpha": options.alpha,
-            "degree": options.degree,
-            "intercept": options.intercept,
-            "memory_limit": self.limit,
-        }
-        self.lengthscale: float | None = None
+        given = {"n_components": options.memory_limit}
+        given["n"] = options.scaling_memory_limit
+        self.limits = {axis: v and resolve_memory_limit(v) for axis, v in given.items()}
+        self.methods = self._methods()
         if options.scaling:
-            self.most = max(*options.scaling_n, options.scaling_fixed_n)
-            self.say(f"writing {self.most:,} rows")
-            self.files = self.resources.enter_context(
-                row_files(self.most + _TEST_ROWS, options.scaling_d, options.seed)
-            )
+            d, n = options.scaling_d, max(*options.scaling_n, options.scaling_fixed_n)
+            self.say(f"writing {n:,} rows")
+            self.streams = self.resources.enter_context(temporary_folder())
+            write_rows(self.streams, n + ridge_scaling.TEST_ROWS, d, options.seed)
+        self.lengthscale: float | None = None
         if not options.comparison:
             return None
         rows = load_rows(options)
@@ -165,316 +155,197 @@ class Ridge(Experiment):
         self.folder = self.resources.enter_context(rows.saved())
         return rows.description
 
-    def cases(self) -> Iterator[Case]:
-        """Return contenders by D, seed after seed, then the points of the scaling."""
+    def _methods(self) -> list[str]:
+        """Return the peers, that which ratios refer to first, and our solvers."""
         options = self.options
-        first, *others = PEERS[options.kernel]
-        methods = [first] if options.peers else []
-        wanted = {"Nystroem": options.nystroem, "Falkon": options.falkon}
-        methods += [other for other in others if wanted[other]]
-        seeds = range(options.seed, options.seed + options.repeats)
-        for seed in seeds if options.comparison else ():
+        own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
+        if not options.peers:
+            known_names("solver", own, SOLVERS)
+            return own
+        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
+        peers = [first, *(others if options.nystroem else [])]
+        if options.kernel == "gaussian":
+            if options.libraries:
+                peers += known_names("library", options.libraries, LIBRARIES)
+            if options.nystroem and own:
+                own.append("landmarks")
+        if {"pcg", "auto"} & set(own) and "cholesky" not in own:
+            own.append("cholesky")
+        return [*peers, *own]
+
+    def cases(self) -> Iterator[Case]:
+        """Return contenders in turn, seed after seed, and the points of the scaling."""
+        options = self.options
+        for seed in range(options.repeats if options.comparison else 0):
             for size in sorted(set(options.n_components)):
-                for method in [*methods, *self.solvers]:
-                    named = {"family": options.kernel, "method": method}
-                    yield named | {"n_components": size, "seed": seed}
+                for method in self.methods:
+                    yield {
+                        "family": options.kernel,
+                        "method": method,
+                        "n_components": size,
+                        "seed": seed,
+                    }
         if options.scaling:
-            fixed = options.scaling_fixed_n_components
-            for size in sorted(set(options.scaling_n_components)):
-                yield _point("n_components", size, options.scaling_fixed_n)
-            for n in sorted(set(options.scaling_n)):
-                yield _point("n", fixed, n)
+            yield from ridge_scaling.cases(options)
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Ask a process of its own."""
-        if "axis" in case:
-            return self._measure_stream(case)
-        self._check(case)
-        method = case["method"]
-        request = {**self.common, **case, "lengthscale": self.lengthscale}
+        options = self.options
         try:
-            found = in_fresh_process(fit_arrays, request | {"folder": self.folder})
+            if "axis" in case:
+                return ridge_scaling.measure(case, options, self.limits, self.streams)
+            self._check(case["method"], case["n_components"])
+            request = {
+                **case,
+                "lengthscale": self.lengthscale or 1.0,
+                "degree": options.degree,
+                "alpha": options.alpha,
+                "fit_intercept": options.intercept,
+                "memory_limit": self.limits["n_components"],
+                "folder": self.folder,
+            }
+            found = in_fresh_process(fit_classifier, request)
         except ValueError as error:  # too little memory, or a size that it cannot do
             raise SkippedCase(str(error)) from error
-        library = "randkern" if method in SOLVERS else _library(method)
-        named = {"label": METHODS[method].label, "library": library}
-        return {**named, "test_accuracy": 1.0 - found["test_error"], **found}
+        return {
+            "label": label(case["method"]),
+            "library": package(case["method"], case["family"]),
+            "test_accuracy": 1.0 - found["test_error"],
+            **found,
+        }
 
-    def _check(self, case: Case) -> None:
-        """Raise where a contender was not asked for, or has too little memory."""
-        options, method, D = self.options, case["method"], case["n_components"]
-        largest = options.no_peer_above
-        if method in SOLVERS:
-            largest = options.no_cholesky_above if method == "cholesky" else None
-        if largest is not None and D > largest:
-            raise SkippedCase(f"it was asked for up to {largest:,} features only")
-        n, d = self.shape
-        if method in SOLVERS:
-            return  # the models know their memory limit
-        if method in ("Nystroem", "Falkon") and D > n:
-            raise SkippedCase(f"it has at most one component a training row: {n:,}")
-        needed, free = peer_bytes(n, d, D), available_memory()
-        if free is not None and needed > free and method != "Falkon":
+    def _check(self, method: str, size: int) -> None:
+        """Raise where a contender is not to be run."""
+        options, (n, d) = self.options, self.shape
+        peer = method not in SOLVERS and method != "landmarks"
+        most = [options.no_peer_above] if peer else []
+        if method in (*_FACTORISED, "cholesky"):
+            most.append(options.no_cholesky_above)
+        limit = min((m for m in most if m is not None), default=None)
+        if limit is not None and size > limit:
+            raise SkippedCase(f"it was asked for up to {limit:,} features only")
+        reason = why_not(method, n, size)
+        if reason is not None:
+            raise SkippedCase(reason)
+        needed, free = peer_bytes(size, n, d), available_memory()
+        if method in _FACTORISED and free is not None and needed > free:
             raise SkippedCase(
-                "its features, their copies and the Gram matrix take about "
+                f"its features, their copies and the Gram matrix take about "
                 f"{format_bytes(needed)}; {format_bytes(free)} are free"
             )
 
-    def _measure_stream(self, case: Case) -> dict[str, Any]:
-        options = self.options
-        limit = options.scaling_memory_limit if case["axis"] == "n" else self.limit
-        X, y = self.files
-        request = {
-            **{"X": X, "y": y, "n": case["n"], "test_from": self.most},
-            **{"method": "pcg", "family": "gaussian", "alpha": options.alpha},
-            "d": options.scaling_d,
-            "lengthscale": math.sqrt(options.scaling_d),
-            "n_components": case["n_components"],
-            "memory_limit": limit and resolve_memory_limit(limit),
-            **{"intercept": True, "degree": 2.0, "seed": options.seed},
-        }
-        try:
-            found = in_fresh_process(fit_stream, request)
-        except ValueError as error:
-            raise SkippedCase(str(error)) from error
-        each = found["train_seconds"] / max(found["iterations"], 1)
-        return {"d": options.scaling_d, "seconds_per_iteration": each, **found}
-
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return a summary by method and D, and the scaling apart."""
-        found: dict[str, Any] = {"summary": []}
-        for kind in ("records", "skipped"):
-            found[kind] = [r for r in results[kind] if "axis" not in r]
-        if self.options.comparison:
-            if not found["records"]:
-                reason = (found["skipped"] or [{"reason": "no contender"}])[0]["reason"]
-                raise ValueError(f"nothing could be run: {reason}")
-            found["summary"] = summarise(found["records"])
-        if self.options.scaling:
-            scaling: dict[str, Any] = {
-                kind: [r for r in results[kind] if "axis" in r]
-                for kind in ("records", "skipped")
+        """Return the summary, and the scaling apart from the comparison."""
+        options, named = self.options, results["arguments"]
+        records, scaled = _apart(results["records"])
+        skipped, unscaled = _apart(results["skipped"])
+        if options.comparison and not records:
+            raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
+        gone = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
+        found: dict[str, Any] = {
+            "records": records,
+            "skipped": [
+                {key: value for key, value in note.items() if key != "seed"}
+                | {"method": label(note["method"])}
+                for note in reversed(gone.values())
+            ],
+            "arguments": named
+            | {
+                "lengthscale": self.lengthscale,
+                "degree": None if options.kernel == "gaussian" else options.degree,
+                "fit_intercept": options.intercept,
+                "methods": self.methods,
+                "memory_limit": self.limits["n_components"],
+            },
+            "summary": summarise(records),
+        }
+        if options.scaling:
+            keys = [key for key in named if key.startswith("scaling_")]
+            found["scaling"] = {
+                "arguments": {key.removeprefix("scaling_"): named[key] for key in keys}
+                | {"alpha": options.alpha, "seed": options.seed},
+                "records": scaled,
+                "exponents": ridge_scaling.exponents(scaled),
+                "skipped": [
+                    {"family": "gaussian", "method": label("pcg")} | note
+                    for note in unscaled
+                ],
             }
-            scaling["exponents"] = exponents(scaling["records"])
-            found["scaling"] = scaling
-        named = {"lengthscale": self.lengthscale}
-        return found | {"arguments": results["arguments"] | named}
-
-    # -- results ----------------------------------------------------------------------
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return what stops early, and what was skipped."""
-        found = []
-        if any(r["method"] in ("pcg", "auto") for r in results["records"]):
-            found.append(
-                "pcg stops when labels of held-out rows no longer improve; cholesky "
-                "solves exactly, as RidgeClassifier does"
-            )
-        scaling = results.get("scaling", {"skipped": []})
-        return [
-            *found,
-            *skip_notes(results, "family", "method", "n_components"),
-            *skip_notes(scaling, "method", "n", "n_components"),
-        ]
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return contenders by number of features, and costs against D and n."""
-        found = []
-        if results["records"]:
-            summary = sorted(results["summary"], key=lambda e: e["n_components"])
-            caption = (
-                "peers: features, then RidgeClassifier; medians over seeds; train is "
-                "features and fit; × faster: the first peer's over its own; peak is of "
-                "the whole process, with imports and data"
-            )
-            found.append(listing(_title(results), summary, _COLUMNS, caption))
-        scaling = results.get("scaling", {"records": []})
-        for axis, heading in _AXES.items():
-            own = of(scaling["records"], axis=axis)
-            if own:
-                found.append(_scaling_table(own, axis, heading, scaling["exponents"]))
         return found
 
     @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        """Return what stopped early, and who was skipped."""
+        for entry in results["summary"]:
+            if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
+                beside = of(results["summary"], n_components=entry["n_components"])
+                methods = {each["method"] for each in beside}
+                stopped = entry["outcome"].replace("_", " ")
+                told = (
+                    f"{entry['label']}, D = {entry['n_components']:,}: {stopped} at a "
+                    f"residual of {entry['residual']:.1e}"
+                )
+                if methods & set(_FACTORISED):
+                    told += "; the peers' systems are solved exactly, as is ours by "
+                    told += "cholesky" + ", which was skipped" * (
+                        "cholesky" not in methods
+                    )
+                yield told
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for note in results["skipped"]:
+            place = f"{note['family']}, {note['method']}", note["reason"]
+            reasons.setdefault(place, []).append(f"{note['n_components']:,}")
+        for (who, reason), sizes in reasons.items():
+            yield f"skipped {who}, n_components = {', '.join(sizes)}: {reason}"
+        if "scaling" in results:
+            yield from ridge_scaling.notes(results["scaling"])
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return contenders by number of features: seconds, accuracy, memory."""
+        tables = (
+            list(ridge_scaling.tables(results["scaling"]))
+            if "scaling" in results
+            else []
+        )
+        if not results["records"]:
+            return tables
+        columns = {
+            "D": lambda e: f"{e['n_components']:,}",
+            "method": lambda e: e["method"],
+            "features": lambda e: seconds(e["features_seconds"]),
+            "fit": lambda e: seconds(e["fit_seconds"]),
+            "train": lambda e: seconds(e["train_seconds"]),
+            "× faster": lambda e: number(e["speedup_over_peer"]),
+            "predict": lambda e: seconds(e["predict_seconds"]),
+            "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
+            "peak": lambda e: megabytes(e["peak_memory_bytes"]),
+            "iter.": lambda e: number(e["iterations"]),
+            "residual": lambda e: (
+                "" if e["residual"] is None else f"{e['residual']:.0e}"
+            ),
+            "outcome": lambda e: e["outcome"].replace("_", " "),
+        }
+        caption = (
+            "peers: features, then RidgeClassifier; medians over seeds; train is "
+            "features and fit; peak is of the whole process, with imports and data"
+        )
+        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
+        return [listing(_title(results), summary, columns, caption), *tables]
+
+    @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return error against seconds, and the scaling."""
+        """Return error against the seconds of features and fit, and the scaling."""
         figures = {}
         if results["records"]:
             figure = new_figure(7.6, 5.2)
             least = 0.5 / results["dataset"]["n_test"]
-            scatter_costs(figure.subplots(), results["summary"], METHODS, least)
+            scatter_costs(figure.subplots(), results["summary"], STYLES, least)
             figure.axes[0].set_title(f"{_title(results)}; labels: D", fontsize=9)
             figures["ridge.png"] = figure
-        scaling = results.get("scaling", {"records": []})
-        if scaling["records"]:
-            figures["scaling.png"] = _scaling_figure(scaling)
+        if results.get("scaling", {}).get("records"):
+            figures["scaling.png"] = ridge_scaling.figure(results["scaling"])
         return figures
-
-
-def _library(method: str) -> str:
-    return {"two products": "numpy", "Falkon": "falkon"}.get(method, "scikit-learn")
-
-
-def _point(axis: str, size: int, n: int) -> Case:
-    named = {"axis": axis, "family": "gaussian", "method": "randkern, pcg"}
-    return {**named, "n_components": size, "n": n}
-
-
-def peer_bytes(n: int, d: int, D: int) -> int:
-    """Estimate the peak memory of a peer in float32, data and imports left out.
-
-    ``RidgeClassifier`` holds the features, their centred copy and one more, and three
-    matrices of the smaller system; ``RBFSampler`` draws in float64 first.
-    """
-    return 12 * n * D + 12 * min(n, D) ** 2 + 12 * d * D
-
-
-# -- processes ----------------------------------------------------------------------
-
-
-def fit_arrays(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process, after 64 rows that warm it up."""
-    X, y, X_test, y_test = saved_rows(request["folder"])
-    few = slice(0, min(_WARM_UP_ROWS, len(X)))
-    watch = Stopwatch()
-    _classify(_small(request, len(X[few])), X[few], y[few], X_test[few])
-    warm_up = watch.lap().seconds
-    laps, predicted, classifier = _classify(request, X, y, X_test)
-    return {
-        **laps,
-        "warm_up_seconds": warm_up,
-        "test_error": float(np.mean(predicted != y_test)),
-        **_solve_record(classifier),
-    }
-
-
-def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit a regressor to rows that are read block by block, in this process."""
-    d, n, end = request["d"], request["n"], request["test_from"] + _TEST_ROWS
-    held_out = slice(request["test_from"], end)
-    X_test = RowFile(request["X"], (end, d))[held_out]
-    y_test = RowFile(request["y"], (end,))[held_out]
-    X, y = RowFile(request["X"], (n, d)), RowFile(request["y"], (n,))
-    few = slice(0, min(_WARM_UP_ROWS, n))
-    watch = Stopwatch()
-    warm = randkern.RowBlocks.from_arrays(X[few], y[few])
-    small = _model(_small(request, few.stop), randkern.KernelRidgeRegressor)
-    small.fit(warm).predict(X_test[few])
-    warm_up = watch.lap().seconds
-    model = _model(request, randkern.KernelRidgeRegressor)
-    model.fit(randkern.RowBlocks.from_arrays(X, y))
-    fit = watch.lap().seconds
-    residual = y_test - model.predict(X_test)
-    predict = watch.lap().seconds
-    return {
-        **_laps(0.0, fit, predict),
-        "features_seconds": None,
-        "warm_up_seconds": warm_up,
-        "test_error": float(np.mean(residual**2) / np.var(y_test)),
-        **_solve_record(model),
-    }
-
-
-def _small(request: Mapping[str, Any], n: int) -> dict[str, Any]:
-    """Return the same with few features and no limit of memory."""
-    size = min(request["n_components"], n)
-    return {**request, "n_components": size, "memory_limit": None}
-
-
-def _classify(
-    request: Mapping[str, Any], X: Any, y: Any, X_test: Any
-) -> tuple[dict[str, Any], Any, Any]:
-    """Return seconds, predicted classes of the test rows, and the fitted classifier."""
-    features, classifier = _feature_map(request), _classifier(request, len(X))
-    watch = Stopwatch()
-    Z = X if features is None else features.fit(X).transform(X)
-    transform = watch.lap().seconds
-    classifier.fit(Z, y)
-    fit = watch.lap().seconds
-    del Z
-    Z_test = X_test if features is None else features.transform(X_test)
-    predicted = classifier.predict(Z_test)
-    laps = _laps(transform, fit, watch.lap().seconds)
-    if features is None:
-        laps["features_seconds"] = None
-    return laps, predicted, classifier
-
-
-def _laps(transform: float, fit: float, predict: float) -> dict[str, float | None]:
-    return {
-        "features_seconds": transform,
-        "fit_seconds": fit,
-        "train_seconds": transform + fit,
-        "predict_seconds": predict,
-        "total_seconds": transform + fit + predict,
-    }
-
-
-def _feature_map(request: Mapping[str, Any]) -> Any:
-    """Return the unfitted feature map of a peer; None for models on inputs."""
-    from sklearn import kernel_approximation as peers
-
-    method, seed = request["method"], request["seed"]
-    named = {"n_components": request["n_components"], "random_state": seed}
-    if method in ("RBFSampler", "Nystroem"):
-        return getattr(peers, method)(
-            gamma=1 / (2 * request["lengthscale"] ** 2), **named
-        )
-    if method == "PolynomialCountSketch":
-        return peers.PolynomialCountSketch(degree=int(request["degree"]), **named)
-    if method == "two products":
-        return TwoProducts(request["n_components"], request["degree"], seed)
-    return None
-
-
-def _classifier(request: Mapping[str, Any], n: int) -> Any:
-    """Return the unfitted classifier: on inputs, or on the peer's features."""
-    if request["method"] in SOLVERS:
-        return _model(request, randkern.KernelRidgeClassifier)
-    if request["method"] == "Falkon":
-        size, ell = request["n_components"], request["lengthscale"]
-        return falkon_classifier(ell, request["alpha"] / n, size, request["seed"])
-    from sklearn.linear_model import RidgeClassifier
-
-    return RidgeClassifier(
-        request["alpha"], fit_intercept=request["intercept"], solver="cholesky"
-    )
-
-
-def _model(request: Mapping[str, Any], model: Any) -> Any:
-    degree = request["degree"]
-    kernels = {
-        "gaussian": lambda: randkern.Gaussian(request["lengthscale"]),
-        "optical": lambda: randkern.Optical(degree),
-        "polynomial": lambda: randkern.Polynomial(int(degree)),
-    }
-    return model(
-        kernels[request["family"]](),
-        request["alpha"],
-        request["n_components"],
-        solver=request["method"],
-        fit_intercept=request["intercept"],
-        memory_limit=request["memory_limit"],
-        random_state=request["seed"],
-    )
-
-
-def _solve_record(model: Any) -> dict[str, Any]:
-    """Return how the linear solve went."""
-    solution = getattr(model, "solution_", None)
-    if solution is None:  # scikit-learn's tells which solver it took
-        outcome = str(getattr(model, "solver_", "conjugate gradients"))
-        return {"iterations": None, "residual": None, "outcome": outcome}
-    return {
-        "iterations": int(solution.iterations),
-        "residual": float(solution.residual),
-        "outcome": solution.outcome.name.lower(),
-    }
-
-
-# -- what records come to -------------------------------------------------------------
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -489,137 +360,74 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     summary : list of dict
         ``family``, ``method``, ``label``, ``library``, ``n_components``, ``n_seeds``;
         medians of the seconds of a record and of ``iterations``; the means
-        ``test_accuracy`` and ``test_error``, ``test_error_std`` (null for one seed);
+        ``test_accuracy`` and ``test_error``, ``test_error_std`` (None for one seed);
         the largest ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct
-        ones, separated by commas); beside the family's first peer at the same D
+        ones, separated by commas); beside the family's peer at the same D
         ``speedup_over_peer`` (its median ``train_seconds`` over its own) and
-        ``memory_of_peer`` (its own peak over the peer's), null without that peer.
+        ``memory_of_peer`` (its own peak over the peer's), None without that peer.
+
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.ridge import summarise
+    >>> record = {"family": "gaussian", "label": "", "library": "", "n_components": 8,
+    ...           "features_seconds": None, "fit_seconds": 1.0, "train_seconds": 1.0,
+    ...           "predict_seconds": 0.1, "total_seconds": 1.1, "process_seconds": 3.0,
+    ...           "test_error": 0.25, "test_accuracy": 0.75, "iterations": 4,
+    ...           "residual": 1e-3, "outcome": "converged", "peak_memory_bytes": 10**8,
+    ...           "seed": 0, "method": "pcg"}
+    >>> peer = record | {"method": "RBFSampler", "train_seconds": 6.0}
+    >>> [entry["speedup_over_peer"] for entry in summarise([record, peer])]
+    [6.0, 1.0]
     """
     import pandas as pd
 
-    keys = ["family", "method", "label", "library", "n_components"]
-    groups = pd.DataFrame(records).groupby(keys, sort=False)
-    times = [f"{k}_seconds" for k in ("features", "fit", "train", "predict")]
-    times += ["total_seconds", "process_seconds", "iterations"]
-    table = groups[times].agg("median")
-    for name in ("test_accuracy", "test_error"):
-        table[name] = groups[name].mean()
-    table["test_error_std"] = groups["test_error"].std()
-    for name in ("residual", "peak_memory_bytes"):
-        table[name] = groups[name].max()
-    table["outcome"] = groups["outcome"].agg(lambda o: ", ".join(sorted(set(o))))
-    table["n_seeds"] = groups.size()
-    entries: list[dict[str, Any]] = [
-        {str(k): None if v is None or v != v else v for k, v in row.items()}
-        for row in table.reset_index().to_dict("records")
-    ]
-    for entry in entries:
-        first = PEERS[entry["family"]][0]
-        beside = of(entries, method=first, n_components=entry["n_components"])
-        peer = beside[0] if beside else None
-        entry["speedup_over_peer"] = peer and (
-            peer["train_seconds"] / entry["train_seconds"]
+    keys = ("family", "method", "label", "library", "n_components")
+    medians = ("features", "fit", "train", "predict", "total", "process")
+    summary = []
+    for place in dict.fromkeys(tuple(r[key] for key in keys) for r in records):
+        named = dict(zip(keys, place, strict=True))
+        own = of(records, **named)
+        table = pd.DataFrame(own)
+        found = {
+            f"{m}_seconds": table[f"{m}_seconds"].astype(float).median()
+            for m in medians
+        }
+        found["iterations"] = table.iterations.astype(float).median()
+        found["test_accuracy"] = table.test_accuracy.mean()
+        found["test_error"] = table.test_error.mean()
+        found["test_error_std"] = table.test_error.std()
+        found["residual"] = table.residual.astype(float).max()
+        entry = named | {"n_seeds": len(own)}
+        entry |= {k: None if np.isnan(v) else float(v) for k, v in found.items()}
+        entry["peak_memory_bytes"] = int(table.peak_memory_bytes.max())
+        entry["outcome"] = ", ".join(sorted(set(table.outcome)))
+        summary.append(entry)
+    for entry in summary:
+        first = next(iter(PEERS[entry["family"]]))
+        peers = of(summary, method=first, n_components=entry["n_components"])
+        train, peak = (
+            peers[0][k] if peers else None
+            for k in ("train_seconds", "peak_memory_bytes")
         )
-        entry["memory_of_peer"] = peer and (
-            entry["peak_memory_bytes"] / peer["peak_memory_bytes"]
-        )
-    return entries
+        entry["speedup_over_peer"] = train and train / entry["train_seconds"]
+        entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
+    return summary
 
 
-def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how costs grow along each axis, as powers of what varies.
-
-    For each axis and cost ``all``, fitted to all points, and ``last``, to the two
-    largest, where what does not grow weighs least; null with fewer than two points.
-    """
-    slopes: dict[str, Any] = {}
-    for axis in _AXES:
-        own = sorted(of(records, axis=axis), key=lambda r: r[axis])
-        x = [r[axis] for r in own]
-        slopes[axis] = {}
-        for cost in _COSTS:
-            y = [r[cost] for r in own]
-            last = fitted_power(x[-2:], y[-2:])
-            slopes[axis][cost] = {"all": fitted_power(x, y), "last": last}
-    return slopes
-
-
-_COLUMNS = {
-    "method": lambda e: e["method"],
-    "D": lambda e: count(e["n_components"]),
-    "features": lambda e: seconds(e["features_seconds"]),
-    "fit": lambda e: seconds(e["fit_seconds"]),
-    "train": lambda e: seconds(e["train_seconds"]),
-    "× faster": lambda e: number(e["speedup_over_peer"]),
-    "predict": lambda e: seconds(e["predict_seconds"]),
-    "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
-    "peak": lambda e: megabytes(e["peak_memory_bytes"]),
-    "iter.": lambda e: number(e["iterations"]),
-    "outcome": lambda e: e["outcome"].replace("_", " "),
-}
+def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the entries of the comparison, and those of the scaling."""
+    scaled = [entry for entry in entries if "axis" in entry]
+    return [entry for entry in entries if "axis" not in entry], scaled
 
 
 def _title(results: Mapping[str, Any]) -> str:
     arguments, data = results["arguments"], results["dataset"]
-    kernel = f"{arguments['kernel']}, degree {arguments['degree'] or 2:g}"
-    if arguments["kernel"] == "gaussian":
-        kernel = f"gaussian, ℓ = {arguments['lengthscale']:.4g}"
+    kernel = (
+        f"gaussian, ℓ = {arguments['lengthscale']:.4g}"
+        if arguments["kernel"] == "gaussian"
+        else f"{arguments['kernel']}, degree {arguments['degree']:g}"
+    )
     return (
         f"{kernel}, alpha = {arguments['alpha']:g}: {data['name']}, "
         f"{data['n_train']:,} rows, {data['n_test']:,} test rows"
     )
-
-
-def _scaling_table(
-    own: Sequence[Any], axis: str, heading: str, slopes: Mapping[str, Any]
-) -> TextTable:
-    fixed = {"n_components": f"n = {own[0]['n']:,}"}
-    fixed["n"] = f"D = {own[0]['n_components']:,}"
-    columns = {
-        heading: lambda r: count(r[axis]),
-        "fit": lambda r: seconds(r["train_seconds"]),
-        "iterations": lambda r: number(r["iterations"]),
-        "per iteration": lambda r: seconds(r["seconds_per_iteration"]),
-        "peak": lambda r: megabytes(r["peak_memory_bytes"]),
-        "anonymous": lambda r: megabytes(r["peak_anonymous_bytes"]),
-        "test error": lambda r: percent(r["test_error"]),
-        "outcome": lambda r: r["outcome"].replace("_", " "),
-    }
-    caption = "exponents (all points, last two): " + ", ".join(
-        f"{name} {_powers(slopes[axis][cost])}"
-        for name, cost in zip(("fit", "per iteration", "peak"), _COSTS, strict=True)
-    )
-    title = f"pcg on streamed rows, d = {own[0]['d']:,}, {fixed[axis]}"
-    return listing(title, own, columns, caption)
-
-
-def _powers(slopes: Mapping[str, float | None]) -> str:
-    if slopes["all"] is None or slopes["last"] is None:
-        return "-"
-    return f"{slopes['all']:.2f}, {slopes['last']:.2f}"
-
-
-def _scaling_figure(scaling: Mapping[str, Any]) -> Any:
-    """Return seconds and peak memory against D and against n."""
-    kinds = {
-        ("train_seconds", 1.0): Style("fit", BLUE, "s"),
-        ("seconds_per_iteration", 1.0): Style("fit, per iteration", SKY, "o", "--"),
-        ("peak_memory_bytes", 1e-6): Style("peak memory, all resident", RED, "^"),
-        ("peak_anonymous_bytes", 1e-6): Style("without file pages", ORANGE, "v", "--"),
-    }
-    records = [
-        {"axis": r["axis"], axis: r[axis], "what": style.label, "y": unit * r[cost]}
-        for r in scaling["records"]
-        for axis in (r["axis"],)
-        for (cost, unit), style in kinds.items()
-        if r[cost] is not None
-    ]
-    labels = {"n_components": "features D", "n": "training rows n"}
-    panels = []
-    for chosen, unit in ((list(kinds)[:2], "seconds"), (list(kinds)[2:], "megabytes")):
-        styles = {kinds[kind].label: kinds[kind] for kind in chosen}
-        for axis, text in labels.items():
-            where = {"axis": axis}
-            panels.append(Panel(axis, "y", "what", styles, where, "", text, unit))
-    title = "conjugate gradients on streamed rows"
-    return draw({"records": records}, panels, columns=2, size=(4.5, 3.4), title=title)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from numpy.typing import NDArray
 
 from randkern._memory import format_bytes
 
-__all__ = ["RowFile", "row_files", "write_rows"]
+__all__ = ["RowFile", "write_rows"]
 
 _CHUNK_ROWS = 65_536
 _NOISE = 0.1
@@ -117,10 +114,3 @@ def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[str, 
             X.tofile(X_file)
             y.astype(np.float32).tofile(y_file)
     return paths
-
-
-@contextmanager
-def row_files(n: int, d: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Keep :func:`write_rows` in a temporary folder, whose place ``TMPDIR`` sets."""
-    with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
-        yield write_rows(folder, n, d, seed)

@@ -13,19 +13,35 @@ from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
 from ..options import DataOptions, option
+from ..panels import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Style
 
 __all__ = [
+    "STYLES",
     "LabelledRows",
     "RowOptions",
     "known_names",
     "load_rows",
     "parse_lengthscale",
+    "saved_arrays",
     "saved_rows",
+    "temporary_folder",
     "warm_up_rows",
 ]
 
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 _WARM_UP_ROWS = 64
+# One style per method of making features, the same in every figure.
+STYLES = {
+    "dense": Style("dense", BLACK, "o"),
+    "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
+    "orthogonal": Style("orthogonal", GREEN, "^", "-."),
+    "structured": Style("structured", BLUE, "s", "--"),
+    "qmc": Style("qmc", PINK, "D", ":"),
+    "landmarks": Style("landmarks", SKY, "h", "-"),
+    "RBFSampler": Style("RBFSampler", RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "RBFSampler float32": Style("RBFSampler", RED, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "Nystroem": Style("Nystroem", ORANGE, "P", (0, (8, 3))),
+}
 
 
 @dataclass(frozen=True)
@@ -69,10 +85,15 @@ class LabelledRows:
             yield folder
 
 
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a context that has a folder, where ``TMPDIR`` says."""
+    return tempfile.TemporaryDirectory(prefix="randkern-bench-")
+
+
 @contextmanager
 def saved_arrays(*arrays: Any) -> Iterator[str]:
     """Keep training and test arrays in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="randkern-bench-") as folder:
+    with temporary_folder() as folder:
         for name, array in zip(ARRAYS, arrays, strict=True):
             np.save(Path(folder) / f"{name}.npy", array)
         yield folder

@@ -1,7 +1,5 @@
 """Interleaved repeats, and the bounds that the machine sets."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +19,8 @@ _PRODUCT_SIDES = (2048, 4096, 4096)
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], Any]],
-    repeats: int,
-) -> dict[str, list[float]]:
+    calls: Mapping[Any, Callable[[], Any]], repeats: int
+) -> dict[Any, list[float]]:
     """Time calls in turn, round after round, so that a slow minute slows them all.
 
     Every call that is timed follows one that is not: memory that a process takes from
@@ -33,14 +30,14 @@ def interleave(
 
     Parameters
     ----------
-    calls : mapping of str to callable
+    calls : mapping of object to callable
         What a call returns is freed outside the time taken.
     repeats : int
         Number of rounds.
 
     Returns
     -------
-    seconds : dict of str to list of float
+    seconds : dict of object to list of float
         Wall-clock seconds, `repeats` for each name.
 
     Examples
@@ -50,7 +47,7 @@ def interleave(
     >>> len(seconds["sum"])
     3
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             call()
@@ -73,11 +70,11 @@ def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
     Returns
     -------
     bounds : dict
-        ``write_ns``: `numpy.ndarray.fill` of an array in use, nanoseconds an
+        ``write_ns``: `numpy.ndarray.fill` of an array in use, nanoseconds per
         element: writing the output and nothing else. ``write_new_ns``: the same
         into an array just allocated, whose pages the system has still to map: the
         bound of a ``transform`` that returns a new array. ``product_gflops``: the
-        matrix product, 10⁹ additions and multiplications a second.
+        matrix product, 10⁹ additions and multiplications per second.
         ``product_ns``: one length-d inner product at that rate; a Gaussian pair of
         features takes one, an optical feature two.
 

@@ -1,17 +1,16 @@
-"""Gaussian processes of GPyTorch for the benchmark: RFFKernel and SVGP.
+"""Gaussian processes of other libraries: GPyTorch's RFFKernel and SVGP, xGPR's.
 
-In float32 and with Adam, as its tutorials do. GPyTorch is imported on use.
+GPyTorch in float32 and with Adam, as its tutorials do. Libraries are imported on use.
 """
 
-from __future__ import annotations
-
 import importlib
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["predict_rff", "predict_svgp"]
+__all__ = ["predict_rff", "predict_scikit_learn", "predict_svgp", "predict_xgpr"]
 
 _BATCH = 1024
 _RFF_RATE, _SVGP_RATE = 0.1, 0.02
@@ -134,6 +133,53 @@ def predict_svgp(
             loss.backward()
             optimizer.step()
     return _predict(torch, model, likelihood, X_test)
+
+
+def predict_xgpr(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    X_test: NDArray[Any],
+    *,
+    n_components: int,
+    seed: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Learn one lengthscale for all columns with xGPR, by its exact likelihood.
+
+    Its variances come from D − 2 structured features. Parameters and returned
+    values are those of :func:`predict_rff`.
+    """
+    library = importlib.import_module("xGPR")
+    data = library.build_regression_dataset(X, y)
+    variance = n_components - 2  # of its own rule: fewer than features
+    model = library.xGPRegression(
+        n_components, variance, verbose=False, random_seed=seed
+    )
+    model.set_hyperparams(None, data)
+    model.tune_hyperparams_crude(data, random_seed=seed)
+    model.fit(data, mode="exact")
+    mean, variance = model.predict(X_test, get_var=True)
+    return mean, variance
+
+
+def predict_scikit_learn(
+    X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any], *, noise: float
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Learn scikit-learn's exact process; see :func:`predict_rff`."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    bounds = (1e-5, 1e5)
+    lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
+    kernel = ConstantKernel(1.0) * RBF(lengthscales, bounds) + WhiteKernel(noise)
+    # The white kernel is the noise, and is part of the predicted deviations.
+    model = GaussianProcessRegressor(kernel)
+    with warnings.catch_warnings():
+        # Lengthscales of columns that do not matter end at their bounds.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    mean, sd = model.predict(X_test, return_std=True)
+    return mean, sd**2
 
 
 def _import() -> tuple[Any, Any]:

@@ -1,0 +1,118 @@
+"""The benchmark of Gaussian processes: its records, table, figure and command."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("matplotlib")
+
+from randkern_lab.benchmarks import gaussian_process
+from randkern_lab.benchmarks.gaussian_process import GaussianProcesses, Options
+from randkern_lab.benchmarks.rows import saved_arrays
+from randkern_lab.process import in_fresh_process
+
+pytestmark = pytest.mark.slow
+
+RECORD = {
+    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
+    *("coverage", "seconds", "cpu_seconds", "warm_up_seconds", "process_seconds"),
+    *("peak_memory_bytes", "peak_anonymous_bytes"),
+}
+
+
+@pytest.fixture(scope="module")
+def bench(quick):
+    return quick("gp")
+
+
+def test_documented_keys(bench):
+    assert set(bench) >= {"command", "arguments", "datasets", "records", "skipped"}
+    assert bench["command"] == "bench gp"
+    assert all(set(record) == RECORD for record in bench["records"])
+    assert {"torch", "gpytorch", "xGPR"} <= set(bench["versions"])
+    assert bench["arguments"]["n_features"] == 10
+
+
+def test_scores_are_plausible(bench):
+    """Better than the mean of the targets, and no better than their noise allows."""
+    described = {d["name"]: d for d in bench["datasets"]}
+    without = -stats.norm.logpdf(0) + 0.5  # of targets of variance 1
+    own = [r for r in bench["records"] if r["method"] in ("features", "scikit-learn")]
+    assert len(own) == 4
+    for record in own:
+        noise = described[record["dataset"]]["noise_rmse"] or 0.5
+        assert noise < record["rmse"] < 0.9
+        assert -stats.norm.logpdf(0, 0, noise) < record["nlpd"] < 1.05 * without
+        assert 0.8 < record["coverage"] < 0.99
+        # An interpreter with NumPy and SciPy, and no gigabyte.
+        assert 5e7 < record["peak_memory_bytes"] < 5e9
+    exact = [r for r in own if r["method"] == "scikit-learn"]
+    assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_both_exact_processes_learn_the_same():
+    """Where the likelihood has one maximum; that of few rows of diabetes has two."""
+    options = Options(quick=True, methods=("exact", "scikit-learn"))
+    results = GaussianProcesses.run(options)
+    own, peer = (r for r in results["records"] if r["dataset"] == "friedman")
+    assert (own["method"], peer["method"]) == ("exact", "scikit-learn")
+    assert own["rmse"] == pytest.approx(peer["rmse"], abs=0.02)
+    assert own["nlpd"] == pytest.approx(peer["nlpd"], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "command"),
+    [("gpytorch", "rff", "pip install gpytorch"), ("xGPR", "xgpr", "pip install xgpr")],
+)
+def test_missing_peers_are_named(bench, package, method, command):
+    if importlib.util.find_spec(package) is not None:
+        assert method in {record["method"] for record in bench["records"]}
+        return
+    skipped = [note for note in bench["skipped"] if note["method"] == method]
+    assert len(skipped) == 2
+    assert all(f"not installed; {command}" in note["reason"] for note in skipped)
+    assert any(command in note for note in bench["notes"])
+
+
+def test_a_fit_has_a_process_of_its_own():
+    """It answers what this process does."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=150)
+    arrays = X[:100], y[:100], X[100:], y[100:]
+    request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
+    with saved_arrays(*arrays) as folder:
+        asked = {**request, "folder": folder}
+        measured = in_fresh_process(gaussian_process.learn, asked)
+    assert measured["process_seconds"] > measured["seconds"] > 0
+    mean, variance = gaussian_process._predict(request, X[:50], y[:50], X[100:])
+    law = stats.norm(mean, np.sqrt(variance))
+    residual = y[100:] - mean
+    assert measured["rmse"] == pytest.approx(np.sqrt(np.mean(residual**2)))
+    assert measured["nlpd"] == pytest.approx(-law.logpdf(y[100:]).mean())
+    low, high = law.interval(0.95)
+    assert measured["coverage"] == np.mean((low < y[100:]) & (y[100:] < high))
+
+
+def test_it_prints_and_draws(bench):
+    (table,) = GaussianProcesses.tables(bench)
+    assert len(table.rows) == len(bench["records"])
+    assert len(GaussianProcesses.figure(bench).axes) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--n-components", "0"], "n_components must be 1 or more"),
+        (["--columns", "4"], "columns must be 5 or more"),
+    ],
+)
+def test_mistakes_are_one_line(command, arguments, message):
+    result = command("gp", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.count("\n") == 1
