@@ -12,12 +12,11 @@ import pytest
 
 import randkern as rk
 from _lab import COMMON as EVERYWHERE
-from _lab import in_this_process
-from randkern_lab import energy
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
 from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.options import CommonOptions
 from randkern_lab.papers import (
+    energy,
     optical_convergence,
     optical_ridge,
     projection_cost,
@@ -66,30 +65,6 @@ RECORDS = {
 }
 OPTICAL = tuple(name for name in OWN if name in EXPERIMENTS)
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
-
-
-@pytest.fixture(scope="module")
-def smoke():
-    """The results of a smoke run of an experiment, run once, and its progress."""
-    found = {}
-
-    def run(name):
-        if name not in found:
-            experiment, calls = load(name), []
-            options = experiment.Options(quick=True)
-            with pytest.MonkeyPatch.context() as patch:
-                in_this_process(patch)
-                results = experiment.run(options, lambda *call: calls.append(call))
-            found[name] = results, calls
-        return found[name]
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def quick(smoke):
-    """The results alone."""
-    return lambda name: smoke(name)[0]
 
 
 # -- every experiment ---------------------------------------------------------------

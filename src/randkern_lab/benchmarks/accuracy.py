@@ -139,7 +139,8 @@ class Accuracy(Experiment):
         alphas = self.options.alpha
         try:
             self._warm_up(contender, size)
-            for seed in range(self.options.seeds):
+            for repeat in range(self.options.seeds):
+                seed = self.options.seed + repeat
                 records.append(self._draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
