@@ -91,6 +91,8 @@ def _repeatable() -> Iterator[None]:
 TIERS = ROOT / "tests" / "tiers.txt"
 # Of a listed test with so many cases one in as many stays in the tier below.
 CASES_PER_SAMPLE = 16
+# Examples in docstrings there run experiments.
+_LAB = ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

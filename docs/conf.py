@@ -10,6 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import latex2mathml.converter
+from docutils.nodes import SkipNode
+
 # Examples run one after the other; keep each to the cores it finds.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -25,10 +28,10 @@ version = release = randkern.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -37,7 +40,7 @@ templates_path = ["_templates"]
 default_role = "py:obj"  # a link where there is a page, else plain code
 nitpicky = False  # no inventory of NumPy or scikit-learn is fetched
 
-myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
@@ -47,7 +50,14 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"randkern {version}"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_logo, html_favicon = "images/logo.svg", "images/logo.svg"
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 6,
+}
+# MathML, which browsers draw themselves: no script is fetched.
+html_math_renderer = "mathml"
 html_static_path: list[str] = []
 
 sphinx_gallery_conf = {
@@ -144,6 +154,27 @@ def escape_formulas(
 write_api_page()
 
 
+def visit_math(self: Any, node: Any) -> None:
+    """Write a formula as MathML."""
+    self.body.append(latex2mathml.converter.convert(node.astext(), display="inline"))
+    raise SkipNode
+
+
+def visit_math_block(self: Any, node: Any) -> None:
+    """Write a formula on lines of its own as MathML."""
+    text = node.astext()
+    # The converter has no environment for alignment but its own.
+    text = re.sub(r"\\(begin|end)\{(align\*?|gather\*?)\}", r"\\\1{aligned}", text)
+    formula = latex2mathml.converter.convert(text, display="block")
+    self.body.append(f'<div class="math">{formula}</div>')
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
+    app.add_html_math_renderer(
+        "mathml",
+        inline_renderers=(visit_math, None),
+        block_renderers=(visit_math_block, None),
+    )
     app.connect("autodoc-process-docstring", escape_formulas)
     app.connect("autodoc-skip-member", skip_foreign_members)

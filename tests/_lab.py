@@ -8,10 +8,11 @@ from randkern_lab.benchmarks import (
     ridge,
     ridge_scaling,
     svm,
+    tables,
 )
 from randkern_lab.process import answer
 
-WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm)
+WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm, tables)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),

@@ -68,12 +68,13 @@ def test_compare_writes_results_and_figure(app, tmp_path):
     assert result.exit_code == 0, result.output
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert [(r["n_components"], r["seed"]) for r in results["records"]] == [
-        *[(None, 0), (5, 0), (5, 1), (20, 0), (20, 1)]
+        *[(None, 0), *2 * [(5, 0), (5, 1), (20, 0), (20, 1)]]
     ]
     assert results["arguments"] == {
         "kernels": ["gaussian"],
         "n_components": [5, 20],
         "exact": True,
+        "features": ["random", "nystrom"],
         "alpha": "auto",
         "n_seeds": 2,
         "memory_limit": None,

@@ -83,6 +83,22 @@ def test_one_record_a_kernel_size_and_seed(results):
     assert found == expected
 
 
+def test_landmarks_are_shown_beside_random_features():
+    both = compare(
+        load_dataset("breast-cancer"),
+        "gaussian",
+        [10],
+        features=("random", "nystrom"),
+        n_seeds=1,
+    )
+    found = [(each["kernel"], each["n_components"]) for each in both["records"]]
+    assert found == [("gaussian", None), ("gaussian", 10), ("gaussian, landmarks", 10)]
+    random, landmarks = (each["test_error"] for each in both["records"][1:])
+    assert random != landmarks
+    with pytest.raises(ValueError, match="features"):
+        compare(load_dataset("breast-cancer"), "gaussian", [10], features=["best"])
+
+
 def test_hyperparameters_are_named_numbers(results):
     names = {
         r["kernel"]: set(r["hyperparameters"])

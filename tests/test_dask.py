@@ -401,3 +401,18 @@ def test_a_worker_killed_while_it_sums(mortal, table):
     assert not thread.is_alive()
     assert not failed
     assert_alike(model, regressor().fit(X, y))
+
+
+def test_learned_metrics_are_those_of_arrays(client):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(600, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 3] ** 2
+    options = {"n_components": 40, "n_iterations": 1, "random_state": 0}
+    expected = rk.MetricLearner(**options).fit(X, y)
+    parts = [da.from_array(each, chunks=(150, *each.shape[1:])) for each in (X, y)]
+    metric = rk.MetricLearner(**options).fit(*parts)
+    A = expected.components_
+    np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
+    np.testing.assert_allclose(
+        metric.transform(parts[0]).compute(), X @ metric.components_.T, atol=1e-9
+    )

@@ -1,26 +1,50 @@
 """The Python blocks of the README and the guides run, top to bottom."""
 
 import re
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
+import randkern as rk
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (
-    *("README.md", "docs/index.md", "docs/user_guide.md", "docs/datasets.md"),
-    *("docs/optics.md", "docs/skeletons.md", "docs/gaussian_processes.md"),
-    "docs/support_vector_machines.md",
-)
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = {
+    str(path.relative_to(ROOT)): FENCE.findall(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+# Those of tensors are run by test_torch_documented.py.
+PAGES = [page for page, blocks in BLOCKS.items() if blocks and page != "docs/gpu.md"]
+
+
+def test_there_are_pages_with_code():
+    assert {"README.md", "docs/index.md", "docs/get_started.md"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = FENCE.findall(text)
-    assert blocks, f"{page} has no Python block"
+    blocks = BLOCKS[page]
+    if find_spec("torch") is None:
+        blocks = [block for block in blocks if "import torch" not in block]
     monkeypatch.chdir(tmp_path)
     # Later blocks use what earlier ones define, as a reader would.
     exec(compile("\n".join(blocks), page, "exec"), {"__name__": page})
+
+
+def test_drawings_are_those_of_their_script():
+    spec = spec_from_file_location("drawings", ROOT / "docs" / "drawings.py")
+    drawings = module_from_spec(spec)
+    sys.modules["drawings"] = drawings  # dataclasses look there
+    spec.loader.exec_module(drawings)
+    for name, text in (("logo", drawings.logo()), ("choose", drawings.chart())):
+        assert (drawings.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == text
+    public = {f"{drawings.API}{name}.html" for name in rk.__all__}
+    for choice in drawings.CHOICES:
+        page = ROOT / "docs" / choice.page.replace(".html", ".md")
+        assert choice.page in public or page.is_file()

@@ -417,6 +417,13 @@ def test_variance_formulas():
             kernel.feature_variance(X, Y, 10, fourier="offset"),
             (1 + double / 2 - value**2) / 10,
         )
+    # With D odd the last column is an offset: one of three, and the only one.
+    value, double = rk.Matern()(X, Y), rk.Matern()(2 * X, 2 * Y)
+    offset = 1 + double / 2 - value**2
+    pairs = 2 * (1 + double - 2 * value**2)
+    for n_components, expected in ((1, offset), (3, (pairs + offset) / 9)):
+        got = rk.Matern().feature_variance(X, Y, n_components)
+        np.testing.assert_allclose(got, expected, 1e-9)
     gaussian = rk.Gaussian()(X, Y)
     np.testing.assert_allclose(
         rk.Gaussian().feature_variance(X, Y, 2), (1 - gaussian**2) ** 2 / 2, 1e-9
@@ -427,6 +434,10 @@ def test_variance_formulas():
         rk.Optical(2).feature_variance(unit, n_components=5),
         (3 + 14 * c**2 + 3 * c**4) / 5,
     )
+    # As many columns as the rows have: the features are exact.
+    exact = rk.Linear().feature_variance(X, Y, X.shape[1])
+    np.testing.assert_array_equal(exact, 0.0)
+    assert (rk.Linear().feature_variance(X, Y, X.shape[1] - 1) > 0).all()
     for degree, relative in ((1, 1), (2, 5), (3, 19), (4, 69)):
         value = rk.Optical(degree)(unit)[0, 0]
         at_x = rk.Optical(degree).feature_variance(unit, n_components=1)[0, 0]

@@ -17,7 +17,7 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
 from randkern.landmarks import _pivots, choose_landmarks, landmark_plan
-from randkern.plan import evaluate
+from randkern.plan import Plan, evaluate
 from randkern.solvers import PCG
 
 RNG = np.random.default_rng(3)
@@ -268,8 +268,120 @@ def test_streams_and_batches_have_landmarks_too():
         np.testing.assert_allclose(got.predict(NEW), expected, atol=1e-7)
 
 
+def test_solving_never_takes_a_row_at_a_time(monkeypatch):
+    """T is solved with for a few vectors, and not for every row."""
+    solved = []
+    plain = Plan.solve
+
+    def watched(self, values, transposed=False):
+        solved.append(1 if values.ndim == 1 else values.shape[1])
+        return plain(self, values, transposed)
+
+    rows = RNG.normal(size=(400, 4))
+    y = np.sin(rows[:, 0])
+    monkeypatch.setattr(Plan, "solve", watched)
+    for given in (rows, rk.RowBlocks([(rows[:250], y[:250]), (rows[250:], y[250:])])):
+        model = rk.KernelRidgeRegressor(
+            rk.Gaussian(2.0), 0.1, 30, features="nystrom", solver=PCG(rank=3)
+        )
+        model.fit(given, y if given is rows else None).predict(rows)
+        assert 0 < max(solved) <= 12  # 4 rows for each eigenpair of the preconditioner
+        solved.clear()
+
+
+def test_ranges_of_columns_need_their_landmarks_only(monkeypatch):
+    plan = nystrom(rk.Gaussian(2.0)).fit(X).plan_
+    expected = evaluate(plan.raw, NEW)
+    counted = []
+    plain = rk.Gaussian._tile
+
+    def counting(self, X, Y, same):
+        counted.append(Y.shape[0])
+        return plain(self, X, Y, same)
+
+    monkeypatch.setattr(rk.Gaussian, "_tile", counting)
+    parts = [evaluate(plan.raw, NEW, slice(a, a + 5)) for a in range(0, 20, 5)]
+    np.testing.assert_array_equal(np.hstack(parts), expected)
+    assert counted == [5] * 4
+
+
+@pytest.mark.parametrize("solver", ["cholesky", PCG(tol=1e-4)])
+@pytest.mark.filterwarnings("ignore:rounding errors")
+def test_single_precision_is_as_good(solver):
+    """Landmarks that are nearly dependent, and a penalty that does not help."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 3)).astype(np.float32)
+    y = np.sin(rows[:, 0]) + 0.1 * rng.normal(size=1000)
+    new = rng.normal(size=(200, 3)).astype(np.float32)
+    options = {"features": "nystrom", "random_state": 0, "n_components": 100}
+    options |= {"kernel": rk.Gaussian(3.0), "alpha": 1e-2}
+    single = rk.KernelRidgeRegressor(**options, solver=solver).fit(rows, y)
+    double = rk.KernelRidgeRegressor(**options).fit(rows.astype(float), y)
+    difference = single.predict(new) - double.predict(new.astype(float))
+    assert np.sqrt(np.mean(difference**2)) < 2e-3  # a fiftieth of the noise
+
+
 def test_features_that_do_not_exist():
     with pytest.raises(ValueError, match="features"):
         fitted(rk.KernelRidgeRegressor, features="landmarks")
     with pytest.raises(ValueError, match="fourier"):
         fitted(rk.KernelSVC, Y > 0, fourier="cosine")
+
+
+# -- Gaussian processes ---------------------------------------------------------------
+
+
+def process(model=rk.GaussianProcessRegressor, n_components=60, **options):
+    options = {"features": "nystrom", "random_state": 0} | options
+    return model(1.5 * rk.Gaussian(2.0), n_components=n_components, **options)
+
+
+@pytest.mark.parametrize("optimizer", [None, "l-bfgs-b"])
+def test_processes_with_all_rows_as_landmarks_are_exact(optimizer):
+    options = {"noise": 0.05, "optimizer": optimizer, "n_restarts_optimizer": 0}
+    got = process(**options).fit(X, Y)
+    exact = process(n_components=None, features="random", **options).fit(X, Y)
+    far = np.vstack([NEW, 50 + NEW])
+    np.testing.assert_allclose(got.theta_, exact.theta_, rtol=1e-9)
+    for which in ({"return_std": True}, {"return_cov": True}):
+        for ours, theirs in zip(
+            got.predict(far, **which), exact.predict(far, **which), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert got.log_marginal_likelihood_value_ == pytest.approx(
+        exact.log_marginal_likelihood_value_, rel=1e-6
+    )
+
+
+def test_processes_on_few_landmarks_are_those_of_their_features():
+    """The mean of the subset of regressors; of the variance, what it leaves out too."""
+    model = process(n_components=12, noise=0.05, optimizer=None).fit(X, Y)
+    Z, new = evaluate(model.plan_, X), evaluate(model.plan_, NEW)
+    A = np.linalg.inv(Z.T @ Z + 0.05 * np.eye(12))
+    mean, deviation = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean, new @ A @ Z.T @ Y, atol=1e-8)
+    left_out = 1.5 - (new**2).sum(axis=1)
+    variance = 0.05 * np.einsum("ij,jk,ik->i", new, A, new) + left_out
+    np.testing.assert_allclose(deviation**2, variance, atol=1e-8)
+    far = model.predict(100 + NEW, return_std=True)[1]
+    np.testing.assert_allclose(far**2, 1.5)
+
+
+def test_landmarks_are_those_of_the_learned_kernel():
+    model = process(n_components=20).fit(X, Y)
+    assert model.theta_[1] != pytest.approx(np.log(2.0))
+    L = model.plan_.groups[0].factors[0].projection.rows
+    Z = evaluate(model.plan_, L)
+    np.testing.assert_allclose(Z @ Z.T, model.kernel_(L), atol=1e-7)
+
+
+def test_processes_of_labels():
+    got = process(rk.GaussianProcessClassifier, optimizer=None).fit(X, Y > 0)
+    exact = process(
+        rk.GaussianProcessClassifier, None, features="random", optimizer=None
+    ).fit(X, Y > 0)
+    rows = np.vstack([NEW, 50 + NEW])
+    expected = exact.predict_proba(rows)
+    np.testing.assert_allclose(got.predict_proba(rows), expected, atol=1e-5)
+    few = process(rk.GaussianProcessClassifier, 10, optimizer=None).fit(X, Y > 0)
+    np.testing.assert_allclose(few.predict_proba(100 + NEW), 0.5, atol=1e-12)

@@ -1,5 +1,7 @@
 """Lengthscales that are rules: what they are, and what they must not depend on."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 import randkern as rk
-from randkern.exceptions import UnresolvedKernelError
+from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(60, 5)) * [1.0, 2.0, 0.5, 1.0, 3.0] + 1.0
@@ -224,3 +226,46 @@ def test_rules_give_positive_numbers(n_rows, width, exponent, seed):
             value = resolved(kernel, rule, rows)
             assert isinstance(value, float)
             assert 0 < value < np.inf
+
+
+# -- columns on wild scales -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("frame", [False, True])
+def test_columns_on_wild_scales_are_named(rng, rule, frame):
+    X = rng.normal(size=(100, 4)) * [1.0, 3e4, 0.5, 100.0]
+    names = ["a", "b", "c", "d"] if frame else ["0", "1", "2", "3"]
+    rows = pd.DataFrame(X, columns=names) if frame else X
+    message = (
+        f"sees columns '{names[1]}', '{names[3]}', but not columns "
+        f"'{names[2]}', '{names[0]}'. Scale them first.*StandardScaler"
+    )
+    with pytest.warns(ColumnScaleWarning, match=message):
+        rk.Gaussian(rule).resolve(rows)
+    # Only those that a kernel reads, and only where one lengthscale serves all.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rk.Gaussian(rule, columns=[0, 2]).resolve(rows)
+        rk.Gaussian(X.std(axis=0)).resolve(rows)
+        rk.Gaussian(rule).resolve(rows / X.std(axis=0))
+    with pytest.warns(ColumnScaleWarning, match=f"but not column '{names[0]}'"):
+        rk.Laplacian(rule, columns=names[:2] if frame else [0, 1]).resolve(rows)
+
+
+def test_columns_that_share_a_unit_are_not_wild(rng):
+    pixels = np.zeros((2000, 3), dtype=np.uint8)
+    pixels[:, 0] = rng.integers(0, 256, 2000)
+    pixels[7, 1] = 3  # one dark pixel: a deviation of 0.07 beside 74
+    outlier = rng.normal(size=(2000, 2))
+    outlier[0, 0] = 1e4
+    rounding = np.column_stack([rng.normal(size=99), np.full(99, 0.1) + 1e-17])
+    rounding[::2, 1] += 1e-16
+    wild = np.column_stack([rng.normal(size=99), 1e5 * rng.normal(size=99)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for X in (pixels, outlier, rounding, sp.csr_array(wild), wild[:, :1]):
+            rk.Gaussian("scale").resolve(X)
+        # Rows without weight are no rows.
+        X = np.vstack([wild * [1, 1e-5], wild])
+        rk.Gaussian("scale").resolve(X, np.repeat([1.0, 0.0], 99))

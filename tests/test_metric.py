@@ -8,20 +8,28 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern._random import root_stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError, NoSignalWarning
 from randkern.features import fit_plan
-from randkern.metric import _Ridge
+from randkern.metric.ridge import GradientRidge, StandardisedMap
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(240, 5))
 Y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2
+
+
+def ridge_of(kernel, plan, targets, weight=None):
+    """Return the fit to the rows as they are."""
+    plain = StandardisedMap(np.zeros(5), np.ones(5), np.ones(5))
+    return GradientRidge(kernel, plan, ArrayRows(X, targets, weight), plain)
 
 
 def learner(**options):
@@ -53,15 +61,15 @@ def test_outer_products_are_those_of_finite_differences(kernel, n_components):
         plan = fit_plan(kernel, X, None, n_components, root_stream(3))
     targets = np.stack([Y, X[:, 0]], axis=1)
     weight = RNG.uniform(0.5, 2.0, len(X))
-    ridge = _Ridge(kernel, plan, X, targets, weight)
+    ridge = ridge_of(kernel, plan, targets, weight)
     weights, _ = ridge.solve(1e-2)
     rows = np.arange(0, 240, 7)
     points, step = X[rows], 1e-5
     slopes = []
     for j in range(X.shape[1]):
         move = step * (np.arange(X.shape[1]) == j)
-        ahead = ridge.predict(weights, points + move)
-        slopes.append((ahead - ridge.predict(weights, points - move)) / (2 * step))
+        ahead = ridge.values(points + move)
+        slopes.append((ahead - ridge.values(points - move)) @ weights / (2 * step))
     J = np.stack(slopes, axis=2)  # rows, outputs, columns
     expected = np.einsum("i,ikp,ikq->pq", weight[rows], J, J) / weight[rows].sum()
     G = ridge.outer_products(weights, rows, full=True)
@@ -78,7 +86,7 @@ def test_features_approach_the_exact_kernel():
         plan = None
         if n_components is not None:
             plan = fit_plan(kernel, X, None, n_components, root_stream(seed))
-        ridge = _Ridge(kernel, plan, X, Y[:, None] - Y.mean(), None)
+        ridge = ridge_of(kernel, plan, Y[:, None] - Y.mean())
         return ridge.outer_products(ridge.solve(1.0)[0], np.arange(len(X)), full=True)
 
     exact = products(None, 0)
@@ -170,6 +178,27 @@ def test_skewed_noise_is_no_signal():
             learner().fit(rng.normal(size=(150, 3)), rng.lognormal(0, 1.5, size=150))
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_columns_that_do_not_matter_have_no_importance(labelled):
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(size=(600, 20))
+    y = 10 * np.sin(np.pi * rows[:, 0] * rows[:, 1]) + 20 * (rows[:, 2] - 0.5) ** 2
+    y += 10 * rows[:, 3] + 5 * rows[:, 4] + rng.normal(size=600)
+    metric = learner(metric="diagonal").fit(rows, y > 14 if labelled else y)
+    assert metric.feature_importances_[5:].max() < 0.01
+    assert metric.feature_importances_[:5].min() > 0.01
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_shuffled_copies_of_columns_have_no_importance(load):
+    rows, labels = load(return_X_y=True)
+    rng = np.random.default_rng(2)
+    copies = np.column_stack([rng.permutation(column) for column in rows.T])
+    metric = learner(metric="diagonal").fit(np.hstack([rows, copies]), labels)
+    assert metric.metric_ == "diagonal"
+    assert metric.feature_importances_[rows.shape[1] :].max() < 0.01
+
+
 # -- rows of all kinds ------------------------------------------------------------
 
 
@@ -219,6 +248,87 @@ def test_all_rows_make_the_metric_of_a_large_table():
     assert not np.allclose(metric.components_, other.components_, rtol=1e-6)
     again = learner(**options).fit(rows, y)
     assert np.array_equal(metric.components_, again.components_)
+
+
+def cut(*arrays):
+    return rk.RowBlocks(
+        [tuple(array[i : i + 150] for array in arrays) for i in range(0, 600, 150)]
+    )
+
+
+def chunks(*arrays):
+    da = pytest.importorskip("dask.array")
+    return tuple(
+        da.from_array(array, chunks=(130, *array.shape[1:])) for array in arrays
+    )
+
+
+@pytest.mark.parametrize("labels", [None, np.int64, str])
+def test_streams_and_dask_collections_give_the_same_metric(labels):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(600, 4)) * [1, 1e-3, 50, 1] + [0, 0, 1e5, 0]
+    y = np.sin(2 * rows[:, 0]) + rows[:, 3] ** 2 + 0.1 * rng.normal(size=600)
+    if labels is not None:
+        y = np.digitize(y, [0, 1]).astype(labels)
+    weight = rng.integers(0, 3, 600).astype(float) + (np.arange(600) < 300)
+    options = {"n_components": 40, "n_iterations": 1}
+    expected = learner(**options).fit(rows, y, weight + 1)
+    assert expected.n_iter_ == 1
+    for given in ((cut(rows, y, weight + 1),), chunks(rows, y, weight + 1)):
+        metric = learner(**options).fit(*given)
+        A = expected.components_
+        np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
+        transformed = metric.transform(given[0] if len(given) > 1 else rows)
+        assert transformed.shape == (600, 4)
+        np.testing.assert_allclose(
+            np.asarray(transformed), rows @ metric.components_.T, rtol=1e-9, atol=1e-9
+        )
+    # Rows of weight 0 are no rows.
+    streamed = learner(**options).fit(cut(rows, y, weight))
+    used = weight > 0
+    kept = learner(**options).fit(rows[used], y[used], weight[used])
+    A = kept.components_
+    np.testing.assert_allclose(streamed.components_, A, atol=1e-6 * abs(A).max())
+
+
+def test_a_pass_sees_blocks_only():
+    """No array of all rows is made: blocks of 150 rows are never seen together."""
+    seen = []
+    plain = StandardisedMap.__call__
+
+    def watched(self, rows):
+        seen.append(rows.n_rows)
+        return plain(self, rows)
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(600, 3))
+    y = np.sin(2 * rows[:, 0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("randkern.metric.search._MOST_SEARCHED", 100)
+        patch.setattr("randkern.metric.search._MOST_DIFFERENTIATED", 120)
+        patch.setattr(StandardisedMap, "__call__", watched)
+        learner(n_components=30, n_iterations=1, metric="diagonal").fit(cut(rows, y))
+    assert max(seen) == 150
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    options = {"n_components": 60, "n_iterations": 1, "metric": "full"}
+    plain = learner(**options).fit(X, Y)
+    with config_context(array_api_dispatch=True):
+        metric = learner(**options).fit(torch.from_numpy(X), torch.from_numpy(Y))
+        transformed = metric.transform(torch.from_numpy(X).float())
+    assert transformed.dtype == torch.float32
+    A = plain.components_
+    np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
+
+
+def test_streams_of_labels_and_numbers_are_refused():
+    blocks = [(X[:120], Y[:120]), (X[120:], np.where(Y[120:] > 0, "a", "b"))]
+    with pytest.raises(ValueError, match="make all blocks alike"):
+        learner().fit(rk.RowBlocks(blocks))
+    with pytest.raises(ValueError, match="needs all rows in memory"):
+        learner(n_components=None).fit(rk.RowBlocks([(X, Y)]))
 
 
 @pytest.mark.slow
@@ -287,7 +397,6 @@ def test_a_kernel_with_a_rule_for_its_lengthscale():
         (pd.DataFrame(X)[[]], Y, "no columns"),
         (pl.DataFrame(X).lazy(), Y, "LazyFrame"),
         (sp.csr_matrix(X), Y, "sparse"),
-        (rk.RowBlocks([(X, Y)]), Y, "RowBlocks"),
         (X, None, "requires y"),
         (X, pd.Series([pd.NA, 1] * 120, dtype="Int64"), "missing"),
         (X[:1], Y[:1], "at least 2 rows"),

@@ -12,11 +12,11 @@ import pytest
 
 import randkern as rk
 from _lab import COMMON as EVERYWHERE
+from randkern_lab import energy
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
 from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.options import CommonOptions
 from randkern_lab.papers import (
-    energy,
     optical_convergence,
     optical_ridge,
     projection_cost,

@@ -406,7 +406,8 @@ def test_the_model_is_that_of_the_chosen_penalty(data, n_components, weighted, c
                 "random_state": 5,
             }
             model = chooses(kernel, cv=cv, **options).fit(X, y, sample_weight=w)
-            single = fixed(kernel, model.alpha_, **options)
+            chosen = model.kernel_ if kernel is None else kernel
+            single = fixed(chosen, model.alpha_, **options)
             single.fit(X, y, sample_weight=w)
             for attribute in ("coef_", "dual_coef_", "X_fit_", "intercept_"):
                 assert hasattr(model, attribute) == hasattr(single, attribute)
@@ -474,6 +475,37 @@ def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     model.set_params(alphas=ALPHAS * factor).fit(X, y, sample_weight=w * factor)
     np.testing.assert_allclose(model.cv_results_["mean_test_score"], expected)
     assert model.alpha_ == best * factor
+
+
+@SYSTEMS
+@pytest.mark.parametrize("cv", [None, 3], ids=repr)
+def test_the_default_kernel_is_that_of_the_best_lengthscale(data, n_components, cv):
+    X, Y, weights, X_test = data
+    options = {"alphas": ALPHAS, "n_components": n_components, "cv": cv}
+    options |= {"random_state": 3, "fit_intercept": True}
+    y = np.sin(6 * X[:, 0])  # which a quarter of the scale follows best
+    model = rk.KernelRidgeRegressorCV(**options).fit(X, y, sample_weight=weights)
+    scale = rk.Gaussian("scale").resolve(X, weights).lengthscale
+    table = model.cv_results_
+    found = []
+    for position, factor in enumerate((1.0, 0.5, 2.0, 0.25, 4.0)):
+        single = rk.KernelRidgeRegressorCV(rk.Gaussian(factor * scale), **options)
+        single.fit(X, y, sample_weight=weights)
+        found.append(single)
+        part = slice(3 * position, 3 * position + 3)
+        np.testing.assert_allclose(table["param_lengthscale"][part], factor * scale)
+        np.testing.assert_array_equal(table["param_alpha"][part], ALPHAS)
+        expected = single.cv_results_["mean_test_score"]
+        np.testing.assert_allclose(table["mean_test_score"][part], expected)
+    best = max(found, key=lambda single: single.best_score_)
+    assert model.best_score_ == pytest.approx(best.best_score_)
+    assert model.kernel_.lengthscale == pytest.approx(best.kernel_.lengthscale)
+    assert model.alpha_ == best.alpha_
+    assert_close(model.predict(X_test), best.predict(X_test))
+    fixed = rk.KernelRidgeRegressorCV(rk.Gaussian("scale"), **options)
+    fixed.fit(X, y, sample_weight=weights)
+    assert fixed.kernel_.lengthscale == scale
+    assert "param_lengthscale" not in fixed.cv_results_
 
 
 def test_equal_scores_keep_the_first_penalty(data):

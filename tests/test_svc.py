@@ -20,11 +20,11 @@ from randkern.exceptions import (
     NarrowMarginError,
     NotSeparableError,
 )
+from randkern.models._augmented_lagrangian import solve_box
 from randkern.models._hard_margin import _margin
-from randkern.models._interior_point import affordable, solve_box
 from randkern.models._svm_dual import SVMDual
 from randkern.models.feature_matrix import FeatureArray
-from randkern.models.memory import interior_point_bytes
+from randkern.models.memory import newton_bytes
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -180,17 +180,24 @@ def test_penalties_that_are_almost_infinite(C, rng, recwarn):
     assert model.margin_ == pytest.approx(hard.margin_, rel=1e-4)
 
 
-def test_interior_points_reach_the_optimum_of_descent(rng):
-    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+@pytest.mark.parametrize("started", [False, True])
+def test_newtons_method_reaches_the_optimum(started, rng):
+    Z, signs = np.zeros((60, 64)), rng.choice([-1.0, 1.0], 60)
+    Z[:, :7] = rng.normal(size=(60, 7))
     Z[3] = 0.0
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    a = solve_box(FeatureArray(Z), signs, upper, 1e-9)[0]
+    start = upper * rng.uniform(size=60) if started else None
+    longest = np.linalg.norm(Z, axis=1).max()
+    found = solve_box(FeatureArray(Z), signs, upper, 1e-12, longest, start)
+    a = found.alpha
     assert a[3] == upper[3]
     assert np.all(a >= 0) and np.all(a <= upper)
     assert np.count_nonzero((a > 0) & (a < upper)) <= 7
     w = (a * signs) @ Z
     primal = objective(w, Z, signs, upper)
-    assert abs(primal - (a.sum() - 0.5 * w @ w)) < 1e-5 * primal
+    gap = (primal - (a.sum() - 0.5 * w @ w)) / primal
+    assert abs(gap) < 1e-10
+    assert found.gap == pytest.approx(gap, abs=1e-12)
 
 
 def test_problems_do_not_depend_on_each_other(rng):
@@ -453,11 +460,9 @@ def test_memory_is_checked_first(cls, dtype, data):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
-    """Of n rows and D features: the cube of the smaller one, in time and bytes."""
-    assert not affordable(20_000, 20_000, 1)
-    assert affordable(200, 20_032, 1)
-    assert interior_point_bytes(200, 20_000) < 8 * 20_000**2 / 40
+def test_newtons_steps_keep_to_the_smaller_system(monkeypatch, data):
+    """Of the rows within their bounds and D features: the cube of the smaller one."""
+    assert newton_bytes(200, 20_000) < 8 * 20_000**2 / 20
     X, y, _ = data
     y = y == "b"
     sides = []
@@ -468,18 +473,21 @@ def test_interior_points_keep_to_the_smaller_system(monkeypatch, data):
         return factor(self, A)
 
     monkeypatch.setattr(NumpyAlgebra, "lower_factor", counted)
-    assert np.all(machine(1e5, 600, tol=1e-6).fit(X[:60], y[:60]).duality_gap_ <= 1e-6)
-    assert set(sides) == {60}
-    sides.clear()
     Z, signs = features_of(X, n_components=64), np.where(y, 1.0, -1.0)[:, None]
-    for spare, expected in ((10**4, set()), (10**7, {64})):
+    wide = features_of(X[:60], n_components=640)
+    upper, longest = np.full(60, 1e5), np.linalg.norm(wide, axis=1).max()
+    found = solve_box(FeatureArray(wide), signs[:60, 0], upper, 1e-6, longest)
+    assert found.gap < 1e-6
+    assert 0 < max(sides) <= 60
+    for spare in (10**4, 10**7):
         sides.clear()
         upper = np.full(240, 1e4)
         solver = SVMDual(
-            FeatureArray(Z), signs, upper, kept_bytes=10**7, spare_bytes=spare
+            FeatureArray(Z), signs, upper, cache_bytes=10**7, spare_bytes=spare
         )
         solver.solve(1e-12, 8, root_stream(0))
-        assert set(sides) == expected
+        assert max(sides, default=0) <= 64
+        assert bool(sides) == (spare > newton_bytes(240, 64))
 
 
 # -- bad input ------------------------------------------------------------------------

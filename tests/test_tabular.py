@@ -1,6 +1,7 @@
 """`TabularRegressor` and `TabularClassifier`: no argument, and what they choose."""
 
 import pickle
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,13 +9,16 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.optimize
+import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern.tabular import classifier as classification
 from randkern.tabular import estimators, model, search
+from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
 
@@ -58,8 +62,19 @@ def fitted_classifier():
     return classifier(time_limit=4).fit(TABLE, LABELS)
 
 
+def expected_failures(estimator):
+    """Leaving out a heavy row leaves out all of it, not one of its repetitions."""
+    if isinstance(estimator, rk.TabularEncoder):
+        return {}
+    reason = (
+        "what is left out, and which rows the search looks at, depend on repetitions"
+    )
+    return {"check_sample_weight_equivalence_on_dense_data": reason}
+
+
 @parametrize_with_checks(
-    [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
+    [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_conventions(estimator, check, monkeypatch):
     # Less to try, so that the clock decides nothing and the checks are quick.
@@ -67,7 +82,7 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch):
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     monkeypatch.setattr(search, "_FIRST_STEPS", 4)
     monkeypatch.setattr(search, "_SPREADS", (1.5,))
-    monkeypatch.setattr(estimators, "_PENALTIES", (0.3,))
+    monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
     check(estimator)
 
 
@@ -90,8 +105,8 @@ def test_gradient_is_that_of_finite_differences(form, linear):
     X, Y = rows_and_targets(k=2)
     blocks = {"standard": np.array([0, 1, 1])}
     machine = KernelSearch(
-        *({"standard": X}, blocks, Y, np.inf, rk._random.root_stream(0)),
-        lambda trial: False,
+        *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
     )
     machine._until = np.inf
     kernel = machine._kernel(form + linear, "standard", 0.7)
@@ -107,47 +122,49 @@ def test_gradient_is_that_of_finite_differences(form, linear):
 
 def test_residuals_are_those_of_fits_without_a_row():
     X, Y = rows_and_targets(25, 2)
+    weight = RNG.uniform(0.5, 2, len(X))
     kernel = rk.Matern(1.5, 1.3) + 0.2 * rk.Linear()
-    residuals = leave_one_out(kernel, 0.1, X, Y)
+    residuals = leave_one_out(kernel, 0.1, X, Y, weight)
     for i in range(len(X)):
         others = np.arange(len(X)) != i
-        fit = krr(kernel, 0.1).fit(X[others], Y[others])
+        fit = krr(kernel, 0.1).fit(X[others], Y[others], weight[others])
         np.testing.assert_allclose(
             residuals[i], Y[i] - fit.predict(X[[i]])[0], rtol=1e-6
         )
 
 
-def test_folds_are_fits_without_their_rows():
-    X, Y = rows_and_targets(50)
+@pytest.mark.parametrize("k", [1, 2])
+def test_folds_are_fits_without_their_rows(k):
+    X, Y = rows_and_targets(50, k)
+    weight = RNG.uniform(0.5, 2, 50)
     kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
-    fit = fit_ridge(kernel, 0.1, X, Y[:, 0], order)
-    assert np.allclose(
-        fit.predict(X)[:, 0], krr(kernel, 0.1).fit(X, Y[:, 0]).predict(X)
-    )
+    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
+    whole = krr(kernel, 0.1).fit(X, Y, weight)
+    assert np.allclose(fit.predict(X), whole.predict(X))
     folds = np.empty(50, dtype=int)
     folds[order] = model.folds_of(50)
     for fold in range(20):
         rest = folds != fold
-        without = krr(kernel, 0.1).fit(X[rest], Y[rest, 0])
-        np.testing.assert_allclose(
-            fit.predict_folds(X)[:, fold], without.predict(X), rtol=1e-6, atol=1e-8
-        )
-        held = Y[~rest, 0] - without.predict(X[~rest])
+        without = krr(kernel, 0.1).fit(X[rest], Y[rest], weight[rest])
+        found = fit.predict_folds(X)[:, fold]
+        np.testing.assert_allclose(found, without.predict(X), rtol=1e-6, atol=1e-8)
+        held = Y[~rest] - without.predict(X[~rest])
         np.testing.assert_allclose(fit.residuals[~rest], held, rtol=1e-6, atol=1e-8)
 
 
-def test_many_rows_are_judged_one_at_a_time(monkeypatch):
+@pytest.mark.parametrize("k", [1, 2])
+def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
     monkeypatch.setattr(model, "MOST_FOLDED", 20)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
-    X, Y = rows_and_targets(60)
+    X, Y = rows_and_targets(60, k)
+    weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
-    fit = fit_ridge(kernel, 0.1, X, Y[:, 0], order)
+    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
     assert np.array_equal(fit.judged, order[-15:])
-    expected = leave_one_out(kernel, 0.1, X, Y)[fit.judged, 0]
+    expected = leave_one_out(kernel, 0.1, X, Y, weight)[fit.judged]
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
-    assert np.allclose(
-        fit.predict(X)[:, 0], krr(kernel, 0.1).fit(X, Y[:, 0]).predict(X)
-    )
+    whole = krr(kernel, 0.1).fit(X, Y, weight)
+    assert np.allclose(fit.predict(X), whole.predict(X))
 
 
 def test_a_matrix_that_is_not_positive_has_no_inverse():
@@ -159,7 +176,7 @@ def test_the_penalty_grows_where_the_matrix_is_singular(monkeypatch, most_folded
     monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
-    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, 0], np.arange(60))
+    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, :1], np.ones(60), np.arange(60))
     assert 1e-25 < fit.alpha < 1e-9
     assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
 
@@ -267,7 +284,7 @@ def test_explained_code_of_a_blend(fitted):
     members = list(fitted.model_.members)
     kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
     X = members[0].encoder.transform(TABLE)
-    other = fit_ridge(kernel, 0.1, X, TARGET, np.arange(N))
+    other = fit_ridge(kernel, 0.1, X, TARGET[:, None], np.ones(N), np.arange(N))
     parts = [
         model.Member(share, members[0].encoder, fit)
         for share, fit in ((0.75, members[0].fit), (0.25, other))
@@ -369,10 +386,11 @@ def test_intervals_are_those_of_cv_plus():
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
     sizes = abs(sizes)
+    width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
-        low = np.sort(values - sizes, axis=1)[:, 200 - rank]
-        high = np.sort(values + sizes, axis=1)[:, rank - 1]
+        low = np.sort(values - width, axis=1)[:, 200 - rank]
+        high = np.sort(values + width, axis=1)[:, rank - 1]
         found = fit.predict_interval(new, coverage)
         np.testing.assert_allclose(
             found, np.stack([low, high], 1), rtol=1e-4, atol=1e-4
@@ -390,6 +408,173 @@ def test_intervals_cover():
     low, high = regressor().fit(X[:400], y[:400]).predict_interval(X[400:]).T
     covered = ((low <= y[400:]) & (y[400:] <= high)).mean()
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900) + 0.03
+
+
+def test_intervals_of_many_rows_cover(monkeypatch):
+    """As above, with residuals of 250 rows left out of 700 one at a time."""
+    monkeypatch.setattr(model, "MOST_FOLDED", 100)
+    monkeypatch.setattr(model, "JUDGED_ROWS", 250)
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2, 2, size=(1600, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=1600)
+    fit = regressor().fit(X[:700], y[:700])
+    low, high = fit.predict_interval(X[700:]).T
+    covered = ((low <= y[700:]) & (y[700:] <= high)).mean()
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900 + 0.09 / 250)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
+    if many:
+        monkeypatch.setattr(model, "MOST_FOLDED", 100)
+        monkeypatch.setattr(model, "JUDGED_ROWS", 300)
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, size=(1600, 2))
+    noise = 0.2 * np.exp(X[:, 0])
+    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
+    fit = regressor(time_limit=3).fit(X[:600], y[:600])
+    assert fit._power > 0
+    covered, widths = [], []
+    for alike in (False, True):
+        if alike:
+            fit._power = 0.0
+            fit._local[:] = abs(fit._residuals).mean()
+        low, high = fit.predict_interval(X[600:]).T
+        covered.append((low <= y[600:]) & (y[600:] <= high))
+        widths.append(high - low)
+        # 1,000 rows: 5 standard errors, and those of the quantile.
+        bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
+        assert abs(covered[-1].mean() - 0.9) < bound
+    assert np.corrcoef(np.log(widths[0]), X[600:, 0])[0, 1] > 0.7
+    assert widths[0].mean() < 0.9 * widths[1].mean()
+    noisy = X[600:, 0] > 1
+    local, alike = (abs(part[noisy].mean() - 0.9) for part in covered)
+    assert local < 0.5 * alike
+
+
+def test_sizes_near_a_row_are_weighted_means():
+    X, sizes = RNG.normal(size=(50, 2)), RNG.random((50, 2))
+    kernel, new = 3.0 * rk.Gaussian(1.3), RNG.normal(size=(4, 2))
+    found = local_sizes(kernel, 4.0, new, X, sizes)
+    for row, made in zip(new, found, strict=True):
+        weight = (kernel(row[None], X)[0] / 3) ** 4
+        mean = weight @ sizes + 2 * sizes.mean(axis=0)
+        np.testing.assert_allclose(made, mean / (weight.sum() + 2))
+    # Of its own mean a row is left out.
+    alone = local_sizes(kernel, 4.0, X, X, np.eye(50)[:, :1], own=True)
+    others = ((kernel(X) / 3) ** 4)[0].sum() - 1
+    assert alone[0, 0] == pytest.approx(2 / 50 / (2 + others))
+    assert np.array_equal(
+        local_sizes(kernel, 0.0, new, X, sizes)[0], sizes.mean(axis=0)
+    )
+
+
+# -- weights, several targets, seconds -----------------------------------------------
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_rows_of_weight_zero_are_no_rows(make):
+    y = TARGET if make is regressor else LABELS
+    used = np.arange(N) % 4 > 0
+    fits = [
+        make(time_limit=30).fit(TABLE, y, sample_weight=3.0 * used),
+        make(time_limit=30).fit(
+            TABLE[used], y[used], sample_weight=np.ones(used.sum())
+        ),
+    ]
+    assert np.array_equal(*(fit.predict(TABLE) for fit in fits))
+    with pytest.raises(ValueError, match="zero for all|one non-zero"):
+        make().fit(TABLE, y, sample_weight=np.zeros(N))
+    with pytest.raises(ValueError, match="[Nn]egative"):
+        make().fit(TABLE, y, sample_weight=-np.ones(N))
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_weights_say_which_rows_count(make):
+    """Two laws in one table: the fit follows that of the heavy rows."""
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2, 2, size=(300, 2))
+    sign = np.where(np.arange(300) % 2, 1.0, -1.0)
+    y = sign * X[:, 0]
+    y = y if make is regressor else y > 0
+    weight = np.where(sign > 0, 1.0, 0.01)
+    fit = make().fit(X, y, sample_weight=weight)
+    if make is regressor:
+        assert np.corrcoef(fit.predict(X), X[:, 0])[0, 1] > 0.95
+    else:
+        assert (fit.predict(X) == (X[:, 0] > 0)).mean() > 0.9
+        P = fit.predict_proba(X)
+        assert np.average(P.max(axis=1)) > 0.9
+
+
+@pytest.mark.parametrize("kind", ["one", "many", "labels"])
+@pytest.mark.filterwarnings("ignore")
+def test_explained_code_of_weighted_rows(monkeypatch, kind):
+    if kind == "many":
+        monkeypatch.setattr(estimators, "plan_of", lambda n, s: ("features", 300))
+        monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: 3)
+        monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    make, y = (classifier, LABELS) if kind == "labels" else (regressor, TARGET)
+    weight = np.random.default_rng(1).uniform(0.2, 5, N)
+    fit = make().fit(TABLE, y, sample_weight=weight)
+    names = {"X": TABLE, "y": y, "sample_weight": weight}
+    with sklearn.config_context():
+        exec(fit.model_.explain(), names)
+        again = names["model"].predict(TABLE)
+    sklearn.set_config(enable_metadata_routing=False)
+    if kind == "labels":
+        assert (again == fit.predict(TABLE)).mean() > 0.99
+    elif kind == "one":
+        np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-6)
+    else:  # weights are divided by their mean before some rows are set apart
+        np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-3, atol=1e-3)
+
+
+def test_several_targets():
+    Y = np.column_stack([TARGET, -100 * TARGET, np.cos(TABLE["size"] / 60)])
+    fit = regressor(time_limit=3).fit(TABLE, Y)
+    assert fit.predict(TABLE).shape == (N, 3)
+    assert fit.score(TABLE, Y) > 0.8
+    intervals = fit.predict_interval(TABLE, 0.8)
+    assert intervals.shape == (N, 3, 2)
+    widths = np.ptp(intervals, axis=2)
+    np.testing.assert_allclose(widths[:, 1], 100 * widths[:, 0], rtol=1e-6)
+    again = run(fit.model_.explain(), TABLE, Y)
+    np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
+
+
+def test_lengthscales_are_adapted_to_more_rows():
+    rng = np.random.default_rng(9)
+    X = rng.uniform(-2, 2, size=(900, 2))
+    Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(900, 1))
+    weight, order = np.ones(900), np.arange(900)
+    model_ = model.JUDGED_ROWS
+    model.JUDGED_ROWS = 300
+    try:
+        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, np.inf)
+        fits = [
+            model._fit_tail(*pair, X, Y, weight, order)
+            for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
+        ]
+        late = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, 0.0)
+    finally:
+        model.JUDGED_ROWS = model_
+    assert kernel.lengthscale < 1.5
+    errors = [np.sqrt(np.mean(fit.residuals**2)) for fit in fits]
+    assert errors[1] < 0.3 * errors[0]
+    assert late[0].lengthscale == 3.0
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+@pytest.mark.parametrize("n", [2600, 6000])
+def test_seconds_are_kept(make, n):
+    """Twice the limit at most, on a machine whose load changes."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(n, 4))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n)
+    began = time.perf_counter()
+    make(time_limit=8).fit(X, y if make is regressor else y > 0)
+    assert time.perf_counter() - began < 16
 
 
 # -- as scikit-learn's users use it --------------------------------------------------

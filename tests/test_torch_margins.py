@@ -10,9 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.backend.namespace import ops_of
-from randkern.exceptions import MemoryLimitError, NotSeparableError
-from randkern.models._hard_margin import _shortest
-from randkern.models._interior_point import min_norm_point, solve_box
+from randkern.exceptions import (
+    MemoryLimitError,
+    NarrowMarginError,
+    NotSeparableError,
+)
+from randkern.models._augmented_lagrangian import solve_box
 from randkern.models.feature_matrix import FeatureArray
 
 pytestmark = pytest.mark.slow
@@ -90,12 +93,16 @@ def test_soft_margins_in_single_precision(limit, data):
     assert_close(got, expected.decision_function(new), atol=1e-2)
 
 
-def test_interior_points_of_tensors(rng):
-    Z, signs = rng.normal(size=(60, 7)), rng.choice([-1.0, 1.0], 60)
+def test_newtons_method_on_tensors(rng):
+    Z, signs = np.zeros((60, 64)), rng.choice([-1.0, 1.0], 60)
+    Z[:, :7] = rng.normal(size=(60, 7))
     upper = 10.0 ** rng.uniform(-4, 3, 60)
-    expected, *_ = solve_box(FeatureArray(Z), signs, upper, 1e-9)
-    got, *_ = solve_box(FeatureArray(tensor(Z)), tensor(signs), tensor(upper), 1e-9)
-    assert_close(got, expected, atol=1e-6 * expected.max())
+    longest = np.linalg.norm(Z, axis=1).max()
+    expected, got = (
+        solve_box(FeatureArray(kind(Z)), kind(signs), kind(upper), 1e-12, longest).alpha
+        for kind in (np.asarray, tensor)
+    )
+    assert_close(got, expected, atol=1e-9 * expected.max())
 
 
 def test_single_precision_reaches_the_tolerance(data, recwarn):
@@ -168,20 +175,48 @@ def test_infeasible_margins_are_certified(D, data):
         assert np.linalg.norm(combined) < 2e-6 * np.linalg.norm(Z, axis=1).max()
 
 
-@pytest.mark.parametrize("separable", [True, False])
 @pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
-def test_points_of_minimum_norm(separable, kind, rng):
-    Z = rng.normal(size=(120, 20))
-    signs = np.sign(Z @ rng.normal(size=20))
+@pytest.mark.parametrize("separable", [True, False])
+def test_hard_margins_by_newtons_method(separable, kind, rng):
+    """All rows at once: the margin of quadratic programming, or a certificate."""
+    Z = np.zeros((120, 64))
+    Z[:, :20] = rng.normal(size=(120, 20))
+    signs = np.sign(Z @ rng.normal(size=64))
     if not separable:
         signs[:30] *= -1
-    shares, point, _ = min_norm_point(FeatureArray(kind(Z)), kind(signs))
     M = Z * signs[:, None]
-    length = float(np.linalg.norm(_shortest(M) @ M))
-    assert float((point @ point) ** 0.5) == pytest.approx(length, rel=1e-6, abs=1e-8)
-    shares = np.asarray(shares)
-    assert shares.min() >= 0 and shares.sum() == pytest.approx(1)
-    np.testing.assert_allclose(np.asarray(point), shares @ M, atol=1e-12)
+    upper = kind(np.full(120, np.inf))
+    longest = np.linalg.norm(Z, axis=1).max()
+    found = solve_box(FeatureArray(kind(Z)), kind(signs), upper, 1e-12, longest)
+    if separable:
+        a = np.asarray(found.alpha)
+        assert found.gap < 1e-10 and a.min() >= 0
+        assert (M @ (a @ M)).min() > 1 - 1e-9
+        assert a.sum() == pytest.approx((a @ M) @ (a @ M), rel=1e-9)
+    else:
+        shares = np.asarray(found.shares)
+        assert found.gap == np.inf and found.residual < 1e-12
+        assert shares.min() >= 0 and shares.sum() == pytest.approx(1)
+        assert np.linalg.norm(shares @ M) < 1e-11
+
+
+@pytest.mark.parametrize(
+    ("gap", "error"),
+    [(1e-4, None), (1e-7, NarrowMarginError), (0.0, NotSeparableError)],
+)
+def test_narrow_margins(gap, error, rng):
+    """Mirrored rows on both sides of a gap."""
+    half = rng.normal(size=(60, 20))
+    X, signs = np.vstack([half, half]), np.repeat([1.0, -1.0], 60)
+    X[:, 0] = gap * signs
+    model = rk.KernelSVC(rk.Linear(), np.inf, 20)
+    with dispatch():
+        if error is not None:
+            with pytest.raises(error):
+                model.fit(tensor(X), tensor(signs))
+            return
+        model.fit(tensor(X), tensor(signs))
+    assert float(model.margin_[0]) == pytest.approx(gap, rel=1e-5)
 
 
 # -- logistic regression ----------------------------------------------------------
@@ -208,6 +243,16 @@ def test_logistic_regression_equals_that_of_arrays(D, n_classes, C, device, data
     assert_close(logarithms.cpu(), expected.predict_log_proba(new), atol=1e-4)
     assert np.array_equal(host(labels), expected.predict(new))
     assert model.n_iter_ <= 3 * expected.n_iter_ + 10
+
+
+def test_logistic_regression_takes_the_iterations_of_arrays(data):
+    """PyTorch's L-BFGS, which skips small steps, takes 1.5 times as many by itself."""
+    X, y, _, _ = data
+    model = rk.KernelLogistic(KERNEL, 100.0, 60, tol=1e-9, random_state=0)
+    expected = copy.deepcopy(model).fit(X, of_classes(y, 2)).n_iter_
+    with dispatch():
+        model.fit(tensor(X), tensor(of_classes(y, 2)))
+    assert model.n_iter_ <= 1.25 * expected
 
 
 def test_logistic_regression_in_single_precision(data):
@@ -300,7 +345,7 @@ def test_labels_that_are_text(model, data):
 def test_memory_is_checked_first(data):
     X, y, _, _ = data
     with dispatch():
-        with pytest.raises(MemoryLimitError, match="interior-point method of 2000"):
+        with pytest.raises(MemoryLimitError, match="Newton's method on 2000"):
             rk.KernelSVC(n_components=2000, memory_limit="1MB").fit(
                 tensor(X), tensor(y)
             )

@@ -53,6 +53,7 @@ _PUBLIC: dict[str, str] = {
             "KernelRidgeRegressor",
             "KernelRidgeRegressorCV",
             "KernelSVC",
+            "KernelSVR",
         ),
         ".models",
     ),

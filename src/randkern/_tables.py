@@ -17,6 +17,7 @@ __all__ = [
     "is_table",
     "numbers_of",
     "objects_of",
+    "rows_of_text",
     "without_sparse_columns",
 ]
 
@@ -110,6 +111,19 @@ def check_categories(name: Any, values: np.ndarray) -> None:
             f"column {name!r} holds {types.pop()} values, which are neither numbers "
             "nor categories; put what they hold into columns of their own, or drop it."
         ) from None
+
+
+def rows_of_text(values: np.ndarray) -> np.ndarray:
+    """Return the rows of objects that are neither missing nor read as numbers."""
+
+    def is_text(value: Any) -> bool:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value is not None
+        return False
+
+    return np.flatnonzero([is_text(value) for value in values])
 
 
 def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:

@@ -40,6 +40,10 @@ class IllConditionedWarning(UserWarning):
     """A linear system was solved only after adding jitter to its diagonal."""
 
 
+class ColumnScaleWarning(UserWarning):
+    """Columns vary on scales that one lengthscale cannot serve; scale them first."""
+
+
 class NoSignalWarning(UserWarning):
     """Targets could not be predicted clearly better than by their mean."""
 

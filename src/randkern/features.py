@@ -266,8 +266,8 @@ class NystromFeatures(_FeatureTransformer):
     landmarks : {"auto", "rpcholesky", "uniform"} or rows, default="auto"
         ``"rpcholesky"``: rows that a randomly pivoted Cholesky factorisation picks,
         among ten times as many rows drawn uniformly (5,000 at least); ``"uniform"``:
-        any rows; ``"auto"``: the former where the memory allows it. Rows are those
-        landmarks themselves, whatever `n_components`.
+        any rows; ``"auto"``: the former up to some 3,500 landmarks, where the memory
+        allows it. Rows are those landmarks themselves, whatever `n_components`.
     random_state : int, generator or None, default=None
 
     Attributes

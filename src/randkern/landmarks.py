@@ -3,6 +3,10 @@
 With L the landmarks, K_LL = TTᵀ and k(L, x) the kernel's values at a row, the features
 φ(x) = T⁻¹ k(L, x) have φ(x)·φ(y) = k(x, L) K_LL⁻¹ k(L, y): the best approximation of k
 within the span of the functions k(l, ·), exact where x or y is a landmark.
+
+A plan keeps T apart from the columns k(L, x). Iterative solvers multiply by the columns
+and solve with T for a few vectors, not for every row (Rudi, Carratino and Rosasco 2017,
+"FALKON", section 3), and so do predictions.
 """
 
 from __future__ import annotations
@@ -28,56 +32,55 @@ __all__ = ["Landmarks", "choose_landmarks", "landmark_plan"]
 # Rows that landmarks are chosen from: so many for each landmark, and so many at least.
 _CANDIDATES = 10
 _LEAST_CANDIDATES = 5000
+# Operations that a choice may take that was not asked for: seconds.
+_OPERATIONS = 1e11
 # Landmarks that are proposed at a time, as a share of those that are asked for.
 _PROPOSED_SHARE = 10
 # What is left of the trace that counts as rounding errors.
 _ROUNDING = 1e-13
+_DOUBLE = float(np.finfo(float).eps)
+# Rounding errors that are added to the diagonal for rows in single precision: with them
+# about as much as Falkon adds, 1e-5 of it.
+_NUGGET = 64.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Landmarks(Projection):
-    """Columns T⁻¹ k(L, x), which are written as they are.
+    """Columns k(L, x), which are written as they are.
 
     Attributes
     ----------
     kernel : Kernel
         With numbers for all that depends on data.
     rows : float64 array, CSR matrix or tensor of shape (n_draws, width)
-    factor : float64 array of shape (n_draws, n_draws)
-        T, lower triangular.
     """
 
     name = "landmarks"
 
     kernel: Kernel
     rows: Any
-    factor: Any
 
     def stored_bytes(self, itemsize: int) -> int:
-        """Return the memory of a second copy, which lies on a device."""
-        return 8 * self.n_draws * (self.n_draws + self.width)
+        """Return the memory of a copy in another dtype, or on a device."""
+        return itemsize * self.n_draws * self.width
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        """Return columns `start` to `stop`, in float64."""
-        ops = ops_of(X)
-        rows, factor = self.kept(
-            ops.as_float64(X[:0]),
-            lambda: (_placed(self.rows, X), _placed(self.factor, X)),
-        )
-        values = self.kernel._gram(rows[:stop], ops.as_float64(X))
-        solved = ops.algebra.triangular_solve(factor[:stop, :stop], values)
-        return solved[start:].T
+        """Return columns `start` to `stop` in the dtype of X."""
+        rows = self.kept(X[:0], lambda: _placed(self.rows, X))
+        return self.kernel._gram(X, rows[start:stop], precise=False)
 
     def write_columns(
         self, X: Rows, low: int, high: int, weight: float, out: np.ndarray
     ) -> None:
         """Write columns `low` to `high` times the weight."""
-        out[:] = ops_of(out).asarray(weight * self.project(X, low, high), out)
+        out[:] = weight * self.project(X, low, high)
 
 
-def _placed(array: Any, like: Rows) -> Any:
-    """Return a float64 array, or CSR rows as they are, where other rows lie."""
-    return array if sp.issparse(array) else ops_of(like).float64_like(array, like)
+def _placed(rows: Any, like: Rows) -> Any:
+    """Return landmarks in the dtype of other rows, where these lie."""
+    if sp.issparse(rows):
+        return rows.astype(like.dtype, copy=False)
+    return ops_of(like).asarray(rows, like)
 
 
 def landmark_plan(
@@ -116,27 +119,27 @@ def landmark_plan(
     ops, m = ops_of(landmarks), landmarks.shape[0]
     if memory_limit is not None:
         check_memory(
-            8 * m * (3 * m + landmarks.shape[1]),
+            8 * m * 2 * (m + landmarks.shape[1]),
             memory_limit,
-            f"the {m} x {m} values of the kernel at the landmarks",
+            f"the {m} x {m} values of the kernel at the landmarks, and their factor,",
             "Use fewer components",
         )
     rows = ops.as_float64(landmarks)
-    factor, pivots = ops.algebra.pivoted_factor(kernel._gram(rows, None))
+    gram = kernel._gram(rows, None)
+    precision = ops.precision(X.dtype)
+    if precision > _DOUBLE:
+        # T⁻¹ would make the errors of single precision larger than the features.
+        added = _NUGGET * precision * float(gram.diagonal().mean())
+        ops.algebra.add_to_diagonal(gram, added)
+    factor, pivots = ops.algebra.pivoted_factor(gram)
+    del gram
     # In the order of the pivots the factor is lower triangular.
-    triangle = ops.copy(factor[pivots][:, : len(pivots)])
-    rank, width = len(pivots), rows.shape[1]
-    projection = Landmarks(
-        stream,
-        rank,
-        width,
-        Law(),
-        kernel=kernel,
-        rows=ops.take(rows, ops.to_host(pivots)),
-        factor=triangle,
-    )
+    factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
+    chosen = ops.take(rows, ops.to_host(pivots))
+    projection = Landmarks(stream, rank, width, Law(), kernel=kernel, rows=chosen)
     factors = (Factor(projection, Signed(), InputMap(width)),)
-    return Plan((Group(factors, 0, rank, 1.0, "columns"),), width)
+    group = Group(factors, 0, rank, 1.0, "columns")
+    return Plan((group,), width, ops.contiguous(factor[:, :rank]))
 
 
 def choose_landmarks(
@@ -153,7 +156,8 @@ def choose_landmarks(
     ``"uniform"``: any rows of positive weight. ``"rpcholesky"``: by randomly pivoted
     Cholesky factorisation, in its accelerated form, from a uniform sample of ten rows
     for each landmark, and 5,000 at least, or of as many as the memory allows.
-    ``"auto"`` is this, or uniform where the memory allows no choice.
+    ``"auto"`` is this, from fewer rows where it would take long, or uniform where these
+    would be less than two for each landmark.
 
     References
     ----------
@@ -171,6 +175,8 @@ def choose_landmarks(
         # A column of the factor for each landmark, and rows in float64.
         row_bytes = 8 * (n_landmarks + 2 * X.shape[1])
         n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
+    if how == "auto":
+        n_candidates = min(n_candidates, int(_OPERATIONS / n_landmarks**2))
     if how == "uniform" or (how == "auto" and n_candidates < 2 * n_landmarks):
         return np.sort(generator.choice(known, n_landmarks, replace=False))
     n_candidates = min(max(n_candidates, n_landmarks), len(known))

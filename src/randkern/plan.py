@@ -12,7 +12,7 @@ factors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -78,19 +78,40 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A drawn feature map: its groups of columns, in order."""
+    """A drawn feature map: its groups of columns, in order.
+
+    With a `factor`, a lower triangular T of shape (D, D), the features are T⁻¹ times
+    those columns: φ(x)·w is the product of the columns with T⁻ᵀw, so that products with
+    many rows of features need no more than the columns themselves (`raw`).
+    """
 
     groups: tuple[Group, ...]
     n_features_in: int
+    factor: Any = None
 
     @property
     def n_components(self) -> int:
         """Number of output columns."""
         return self.groups[-1].stop
 
+    @property
+    def raw(self) -> Plan:
+        """The columns of the groups by themselves."""
+        return self if self.factor is None else replace(self, factor=None)
+
+    def solve(self, values: Any, transposed: bool = False) -> Any:
+        """Return T⁻¹V, or T⁻ᵀV, of the first rows of T; V itself without a factor."""
+        if self.factor is None:
+            return values
+        ops = ops_of(values)
+        values, n = ops.as_float64(values), len(values)
+        factor = ops.constant(self, "factor", values, lambda: self.factor)
+        factor = ops.float64_like(factor, values)[:n, :n]
+        return ops.algebra.triangular_solve(factor, values, transposed)
+
     def stored_bytes(self, itemsize: int) -> int:
         """Return the memory that the entries of its projections keep in use."""
-        return sum(
+        return (0 if self.factor is None else 8 * self.n_components**2) + sum(
             factor.projection.stored_bytes(itemsize)
             for group in self.groups
             if group.output != "mean"
@@ -134,6 +155,9 @@ def evaluate(
     if shape[0] == 0:
         return out
     with ops_of(X).full_precision(X):
+        if plan.factor is not None:
+            _evaluate_solved(plan, X, first, last, out)
+            return out
         for group in plan.groups:
             low, high = max(first, group.start), min(last, group.stop)
             if low < high:
@@ -141,6 +165,19 @@ def evaluate(
                 low, high = low - group.start, high - group.start
                 _evaluate_group(group, X, low, high, target)
     return out
+
+
+def _evaluate_solved(
+    plan: Plan, X: Rows, first: int, last: int, out: np.ndarray
+) -> None:
+    """Write columns `first` to `last` of T⁻¹ times the columns of the groups.
+
+    In float64: T⁻¹ makes rounding errors larger.
+    """
+    ops = ops_of(X)
+    for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
+        values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
+        out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
 
 
 def _evaluate_group(

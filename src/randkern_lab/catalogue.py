@@ -27,6 +27,7 @@ BENCHMARKS: Mapping[str, str] = {
     "gp": "benchmarks.gaussian_process:GaussianProcesses",
     "gpu": "benchmarks.gpu:OnGPU",
     "svm": "benchmarks.svm:Machines",
+    "tables": "benchmarks.tables:Tables",
 }
 
 

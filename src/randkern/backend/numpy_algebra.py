@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotri, dpstrf
+from scipy.linalg.lapack import dpotri, dpstrf, dtpqrt
 from sklearn.externals.array_api_compat import numpy as array_namespace
 
 from randkern.backend.array_ops import ArrayAlgebra
@@ -13,6 +13,8 @@ from randkern.backend.skinny_gemm import padded
 __all__ = ["NumpyAlgebra"]
 
 _ROWS = 1024
+# Reflections that LAPACK applies at once.
+_REFLECTIONS = 32
 
 
 def _cubed(algebra, matrix, *args):
@@ -68,6 +70,21 @@ class NumpyAlgebra(ArrayAlgebra):
             check_finite=False,
         )
 
+    def extended_factor(self, factor, rows):
+        """Return the lower factor of LLᵀ + RᵀR for rows R, O(n²) operations each.
+
+        By Householder's reflections of the rows of Lᵀ and of R, which keep Lᵀ
+        triangular.
+        """
+        if not len(rows):
+            return factor
+        block = min(_REFLECTIONS, len(factor))
+        upper, _, _, info = dtpqrt(0, block, factor.T, rows)
+        if info:
+            raise np.linalg.LinAlgError("the factor could not be extended.")
+        lower = np.triu(upper).T
+        return lower * np.where(lower.diagonal() < 0, -1.0, 1.0)
+
     @short_on_one_thread(_cubed)
     def inverse_by_factor(self, factor):
         """Return the inverse of LLᵀ."""
@@ -101,7 +118,9 @@ class NumpyAlgebra(ArrayAlgebra):
             raise np.linalg.LinAlgError("the Gram matrix is not finite.")
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))
-        out[pivots, :rank] = np.tril(factor[:, :rank])
+        for start in range(0, len(gram), _ROWS):  # no third matrix is made
+            rows = slice(start, start + _ROWS)
+            out[pivots[rows], :rank] = np.tril(factor[rows, :rank], start)
         return out, pivots[:rank]
 
     @short_on_one_thread(_eigen)

@@ -50,6 +50,11 @@ class TorchAlgebra(ArrayAlgebra):
 
         return _columns(solve, right)
 
+    def extended_factor(self, factor, rows):
+        """Return the lower factor of LLᵀ + RᵀR for rows R."""
+        upper = torch.linalg.qr(torch.cat([factor.T, rows]), mode="r").R
+        return (upper * torch.where(upper.diagonal() < 0, -1.0, 1.0)[:, None]).T
+
     def inverse_by_factor(self, factor):
         """Return the inverse of LLᵀ."""
         return torch.cholesky_inverse(factor)

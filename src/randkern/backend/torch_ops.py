@@ -34,6 +34,11 @@ _FEW_COLUMNS = 16
 _DIFFERENCES = 2**24
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 
+# PyTorch's L-BFGS learns nothing from steps s that change the gradient by y with
+# s·y < 1e-10, as those near the minimum of a function of order one do: it gets one that
+# is so many times larger.
+_UNIT = 1e10
+
 
 class TorchOps(ArrayOps):
     """PyTorch's primitives, and fused kernels where there are some for the device."""
@@ -173,15 +178,16 @@ class TorchOps(ArrayOps):
             [at],
             max_iter=max_iter,
             max_eval=2 * max_iter,
-            tolerance_grad=tolerance,
+            tolerance_grad=_UNIT * tolerance,
             tolerance_change=LEAST_CHANGE,
             history_size=n_pairs,
             line_search_fn="strong_wolfe",
         )
 
         def value_and_gradient():
-            value, at.grad = function(at.detach().clone())
-            return value
+            value, gradient = function(at.detach().clone())
+            at.grad = _UNIT * gradient
+            return _UNIT * value
 
         optimiser.step(value_and_gradient)
         return at.detach(), optimiser.state[at]["n_iter"]

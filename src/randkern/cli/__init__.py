@@ -49,7 +49,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import compare, console, tune
+    from . import compare, console, fit, info, predict, tune
 
     app = typer.Typer(
         name="randkern",
@@ -60,6 +60,9 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
+    app.command("fit")(fit.command)
+    app.command("predict")(predict.command)
+    app.command("info")(info.command)
     app.command("compare")(compare.command)
     app.command("tune")(tune.command)
     found = {each.name: each for each in entry_points(group="randkern.commands")}

@@ -26,6 +26,9 @@ def command(
         str, typer.Option(help="Numbers of random features.")
     ] = "30,100,300,1000,3000",
     exact: Annotated[bool, typer.Option(help="Fit the exact kernels too.")] = True,
+    features: Annotated[
+        str, typer.Option(help="random, nystrom (landmarks), or both.")
+    ] = "random,nystrom",
     alpha: Annotated[
         str, typer.Option(help="Ridge penalty; auto chooses one a kernel.")
     ] = "auto",
@@ -63,6 +66,7 @@ def command(
                 names,
                 sizes,
                 exact=exact,
+                features=[each.strip() for each in features.split(",")],
                 alpha=penalty,
                 n_seeds=seeds,
                 memory_limit=_bytes(memory_limit),

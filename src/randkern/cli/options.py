@@ -11,6 +11,7 @@ __all__ = [
     "Kernels",
     "Target",
     "Task",
+    "TimeLimit",
     "parse_alpha",
     "parse_lengthscale",
     "parse_names",
@@ -35,6 +36,9 @@ Task = Annotated[
         help="classification or regression, for a file; by default guessed from the "
         "target's values."
     ),
+]
+TimeLimit = Annotated[
+    float, typer.Option(min=1, help="Seconds for the search and the fits.")
 ]
 Kernels = Annotated[
     str,

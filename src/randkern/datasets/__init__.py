@@ -1,7 +1,8 @@
 """Loaders: bundled, image and table data sets as arrays ready for the models.
 
 `load_dataset` takes a name or a table file and returns a `Dataset`;
-`read_idx` reads one IDX file of any type and rank; `fetch_openml` downloads.
+`read_table` reads a table alone; `read_idx` reads one IDX file of any type and
+rank; `fetch_openml` downloads.
 Nothing that a data file holds is ever executed, and damaged, truncated or
 mislabelled files raise `randkern.exceptions.DataFileError`, which names the
 file, what was expected, what was found, and what to try.
@@ -11,5 +12,7 @@ from randkern.datasets.idx import read_idx
 from randkern.datasets.openml import fetch_openml
 from randkern.datasets.record import Dataset
 from randkern.datasets.registry import DATASET_NAMES, load_dataset
+from randkern.datasets.tables import read_table
 
 __all__ = ["DATASET_NAMES", "Dataset", "fetch_openml", "load_dataset", "read_idx"]
+__all__ += ["read_table"]

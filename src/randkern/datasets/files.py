@@ -1,23 +1,31 @@
 """Opening data files by their content."""
 
+import bz2
 import gzip
+import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from randkern.exceptions import DataFileError
 
-# What a failing gzip stream raises: cut short, bad deflate data, bad header or CRC.
-GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+# What a failing stream raises: cut short, bad data, bad header or checksum.
+STREAM_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
+# How compressed files begin, what opens them, and their checker.
+_COMPRESSED: dict[bytes, tuple[Any, str]] = {
+    b"\x1f\x8b": (gzip.open, "gzip"),
+    b"BZh": (bz2.open, "bzip2"),
+    b"\xfd7zXZ": (lzma.open, "xz"),
+}
 
 _SIGNATURES = {
     b"\x1f\x8b": "gzip data",
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"PAR1": "a Parquet file",
-    b"BZh": "bzip2 data; unpack it first",
-    b"\xfd7zXZ": "xz data; unpack it first",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
     b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
     b"<": "HTML or XML, as a failed download leaves it",
 }
@@ -25,32 +33,37 @@ _SIGNATURES = {
 
 @contextmanager
 def open_data(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for binary reading, through gzip where its content is gzip.
+    """Open a file for binary reading; gzip, bzip2 and xz are unpacked as it is read.
 
-    The first two bytes decide, not the suffix: browsers and mirrors unpack
-    ``.gz`` files, or pack them, without renaming.
+    The first bytes decide, not the suffix: browsers and mirrors unpack ``.gz`` files,
+    or pack them, without renaming.
 
     Raises
     ------
     FileNotFoundError
         Where ``path`` is not a file.
     DataFileError
-        Where the gzip stream turns out to be damaged while it is read.
+        Where a compressed stream turns out to be damaged while it is read.
     """
     if not path.is_file():
         kind = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise FileNotFoundError(f"{path} {kind}; check the path")
     with path.open("rb") as raw:
-        if raw.peek(2)[:2] != b"\x1f\x8b":
+        head = raw.peek(8)
+        found = [how for start, how in _COMPRESSED.items() if head.startswith(start)]
+        if not found:
             yield raw
             return
+        ((unpacked, name),) = found
         try:
-            with gzip.GzipFile(fileobj=raw) as stream:
+            with unpacked(raw) as stream:
                 yield cast(BinaryIO, stream)
-        except GZIP_ERRORS as error:
+        except STREAM_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk
             raise DataFileError(
-                f"{path}: the gzip stream is damaged ({error}); copy or download the "
-                f"file again (`gzip -t` checks it)"
+                f"{path}: the {name} stream is damaged ({error}); copy or download the "
+                f"file again (`{name} -t` checks it)"
             ) from error
 
 

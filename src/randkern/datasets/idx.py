@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from randkern.datasets.files import GZIP_ERRORS, guess_content, open_data
+from randkern.datasets.files import STREAM_ERRORS, guess_content, open_data
 from randkern.exceptions import DataFileError
 
 _DTYPES: dict[int, np.dtype] = {
@@ -114,7 +114,7 @@ def _read_values(stream: BinaryIO, path: Path, expected: int) -> bytearray:
     while len(values) < expected:
         try:
             chunk = stream.read(min(_CHUNK, expected - len(values)))
-        except GZIP_ERRORS as error:
+        except STREAM_ERRORS as error:
             raise DataFileError(
                 f"{path}: the gzip stream is damaged after {len(values):,} to "
                 f"{len(values) + _CHUNK:,} of the {expected:,} bytes of values that "

@@ -59,8 +59,7 @@ def load_dataset(
         - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
           files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
           ``cifar10.zip``: whichever is there;
-        - a ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` or ``.parquet`` file,
-          with ``target``;
+        - a file of a table (see :func:`read_table`), with ``target``;
         - ``"openml:NAME"``: downloaded, see `fetch_openml`.
     data_dir : str or Path, optional
         Where the files are: in this folder, or in its sub-folder ``NAME``. For

@@ -1,11 +1,13 @@
-"""Tables in CSV, TSV and Parquet files."""
+"""Tables in text, JSON, Parquet and Arrow files."""
 
 import csv
 import io
+import json
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
 from randkern.datasets.files import guess_content, open_data
@@ -16,8 +18,14 @@ from randkern.exceptions import DataFileError
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-TABLE_SUFFIXES = (*_SEPARATORS, ".parquet")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES = (".jsonl", ".ndjson")
+_ARROW = (".arrow", ".feather")
+_PACKED = ("", ".gz", ".bz2", ".xz")
+TABLE_SUFFIXES = (
+    *(kind + packed for kind in (*_SEPARATORS, *_JSON_LINES) for packed in _PACKED),
+    *(".parquet", *_ARROW),
+)
 
 
 def load_table(path: Path, *, target: str | None, task: str | None = None) -> Dataset:
@@ -26,10 +34,7 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
     Parameters
     ----------
     path : Path
-        ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` or ``.parquet``, the first
-        row of text files being the column names. Text is UTF-8; gzip is
-        recognised by content. Missing values are pandas' defaults: an empty
-        field, NA, NaN, None, null, ...
+        See :func:`read_table`.
     target : str
         The column to predict; every other column is a feature.
     task : {"classification", "regression"}, optional
@@ -51,14 +56,59 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
     ImportError
         Where pandas, or for Parquet pyarrow, is not installed.
     """
-    suffix = next(s for s in TABLE_SUFFIXES if path.name.lower().endswith(s))
-    if suffix == ".parquet":
-        frame = _read_parquet(path)
-    else:
-        frame = _read_text(path, _SEPARATORS[suffix])
     return dataset_from_frame(
-        frame, target, name=path.name, source=str(path), task=task
+        read_table(path), target, name=path.name, source=str(path), task=task
     )
+
+
+def read_table(path: str | Path) -> "pd.DataFrame":
+    r"""Read a file of a table.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.csv`` and ``.tsv`` (text, UTF-8, the first row being the column names),
+        ``.jsonl`` and ``.ndjson`` (a JSON object per line), each also compressed
+        (``.gz``, ``.bz2``, ``.xz``; recognised by content); ``.parquet``; ``.arrow``
+        and ``.feather``. Missing values of text are pandas' defaults: an empty field,
+        NA, NaN, None, null, ...
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    ValueError
+        Where the name has another ending.
+    DataFileError
+        Empty, ragged or damaged file, column names that repeat.
+    ImportError
+        Where pandas, or for Parquet and Arrow pyarrow, is not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from randkern.datasets import read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "sizes.jsonl")
+    ...     _ = path.write_text('{"size": 1.5, "unit": "m"}\n')
+    ...     read_table(path)
+       size unit
+    0   1.5    m
+    """
+    path = Path(path)
+    suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
+    if suffix is None:
+        raise ValueError(
+            f"{path} is no table: its name ends in none of {', '.join(TABLE_SUFFIXES)}"
+        )
+    kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
+    if kind in _SEPARATORS:
+        return _read_text(path, _SEPARATORS[kind])
+    if kind in _JSON_LINES:
+        return _read_json_lines(path)
+    return _read_binary(path, arrow=kind in _ARROW)
 
 
 def _read_text(path: Path, separator: str) -> "pd.DataFrame":
@@ -125,20 +175,53 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
         )
 
 
-def _read_parquet(path: Path) -> "pd.DataFrame":
-    pandas = import_extra("pandas", "Reading a Parquet file", "data")
-    pyarrow = import_extra("pyarrow", "Reading a Parquet file", "data")
-    parquet = import_extra("pyarrow.parquet", "Reading a Parquet file", "data")
+def _read_json_lines(path: Path) -> "pd.DataFrame":
+    pandas = import_extra("pandas", "Reading a JSON file", "data")
+    rows: list[dict[str, Any]] = []
+    with open_data(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataFileError(
+                    f"{path}: line {number} is not JSON ({error}); mend the line"
+                ) from error
+            if not isinstance(row, dict):
+                raise DataFileError(
+                    f"{path}: line {number} holds {row!r:.40}, expected an object "
+                    'such as {"size": 1.5}'
+                )
+            rows.append(row)
+    if not rows:
+        raise DataFileError(f"{path}: empty, expected a JSON object per line")
+    return pandas.DataFrame(rows)
+
+
+def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
+    """Read a Parquet or an Arrow file."""
+    kind = "Arrow" if arrow else "Parquet"
+    pandas = import_extra("pandas", f"Reading a {kind} file", "data")
+    pyarrow = import_extra("pyarrow", f"Reading a {kind} file", "data")
     with open_data(path) as stream:
         head = stream.read(32)
     try:
-        names = parquet.read_schema(path).names
+        if arrow:
+            feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
+            table = feather.read_table(path)
+            names, read = table.column_names, table.to_pandas
+        else:
+            parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
+            names = parquet.read_schema(path).names
+            read = partial(pandas.read_parquet, path, engine="pyarrow")
         twice = [name for name, n in Counter(names).items() if n > 1]
-        frame = None if twice else pandas.read_parquet(path, engine="pyarrow")
+        frame = None if twice else read()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        seen = "" if head.startswith(b"PAR1") else guess_content(head)
+        expected = b"ARROW1" if arrow else b"PAR1"
+        seen = "" if head.startswith(expected) else guess_content(head)
         raise DataFileError(
-            f"{path}: not a readable Parquet file{seen}: {error}; copy or download it "
+            f"{path}: not a readable {kind} file{seen}: {error}; copy or download it "
             f"again"
         ) from error
     if frame is None:

@@ -340,7 +340,8 @@ class Kernel(BaseEstimator):
         resolved = clone(self._bind(names))
         for index, leaf in enumerate(resolved.leaves()):
             leaf._check_columns(X.shape[1])
-            leaf._resolve_leaf(X, sample_weight, stream.child("resolve", index))
+            own = stream.child("resolve", index)
+            leaf._resolve_leaf(X, sample_weight, own, names)
         resolved._check(X.shape[1], encoder)
         return resolved
 
@@ -670,7 +671,11 @@ class Leaf(Kernel):
                 out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
 
     def _resolve_leaf(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+        self,
+        X: Rows,
+        sample_weight: np.ndarray | None,
+        stream: Stream,
+        names: list[str] | None,
     ) -> None:
         """Replace what depends on data by numbers (on a fresh copy)."""
 

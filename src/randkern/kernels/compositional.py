@@ -126,7 +126,11 @@ class Compositional(Leaf):
     # -- checks -------------------------------------------------------------------
 
     def _resolve_leaf(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+        self,
+        X: Rows,
+        sample_weight: np.ndarray | None,
+        stream: Stream,
+        names: list[str] | None,
     ) -> None:
         self._check_type()
         self.skeleton = self._skeleton(len(self._selected(X.shape[1])))

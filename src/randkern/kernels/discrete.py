@@ -127,7 +127,11 @@ class Categorical(Leaf):
         self.categories = categories
 
     def _resolve_leaf(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+        self,
+        X: Rows,
+        sample_weight: np.ndarray | None,
+        stream: Stream,
+        names: list[str] | None,
     ) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -12,18 +13,22 @@ from randkern._random import Stream
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.exceptions import UnresolvedKernelError
+from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
 
 __all__ = [
     "check_inverse",
     "check_lengthscale",
     "median_distance",
     "standard_deviation",
+    "warn_of_scales",
 ]
 
 RULES = ("scale", "median")
 _MEDIAN_ROWS = 1000
 _BLOCK = 4096
+# Columns that vary less than others by this factor are unseen by a common lengthscale.
+_WILD = 1e3
+_NAMED = 4
 
 
 def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
@@ -97,6 +102,52 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
             row_sums = ops.squared_norms(ops.as_float64(X[rows]) / largest - mean)
         squares += float(weight[rows] @ row_sums)
     return largest * float(np.sqrt(squares / total))
+
+
+def warn_of_scales(X: Rows, names: list[str]) -> None:
+    """Warn of columns that one lengthscale for all does not see.
+
+    They vary less than others both in standard deviation and in range: pixels and
+    indicators that are rarely on have small deviations, but share a unit. Sparse rows,
+    which hold counts and indicators, are not looked at.
+    """
+    if sp.issparse(X) or X.shape[1] < 2:
+        return
+    ops = ops_of(X)
+    sample = ops.as_float64(X[:: max(X.shape[0] // _BLOCK, 1)])
+    largest = ops.largest(abs(sample))
+    sample = sample / (largest or 1.0)
+    low, high = ops.xp.min(sample, axis=0), ops.xp.max(sample, axis=0)
+    reach = high - low
+    deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
+    # What varies by rounding errors is constant.
+    varying = reach > 64 * ops.precision(X.dtype) * ops.xp.maximum(-low, high)
+    unseen = varying & (_WILD * reach < ops.largest(reach))
+    unseen = unseen & (_WILD * deviation < ops.largest(deviation))
+    if not bool(unseen.any()):
+        return
+    deviation = largest * ops.to_host(deviation)
+    varying, unseen = ops.to_host(varying), ops.to_host(unseen)
+    order = [j for j in deviation.argsort() if varying[j]]
+    few = [names[j] for j in order if unseen[j]]
+    seen = _WILD * deviation > deviation.max()
+    large = [names[j] for j in order[::-1] if seen[j]]
+    spread = f"{deviation[order[0]]:.2g} to {deviation[order[-1]]:.2g}"
+    warnings.warn(
+        f"columns of X have standard deviations from {spread}: a kernel with one "
+        f"lengthscale sees {_listed(large)}, but not {_listed(few)}. Scale them first, "
+        "for instance by make_pipeline(sklearn.preprocessing.StandardScaler(), model), "
+        "or give the kernel a lengthscale per column.",
+        ColumnScaleWarning,
+        stacklevel=2,
+    )
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first few names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    plural = "columns" if len(names) > 1 else "column"
+    return f"{plural} {', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
 def _is_constant(X: Rows, values: np.ndarray) -> bool:

@@ -25,6 +25,7 @@ from randkern.kernels.lengthscale import (
     check_lengthscale,
     median_distance,
     standard_deviation,
+    warn_of_scales,
 )
 from randkern.plan import Factor
 from randkern.projections import (
@@ -61,14 +62,20 @@ class Stationary(Leaf):
         self._lengthscale(len(self._selected(n_features)))
 
     def _resolve_leaf(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+        self,
+        X: Rows,
+        sample_weight: np.ndarray | None,
+        stream: Stream,
+        names: list[str] | None,
     ) -> None:
         if self.lengthscale is None:
             raise ValueError(
                 f"{self} has no lengthscale; give a number, or one of {list(RULES)}."
             )
+        selected = self._selected(X.shape[1])
         X = self._select(X)
         if isinstance(self.lengthscale, str):
+            warn_of_scales(X, [str(names[j] if names else j) for j in selected])
             if self.lengthscale == "scale":
                 deviation = standard_deviation(X, sample_weight)
                 self.lengthscale = self._scale_rule(deviation, X)

@@ -6,6 +6,7 @@ from randkern.models.logistic import KernelLogistic
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
 from randkern.models.svc import KernelSVC
+from randkern.models.svr import KernelSVR
 
 __all__ = [
     "GaussianProcessClassifier",
@@ -16,4 +17,5 @@ __all__ = [
     "KernelRidgeRegressor",
     "KernelRidgeRegressorCV",
     "KernelSVC",
+    "KernelSVR",
 ]

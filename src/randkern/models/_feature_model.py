@@ -84,12 +84,25 @@ class FeatureModel(TakesKernel):
         """Return targets (n, k) and weights of rows in memory, learning from them."""
         raise NotImplementedError
 
-    def _draw(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> None:
+    def _draw(
+        self,
+        X: Rows,
+        sample_weight: np.ndarray | None,
+        stream: Stream,
+        kernel: Kernel | None = None,
+    ) -> None:
         """Resolve the kernel on X and draw its features."""
         names = getattr(self, "feature_names_in_", None)
+        kernel = self._given_kernel if kernel is None else kernel
         self.kernel_ = resolve_kernel(
-            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
+            kernel, X, sample_weight, stream, names, self.table_encoder_
         )
+        self._draw_features(X, sample_weight, stream)
+
+    def _draw_features(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        """Draw the features of the kernel, whose numbers are known."""
         self.plan_ = None
         if self.n_components is None:
             return

@@ -40,10 +40,16 @@ __all__ = [
     "LikelihoodOfRows",
     "RowPosterior",
     "WeightPosterior",
+    "of_precisions",
     "posterior_sums",
+    "precision_sums",
 ]
 
 _ROWS = 1024
+# Where the noise is a larger share of the variance of the process, the largest product
+# of a gradient loses less than 1e-3 of it in single precision.
+_SINGLE_SHARE = 1e-8
+_SIZED_ROWS = 100
 
 
 def posterior_sums(
@@ -64,6 +70,32 @@ def posterior_sums(
             row_squares = block.weight * row_squares
         squares += float(row_squares.sum())
     return total, squares
+
+
+def precision_sums(rows: TrainingData) -> np.ndarray:
+    """Return Σ(w − 1) and Σ log w over the rows of positive weight w.
+
+    For ``rows.reduce``: what :func:`of_precisions` takes.
+    """
+    total = np.zeros(2)
+    for block in rows.blocks(SUMMED_ROWS):
+        if block.weight is not None:
+            ops = ops_of(block.weight)
+            weight = ops.to_host(block.weight)
+            weight = weight[weight > 0]
+            total += (weight - 1).sum(), np.log(weight).sum()
+    return total
+
+
+def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
+    """Return what the log likelihood gains where a weight divides the noise of a row.
+
+    y_i ~ N(f_i, σ²/w_i) has the quadratic of w_i equal rows, but the determinant of
+    one: −½[n log 2πσ² − Σ log w] in place of −½ Σw·log 2πσ².
+    """
+    surplus, logarithms = sums
+    noise_part = float(surplus) * math.log(2 * math.pi * noise)
+    return 0.5 * n_targets * (noise_part + float(logarithms))
 
 
 @dataclass(frozen=True)
@@ -119,6 +151,54 @@ class FeaturePosterior(WeightPosterior):
         factor /= math.sqrt(shift)
         return cls(mean, factor, evidence)
 
+    def given(
+        self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
+    ) -> FeaturePosterior:
+        """Return the law given more rows of features: O(D²) operations per row.
+
+        With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean moves by
+        P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the density of r̃.
+        """
+        mean, factor, evidence = self.mean, self.factor, self.evidence
+        algebra = ops_of(Z).algebra
+        for part in row_blocks(len(Z), _ROWS):
+            root = ((weight[part] / noise) ** 0.5)[:, None]
+            rows = root * Z[part]
+            residual = root * (Y[part] - Z[part] @ mean)
+            half = algebra.triangular_solve(factor, rows.T)
+            law = _Normal.of(half.T @ half, residual)
+            mean = mean + algebra.triangular_solve(
+                factor, half @ law.solved, transposed=True
+            )
+            factor = algebra.extended_factor(factor, rows)
+            total = float(weight[part].sum())
+            evidence += law.evidence(total, noise)
+        return FeaturePosterior(mean, factor, evidence)
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """The law of residuals (m, k) of covariance I + C, and (I + C)⁻¹ times them."""
+
+    residual: np.ndarray
+    solved: np.ndarray
+    factor: np.ndarray
+
+    @classmethod
+    def of(cls, covariance: np.ndarray, residual: np.ndarray) -> _Normal:
+        """Use up the covariance of what is not noise."""
+        algebra = ops_of(covariance).algebra
+        algebra.add_to_diagonal(covariance, 1.0)
+        factor = algebra.lower_factor(covariance)
+        return cls(residual, algebra.factor_solve(factor, residual), factor)
+
+    def evidence(self, total: float, noise: float) -> float:
+        """Return the log density of the targets that they stand for."""
+        quadratic = float((self.residual * self.solved).sum())
+        determinant = ops_of(self.factor).algebra.log_determinant(self.factor)
+        k = self.residual.shape[1]
+        return _evidence(quadratic, determinant, total, k, noise)
+
 
 @dataclass(frozen=True)
 class RowPosterior:
@@ -173,6 +253,35 @@ class RowPosterior:
         right = self.root[:, None] * K.T
         return ops_of(right).algebra.triangular_solve(self.factor, right)
 
+    def given(
+        self, cross: np.ndarray, own: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    ) -> RowPosterior:
+        """Return the law given more rows: a bordered factor, O(n²) operations per row.
+
+        `cross` holds the exact values between m new rows and those of the fit, `own`
+        those between new rows; both are used up.
+        """
+        ops, noise = ops_of(cross), self.noise
+        root = (weight / noise) ** 0.5
+        below = self.half(cross) * root
+        own *= root[:, None]
+        own *= root
+        # L⁻¹ of the old targets, as they stand for B⁻¹ of them.
+        before = self.factor.T @ self.inner
+        right = root[:, None] * Y - below.T @ before
+        law = _Normal.of(own - below.T @ below, right)
+        above = ops.zeros(below.shape, below)
+        factor = ops.concatenate(
+            [ops.hstack([self.factor, above]), ops.hstack([below.T, law.factor])]
+        )
+        after = ops.algebra.triangular_solve(law.factor, right)
+        inner = ops.algebra.triangular_solve(
+            factor, ops.concatenate([before, after]), transposed=True
+        )
+        evidence = self.evidence + law.evidence(float(weight.sum()), noise)
+        roots = ops.concatenate([self.root, root])
+        return RowPosterior(inner, factor, roots, noise, evidence)
+
     def slopes(self) -> tuple[np.ndarray, float]:
         """Return the derivatives of the evidence in K, (n, n), and in log σ²."""
         n, k = self.inner.shape
@@ -201,7 +310,14 @@ class LikelihoodOfRows(ABC):
     hyper : Hyperparameters
     plan : Plan or None
         None for the exact kernel.
+
+    Attributes
+    ----------
+    precise : bool
+        Whether gradients are to be as precise as values; for climbing they need not.
     """
+
+    precise = True
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
@@ -212,6 +328,13 @@ class LikelihoodOfRows(ABC):
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the value at θ and its gradient (zeros if not asked for)."""
+
+    @property
+    def operations(self) -> float:
+        """How many operations an evaluation with the gradient takes, about."""
+        n = self.rows.n_rows
+        D = n if self.plan is None else self.plan.n_components
+        return 4.0 * n * D * min(n, D)
 
     def _plan_at(self, hyper: Hyperparameters) -> Plan:
         assert self.plan is not None
@@ -242,12 +365,33 @@ class LikelihoodOfRows(ABC):
 
 
 class Evidence(LikelihoodOfRows):
-    """The log marginal likelihood; the last entry of θ is the noise's."""
+    """The log marginal likelihood; the last entry of θ is the noise's.
+
+    With `precisions` a row of weight w has the noise σ²/w.
+    """
+
+    def __init__(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        precisions: bool = False,
+    ):
+        super().__init__(rows, hyper, plan)
+        self._sums = precision_sums(rows) if precisions else np.zeros(2)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        value, slopes = self._of_counts(theta, gradient)
+        k = self.rows.n_targets
+        value += of_precisions(self._sums, k, math.exp(theta[-1]))
+        if gradient:
+            slopes[-1] += 0.5 * k * self._sums[0]
+        return value, slopes
+
+    def _of_counts(self, theta: np.ndarray, gradient: bool) -> tuple[float, np.ndarray]:
         hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
             return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
@@ -268,7 +412,14 @@ class Evidence(LikelihoodOfRows):
         posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
             return posterior.evidence, out
-        inverse = ops_of(posterior.factor).algebra.inverse_by_factor(posterior.factor)
+        ops = ops_of(posterior.factor)
+        inverse = ops.algebra.inverse_by_factor(posterior.factor)
+        trace = float(inverse.diagonal().sum())
+        size = float(hyper.kernel._diag(rows.X[:_SIZED_ROWS]).mean())
+        if not self.precise and noise > _SINGLE_SHARE * size:
+            # Rows of Z(ZᵀZ + σ²I)⁻¹ reach 1/(2σ), the inverse 1/σ²: float32 loses 2⁻²⁴
+            # times the size of a row of features over σ, relative to them.
+            inverse = ops.xp.astype(inverse, ops.xp.float32)
         D, k = posterior.mean.shape
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
@@ -277,12 +428,12 @@ class Evidence(LikelihoodOfRows):
             residual = part.Y - Z @ posterior.mean
             residual_squares += float((w * residual**2).sum())
             # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
-            G = Z @ inverse
+            G = ops.as_float64(ops.asarray(Z, inverse) @ inverse)
             G *= -k * w / noise
             G += (w * residual / noise) @ posterior.mean.T
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
-        out[-1] += k * (D - float(inverse.diagonal().sum()) - float(weight.sum()))
+        out[-1] += k * (D - trace - float(weight.sum()))
         out[-1] *= 0.5
         return posterior.evidence, out
 

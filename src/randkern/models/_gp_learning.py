@@ -20,14 +20,18 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.plan import Plan
 
 __all__ = [
+    "Stage",
     "Start",
     "bounds",
     "coarse_rows",
+    "few_features",
     "first_starts",
+    "given_bounds",
     "learning_rows",
     "maximise",
     "most_learning_rows",
     "smooth_rows",
+    "with_priors",
 ]
 
 # Operations of one evaluation of the evidence with its gradient: about a second.
@@ -35,31 +39,47 @@ _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
 # Memory of a sample of rows that are not in memory, in which they would not grow.
 _SAMPLE_BYTES = 64 * 10**6
-# Starts are compared on a sample of this share of the rows, within these bounds.
+# Between the fewest rows and all of them: a sample of this share, within these bounds.
 _COARSE_SHARE = 4
-_COARSE_ROWS = (500, 2000)
-# Of few rows the exact kernel's likelihood costs least.
+_COARSE_ROWS = (500, 1000)
+_FEW_FEATURES = 512
+# With few rows, the likelihood of the exact kernel is the cheapest.
 _SMOOTH_ROWS = 300
-# Changes of the likelihood below this share of it say nothing about θ: about 1e-3 of
-# some thousands.
-_IMPROVEMENT = 1e-7
 _ROUGH_IMPROVEMENT = 1e-3
 # Enough to tell which start leads to the best maximum.
-_COMPARING_IMPROVEMENT = 1e-5
+_COMPARING_IMPROVEMENT = 1e-4
 # Ends as close as this in every logarithm are one maximum.
 _SAME = 0.1
 _MOST_CANDIDATES = 3
-# What a descent may take for the distance to its end along a logarithm, where it
-# knows nothing, and at least and at most.
-_STEP = 0.1
-_STEPS = (1e-2, 1.0)
-_DIFFERENCE = 1e-3
+# Ends whose log likelihood is this much less than the best are not gone on from.
+_LIKELY = 5.0
+# A stage ends where a step promises less of the log likelihood: a few hundredths of a
+# standard error of θ. Where evaluations are expensive, less per row, of which densities
+# of predictions show nothing. On a share of the rows less than one unit is decided.
+_PROMISE = 1e-3
+_PROMISE_PER_ROW = 1e-4
+_SAMPLED_PROMISE = 0.5
+# Or where evaluations have taken so many operations, of a sample and of all rows, but
+# never after fewer of them.
+_SAMPLED_OPERATIONS = 1e11
+_LAST_OPERATIONS = 5e11
+_FEWEST_EVALUATIONS = 6
+_MOST_EVALUATIONS = 300
+# A step that would still gain more per row is worth a warning.
+_UNFINISHED = 0.1
+# By how much a step moves a logarithm at most, and what it must gain of its promise.
+_LARGEST_STEP = 1.0
+_FIRST_STEP = 0.1
+_DECREASE = 1e-4
+_MOST_TRIALS = 5
+# How often the curvature may turn out to be useless.
+_MOST_RESETS = 3
 # A restart moves each number by a factor of about this (one standard deviation).
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
 _LENGTHSCALE_RANGE = 1e3
 # Shares of the mean square of the targets that the noise may take. Rows that repeat
-# exactly would otherwise make the likelihood grow for ever as the noise vanishes.
+# exactly would otherwise make the likelihood grow without bound as the noise vanishes.
 _NOISE_SHARES = (1e-5, 1e2)
 # By how much the variance of the process may differ from it at the start: the slope
 # along the scale vanishes where it is far below the noise.
@@ -72,10 +92,12 @@ _LARGEST_WEIGHT = 1e60
 _USUAL_SHARE = 0.1
 # Descents from lengthscales that are too long end where the scale makes up for them.
 _SHORTER = math.log(4.0)
-# How close to a bound is on it.
+# Values this close to a bound count as on it.
 _TOUCHING = 1e-3
 
-Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+# Returns a value at θ and, unless told not to, its gradient.
+Report = Callable[[int, np.ndarray], bool]
+Objective = Callable[..., tuple[float, np.ndarray]]
 
 
 def learning_rows(
@@ -127,10 +149,15 @@ def most_learning_rows(n_components: int) -> int:
 
 
 def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
-    """Return a uniform sample to compare starts on: all rows where they are few."""
+    """Return a uniform sample to learn from first: all rows where they are few."""
     least, largest = _COARSE_ROWS
     most = min(max(rows.n_rows // _COARSE_SHARE, least), largest)
     return _uniform_sample(rows, most, stream)
+
+
+def few_features(n_components: int) -> int:
+    """Return how many features are learned on first: all where there are not many."""
+    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
 
 
 def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
@@ -187,6 +214,73 @@ def bounds(
     return out
 
 
+def given_bounds(
+    limits: list[tuple[float, float]],
+    theta: np.ndarray,
+    names: list[str],
+    given: dict[str, Any] | None,
+) -> list[tuple[float, float]]:
+    """Return the bounds with those that the user has given in their place."""
+    limits = list(limits)
+    for key, pair in (given or {}).items():
+        for place in _places(key, names, "bounds"):
+            if isinstance(pair, str) and pair == "fixed":
+                limits[place] = (float(theta[place]),) * 2
+                continue
+            low, high = _positive_pair(key, pair, "bounds", "(low, high), or 'fixed'")
+            if low > high:
+                raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
+            limits[place] = (math.log(low), math.log(high))
+    return limits
+
+
+def with_priors(
+    objective: Objective, names: list[str], priors: dict[str, Any] | None
+) -> Objective:
+    """Return a log likelihood plus the log density of θ, but for a constant.
+
+    ``{name: (median, sigma)}`` is a log-normal law: the logarithm is normal with the
+    standard deviation sigma.
+    """
+    if not priors:
+        return objective
+    centre, precision = np.zeros(len(names)), np.zeros(len(names))
+    for key, pair in priors.items():
+        median, sigma = _positive_pair(key, pair, "priors", "(median, sigma)")
+        for place in _places(key, names, "priors"):
+            centre[place], precision[place] = math.log(median), sigma**-2
+
+    def posterior(theta: np.ndarray, gradient: bool = True) -> Any:
+        value, slope = objective(theta, gradient)
+        pull = precision * (theta - centre)
+        return value - 0.5 * float(pull @ (theta - centre)), slope - pull
+
+    return posterior
+
+
+def _places(key: str, names: list[str], what: str) -> list[int]:
+    """Return which entries of θ a name stands for: one, or all of an attribute."""
+    found = []
+    for place, name in enumerate(names):
+        path = name.partition("[")[0]
+        if key in (name, path, path.rpartition("__")[2]):
+            found.append(place)
+    if not found:
+        raise ValueError(
+            f"{what} name {key!r}, which is not learned; expected some of {names}."
+        )
+    return found
+
+
+def _positive_pair(key: str, pair: Any, what: str, expected: str) -> tuple[float, ...]:
+    values = np.asarray(pair, dtype=float) if np.ndim(pair) == 1 else np.empty(0)
+    if values.shape != (2,) or not np.all((values > 0) & np.isfinite(values)):
+        raise ValueError(
+            f"{what}[{key!r}] must be {expected}, of positive numbers, got {pair!r}."
+        )
+    return tuple(values.tolist())
+
+
 @dataclass(frozen=True)
 class Start:
     """A θ to descend from; `staged` first moves all but the lengthscales."""
@@ -239,24 +333,60 @@ def _lengthscales(names: list[str]) -> np.ndarray:
     return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
 
 
+@dataclass(frozen=True)
+class Stage:
+    """An objective to climb, of so many rows; it may be evaluated `most` times."""
+
+    objective: Objective
+    n_rows: int = 1
+    most: int = _MOST_EVALUATIONS
+    promise: float = _PROMISE
+
+    @classmethod
+    def of(cls, evidence: Any, objective: Objective, is_last: bool) -> Stage:
+        """Return the stage of a log marginal likelihood of rows, with its priors."""
+        operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
+        affordable = int(operations / evidence.operations)
+        most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
+        n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
+        if is_last:
+            promise = _PROMISE
+            if most < _MOST_EVALUATIONS:
+                promise = max(promise, _PROMISE_PER_ROW * n_rows)
+        return cls(objective, n_rows, most, promise)
+
+
+@dataclass(frozen=True)
+class _End:
+    """Where a stage ended: θ, the value, the inverse curvature and what is left."""
+
+    theta: np.ndarray
+    value: float
+    inverse: np.ndarray
+    promise: float = 0.0
+
+
 def maximise(
-    objectives: Sequence[Objective],
+    stages: Sequence[Stage],
     names: list[str],
     starts: list[Start],
     limits: list[tuple[float, float]],
     n_restarts: int,
     stream: Stream,
-    smooth: Objective | None = None,
+    report: Report | None = None,
 ) -> np.ndarray:
-    """Return θ where L-BFGS-B finds the largest value, from several starts.
+    """Return θ where the last of some objectives is largest, from several starts.
 
-    All starts are descended roughly on the first objective; the ends are compared on
-    the last, and the best is descended on that.
+    All starts are descended on the first, which costs least. Every further stage goes
+    on from the ends of the one before with the curvature that was found, in proportion
+    to the numbers of rows, so that few evaluations are left for the last. From all ends
+    that are about as likely while evaluations are cheap, then from the one of the
+    largest value.
 
     Parameters
     ----------
-    objectives : sequence of callables
-        Each returns a value at θ and its gradient: of some rows, and of all.
+    stages : sequence of Stage
+        Of few rows first, of all last.
     names : list of str
         Of the entries of θ.
     starts : list of Start
@@ -265,49 +395,105 @@ def maximise(
         From :func:`bounds`.
     n_restarts : int
     stream : Stream
-    smooth : callable, optional
-        An objective with fewer maxima: its best end is one more start.
+    report : callable, optional
+        Called with the number of each step and θ there; learning ends if it returns
+        True.
     """
+    told = _Told(report)
     low, high = np.transpose(limits)
     starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
-    coarse, fine = objectives[0], objectives[-1]
-    lengthscales = _lengthscales(names)
+    for index in range(n_restarts):
+        generator = stream.child("restart", index).generator()
+        moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
+        starts.append(Start(moved.clip(low, high), False))
+    first, lengthscales = stages[0].objective, _lengthscales(names)
     with warnings.catch_warnings():
-        # Trial values may be ill conditioned; the value that is kept says so again.
+        # Trial values may be ill conditioned; the value that is returned warns again.
         warnings.simplefilter("ignore", IllConditionedWarning)
-        more = []
-        if smooth is not None:
-            ends = [_rough_end(smooth, start, limits, lengthscales) for start in starts]
-            more = [Start(min(ends, key=lambda end: end.fun).x, False)]
-        for index in range(n_restarts):
-            generator = stream.child("restart", index).generator()
-            moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
-            more.append(Start(moved.clip(low, high)))
-        ends = [
-            _rough_end(coarse, start, limits, lengthscales)
-            for start in (*starts, *more)
-        ]
-        candidates = _distinct(ends)
-        steps: np.ndarray | float = _STEP
-        if fine is not coarse:
-            candidates.sort(key=lambda end: _negative(fine, end.x)[0])
-            steps = _uncertainties(coarse, candidates[0].x)
-        best = candidates[0].x
-        result = _descend(fine, best, limits, _IMPROVEMENT, 15_000, steps)
-    _warn_of_the_end(result, names, limits)
-    return result.x
+        ends = _distinct(
+            [_rough_end(first, start, limits, lengthscales) for start in starts]
+        )
+        before = stages[0]
+        for stage in stages[1:] or stages:
+            if stage.most < _MOST_EVALUATIONS and len(ends) > 1:
+                ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
+            rows = before.n_rows / stage.n_rows
+            ends = _distinct(
+                [
+                    _climb(stage, end.theta, rows * end.inverse, limits, told)
+                    for end in ends
+                ]
+            )
+            before = stage
+            if told.stop:
+                break
+    if not told.stop:
+        _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
+    return ends[0].theta
 
 
-def _uncertainties(objective: Objective, theta: np.ndarray) -> np.ndarray:
-    """Return by how much each logarithm alone may move near a maximum."""
-    slopes = [_negative(objective, theta)[1]]
-    slopes += [
-        _negative(objective, theta + _DIFFERENCE * unit)[1]
-        for unit in np.eye(len(theta))
-    ]
-    curvature = np.diagonal(np.array(slopes[1:]) - slopes[0]) / _DIFFERENCE
-    least, largest = _STEPS
-    return curvature.clip(largest**-2, least**-2) ** -0.5
+class _Told:
+    """Counts steps, reports them, and keeps whether learning is to stop."""
+
+    def __init__(self, report: Report | None):
+        self.report, self.count, self.stop = report, 0, False
+
+    def __call__(self, theta: np.ndarray) -> bool:
+        if self.report is not None:
+            self.stop = self.stop or self.report(self.count, theta)
+            self.count += 1
+        return self.stop
+
+
+def _climb(
+    stage: Stage,
+    theta: np.ndarray,
+    inverse: np.ndarray,
+    limits: list[tuple[float, float]],
+    told: _Told,
+) -> _End:
+    """Return the end of the method of Broyden, Fletcher, Goldfarb and Shanno.
+
+    Nocedal & Wright 2006, eq. 6.17, projected to the bounds (Bertsekas 1982). It
+    starts from an inverse curvature, which L-BFGS-B cannot.
+    """
+    low, high = np.transpose(limits)
+    value, slope = _negative(stage.objective, theta)
+    n_evaluations, n_resets, promise = 1, 0, 0.0
+    while n_evaluations < stage.most:
+        free = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
+        step = np.zeros(len(theta))
+        step[free] = -inverse[np.ix_(free, free)] @ slope[free]
+        step /= max(1.0, abs(step).max() / _LARGEST_STEP)
+        gain = -float(slope @ step)
+        promise = 0.5 * gain
+        if not promise > stage.promise:
+            break
+        length = 1.0
+        for _ in range(min(_MOST_TRIALS, stage.most - n_evaluations)):
+            trial = (theta + length * step).clip(low, high)
+            after, trial_slope = _negative(stage.objective, trial)
+            n_evaluations += 1
+            if after <= value - _DECREASE * length * gain:
+                break
+            # The least point of the parabola through both values.
+            lost = (after - value) / (length * gain)
+            length *= min(max(0.5 / (1.0 + lost), 0.1), 0.5)
+        else:
+            if n_resets == _MOST_RESETS:
+                break
+            n_resets += 1
+            inverse = np.diag(_FIRST_STEP / np.maximum(abs(slope), 1.0))
+            continue
+        moved, turned = trial - theta, trial_slope - slope
+        curvature = float(moved @ turned)
+        if curvature > 1e-8 * np.linalg.norm(moved) * np.linalg.norm(turned):
+            kept = np.eye(len(theta)) - np.outer(moved, turned) / curvature
+            inverse = kept @ inverse @ kept.T + np.outer(moved, moved) / curvature
+        theta, value, slope = trial, after, trial_slope
+        if told(theta):
+            break
+    return _End(theta, -value, inverse, promise)
 
 
 def _rough_end(
@@ -315,7 +501,7 @@ def _rough_end(
     start: Start,
     limits: list[tuple[float, float]],
     lengthscales: np.ndarray,
-) -> Any:
+) -> _End:
     """Return what L-BFGS-B found from one start, well enough to compare it."""
     theta = start.theta
     if start.staged and not lengthscales.all():
@@ -325,17 +511,57 @@ def _rough_end(
             (x, x) if along else limit
             for x, along, limit in zip(theta, lengthscales, limits, strict=True)
         ]
-        theta = _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).x
+        theta = _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).theta
     return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100)
 
 
-def _distinct(ends: list[Any]) -> list[Any]:
-    """Return the best few ends, of those that are one maximum the best."""
-    kept: list[Any] = []
-    for end in sorted(ends, key=lambda end: end.fun):
-        if all(abs(end.x - other.x).max() > _SAME for other in kept):
+def _descend(
+    objective: Objective,
+    start: np.ndarray,
+    limits: list[tuple[float, float]],
+    share: float,
+    most: int,
+) -> _End:
+    low, high = np.transpose(limits)
+    free = low < high
+    end, inverse = start.copy(), np.eye(len(start))
+    if not free.any():
+        return _End(end, -_negative(objective, end)[0], inverse)
+
+    def of_free(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = start.copy()
+        theta[free] = numbers
+        value, slope = _negative(objective, theta)
+        return value, slope[free]
+
+    result = scipy.optimize.minimize(
+        of_free,
+        start[free],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.array(limits)[free],
+        options={"ftol": share, "maxiter": most},
+    )
+    end[free] = result.x
+    inverse[np.ix_(free, free)] = result.hess_inv.todense()
+    return _End(end.clip(low, high), -float(result.fun), inverse)
+
+
+def _distinct(ends: list[_End]) -> list[_End]:
+    """Return the best few ends that are likely, of each maximum one, the best first."""
+    kept: list[_End] = []
+    for end in sorted(ends, key=lambda end: -end.value):
+        likely = not kept or end.value > kept[0].value - _LIKELY
+        if likely and all(abs(end.theta - other.theta).max() > _SAME for other in kept):
             kept.append(end)
     return kept[:_MOST_CANDIDATES]
+
+
+def _value(objective: Objective, theta: np.ndarray) -> float:
+    try:
+        return objective(theta, False)[0]
+    except np.linalg.LinAlgError:
+        return -math.inf
 
 
 def _negative(objective: Objective, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -346,49 +572,21 @@ def _negative(objective: Objective, theta: np.ndarray) -> tuple[float, np.ndarra
     return -value, -gradient
 
 
-def _descend(
-    objective: Objective,
-    start: np.ndarray,
-    limits: list[tuple[float, float]],
-    share: float,
-    most: int,
-    steps: np.ndarray | float = 1.0,
-) -> Any:
-    """Return the result of L-BFGS-B in units of `steps`; its x is θ itself."""
-    units = np.ones(len(start)) * steps
-
-    def scaled(moves: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _negative(objective, start + units * moves)
-        return value, units * gradient
-
-    low, high = np.transpose(limits)
-    result = scipy.optimize.minimize(
-        scaled,
-        np.zeros(len(start)),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=np.transpose([(low - start) / units, (high - start) / units]),
-        options={"ftol": share, "maxiter": most},
-    )
-    result.x = (start + units * result.x).clip(low, high)
-    result.jac = result.jac / units
-    return result
-
-
 def _warn_of_the_end(
-    result: Any, names: list[str], limits: list[tuple[float, float]]
+    end: _End, names: list[str], limits: list[tuple[float, float]], n_rows: int
 ) -> None:
     """Warn where learning did not end in a maximum between the bounds."""
-    if not np.isfinite(result.fun):
+    if not np.isfinite(end.value):
         reason = "the likelihood could not be evaluated at any start"
-    elif not result.success and _is_steep(result):
-        reason = f"L-BFGS stopped early ({result.message})"
+    elif end.promise > max(1.0, _UNFINISHED * n_rows):
+        reason = f"learning stopped early (a step still promises {end.promise:.3g})"
     else:
         ended = [
             f"{name} = {math.exp(x):.3g} at its {side} bound"
-            for name, x, limit in zip(names, result.x, limits, strict=True)
+            for name, x, limit in zip(names, end.theta, limits, strict=True)
             for side, bound in zip(("lower", "upper"), limit, strict=True)
-            if abs(x - bound) < _TOUCHING and not _is_usual(name, side, names)
+            if abs(x - bound) < _TOUCHING < limit[1] - limit[0]
+            and not _is_usual(name, side, names)
         ]
         if not ended:
             return
@@ -398,7 +596,7 @@ def _warn_of_the_end(
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=6,  # the call of fit
+        stacklevel=8,  # the call of fit, within two decorators
     )
 
 
@@ -407,9 +605,5 @@ def _is_usual(name: str, side: str, names: list[str]) -> bool:
     if side == "lower":
         return False
     # A column that does not matter has a lengthscale as long as it may be; classes
-    # that are told apart with certainty (there is no noise) the largest scale.
+    # that are separated with certainty (there is no noise) have the largest scale.
     return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")
-
-
-def _is_steep(result: Any) -> bool:
-    return abs(result.jac).max() > max(1.0, 1e-3 * abs(result.fun))

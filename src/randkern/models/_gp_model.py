@@ -12,37 +12,51 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows
+from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_learning import (
+    Stage,
     bounds,
     coarse_rows,
+    few_features,
     first_starts,
+    given_bounds,
     maximise,
     smooth_rows,
+    with_priors,
 )
+from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.plan import Plan
 
 __all__ = ["GaussianProcess"]
 
 
-class GaussianProcess(FeatureModel):
+class GaussianProcess(CallbackSupportMixin, FeatureModel):
     """A model whose hyperparameters maximise a log marginal likelihood."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
         "optimizer": [StrOptions({"l-bfgs-b"}), None],
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
+        "bounds": [dict, None],
+        "priors": [dict, None],
     }
 
+    # Rows of a fit on landmarks whose exact likelihood is maximised.
+    _most_exact_rows: ClassVar[int] = 1000
     # By how much learning may change a scale; those of regression follow the targets.
     _scale_range: ClassVar[float] = 1e10
 
     optimizer: str | None
     n_restarts_optimizer: int
+    bounds: dict[str, Any] | None
+    priors: dict[str, Any] | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # Numbers, which have no device.
@@ -55,6 +69,22 @@ class GaussianProcess(FeatureModel):
     def _sample(self) -> ArrayRows:
         return ArrayRows(*self._learned_from)
 
+    @property
+    def _learning_plan(self) -> Plan | None:
+        """The features that hyperparameters are learned on; None: the exact kernel."""
+        return None if self.features == "nystrom" else self.plan_
+
+    def _draw_landmarks(self, X: Rows, sample_weight: Any, stream: Stream) -> None:
+        """Choose landmarks for the learned kernel, if there are any."""
+        if self.features == "nystrom":
+            self._draw_features(X, sample_weight, stream)
+
+    def _left_out(self, X: Rows, Z: Any) -> Any:
+        """Return k(x, x) − φ(x)·φ(x) of landmarks, 0 of random features."""
+        if self.features == "random":
+            return 0.0
+        return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+
     @abstractmethod
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         """Return the log marginal likelihood of rows, on features or exact (None)."""
@@ -64,25 +94,38 @@ class GaussianProcess(FeatureModel):
     def log_marginal_likelihood_value_(self) -> float:
         """The log marginal likelihood of all rows at `theta_`."""
 
+    def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
+        """Return what tells callbacks of a fit that begins, and of its steps."""
+        given = (X, y, sample_weight) if are_in_memory(X) else (None, None, None)
+        report = FitReport(self, *given)
+        # A step has another θ, but no posterior yet.
+        report.begin(None if self.optimizer is None else lambda theta: {})
+        return report
+
     def _learn(
-        self, sample: ArrayRows, extra: dict[str, float], stream: Stream
+        self,
+        sample: ArrayRows,
+        extra: dict[str, float],
+        stream: Stream,
+        report: FitReport,
     ) -> None:
-        """Set θ, the kernel and its plan, learned unless told not to.
+        """Set θ, the kernel and its plan, learned unless `optimizer` is None.
 
         From the rows of the sample; `extra` holds the logarithms of hyperparameters
         beside those of the kernel.
         """
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        evidence = self._evidence(sample, self.plan_)
+        plan = self._learning_plan
+        evidence = self._evidence(sample, plan)
         hyper = evidence.hyper
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(sample, evidence, theta, stream)
+            theta = self._maximised(sample, evidence, theta, stream, report)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
-            if self.plan_ is not None:
-                self.plan_ = with_kernel(self.plan_, before, self.kernel_)
+            if plan is not None:
+                self.plan_ = with_kernel(plan, before, self.kernel_)
         self._theta = tuple(theta.tolist())
 
     def _maximised(
@@ -91,18 +134,10 @@ class GaussianProcess(FeatureModel):
         evidence: LikelihoodOfRows,
         theta: np.ndarray,
         stream: Stream,
+        report: FitReport,
     ) -> np.ndarray:
         """Return θ where the likelihood of the sample is largest."""
         names = self.hyperparameters_
-        coarse = coarse_rows(sample, stream.child("coarse"))
-        objectives = [evidence]
-        if coarse is not sample:
-            objectives.insert(0, self._evidence(coarse, self.plan_))
-        smooth = None
-        if self.plan_ is not None and any("lengthscale" in name for name in names):
-            # Features of fixed draws have maxima of their own along lengthscales.
-            rows = smooth_rows(coarse, stream.child("smooth"))
-            smooth = self._evidence(rows, None)
         rescaling = np.zeros(len(theta))
         rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
         square = spread = 1.0  # of labels
@@ -110,15 +145,54 @@ class GaussianProcess(FeatureModel):
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self.kernel_._diag(coarse.X).mean())
+        variance = float(self.kernel_._diag(sample.X).mean())
+        usual = bounds(names, theta, square, spread, self._scale_range)
+        limits = given_bounds(usual, theta, names, self.bounds)
+        low, high = np.transpose(limits)
+        if np.all(low == high):
+            return theta
         return maximise(
-            objectives,
+            self._stages(sample, stream),
             names,
             first_starts(names, theta, square, variance, rescaling),
-            bounds(names, theta, square, spread, self._scale_range),
+            limits,
             int(self.n_restarts_optimizer),
             stream,
-            smooth,
+            report.step,
+        )
+
+    def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:
+        """Return what is climbed one after the other: of few rows, more, and all.
+
+        Features of fixed draws have maxima of their own along lengthscales: of few rows
+        the exact kernel's likelihood is climbed first, then that of few features, which
+        have no better use for short lengthscales than many.
+        """
+        plan = self._learning_plan
+        coarse = coarse_rows(sample, stream.child("coarse"))
+        fewest = smooth_rows(coarse, stream.child("smooth"))
+        smooth = any("lengthscale" in name for name in self.hyperparameters_)
+        ladder = [(fewest, None if smooth else plan)]
+        if plan is not None:
+            few = few_features(plan.n_components)
+            if few < plan.n_components:
+                ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
+        ladder += [(coarse, plan), (sample, plan)]
+        stages: list[Stage] = []
+        for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
+            if (rows, features) != later:
+                evidence = self._evidence(rows, features)
+                evidence.precise = False
+                objective = with_priors(evidence, self.hyperparameters_, self.priors)
+                stages.append(Stage.of(evidence, objective, later is None))
+        return stages
+
+    def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
+        """Draw other features of the kernel, as the model does."""
+        return fit_plan(
+            *(self.kernel_, rows.X, rows.weight, n_components, stream),
+            projection=self.projection,
+            fourier=self.fourier,
         )
 
     @property
@@ -152,5 +226,7 @@ class GaussianProcess(FeatureModel):
                 f"theta must hold {len(self.theta_)} finite logarithms, of "
                 f"{self.hyperparameters_}, got {theta!r}."
             )
-        value, gradient = self._evidence(self._sample, self.plan_)(theta, eval_gradient)
+        value, gradient = self._evidence(self._sample, self._learning_plan)(
+            theta, eval_gradient
+        )
         return (value, gradient) if eval_gradient else value

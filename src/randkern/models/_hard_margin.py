@@ -9,7 +9,7 @@ from the rows themselves, because products of rows have none of the digits of a 
 of 1e-8 of the longest row, on a growing set of rows: those that violate the constraints
 are added until none is left.
 
-Tensors take the hull of all rows at once, by an interior-point method.
+Tensors take all rows at once, by the method of multipliers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ from randkern._tensors import is_tensor
 from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
-from randkern.models._interior_point import min_norm_point
-from randkern.models._svm_dual import scores_of
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models._augmented_lagrangian import solve_box
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    combined,
+    scores_of,
+)
 
 __all__ = ["HardMargin", "separate"]
 
@@ -39,20 +43,21 @@ _MOST_ROUNDS = 500
 # The square of the weights grows with every row that is added; where it grows by less
 # than this share of itself, rounding errors decide which rows have weight.
 _GROWTH = 1e-9
-# Dual variables below this share of the largest belong to rows that do not matter.
-_NEGLIGIBLE = 1e-9
+# The gap that Newton's method is to reach on tensors.
+_EXACT = 1e-12
 # Margins may lack this much of 1, or what rounding errors of a score make, in units of
 # the precision and of |w||z|.
 _VIOLATION = 1e-7
 _ROUNDING = 16.0
-# How often weights are mended, and which rows take part: those whose margins are above
-# 1 by so many times what the worst lacks.
+# How often weights are corrected, what margins may lack then, and which rows take part:
+# those whose margins are above 1 by so many times what the worst lacks.
 _MOST_REPAIRS = 3
+_REPAIRED = 1e-12
 _NEAR = 1e3
 # A combination of rows, relative to the longest, that is 0 but for rounding errors: of
-# sums in float64, and of what an interior-point method comes to on tensors.
+# sums in float64, and of what Newton's method comes to on tensors.
 _RAY = 2e-14
-_INTERIOR_RAY = 1e-8
+_NEWTON_RAY = 1e-9
 # Least squares with rows in units of the nearest point that the last ones have found,
 # until its norm and the margin differ by no more than this share.
 _MOST_SCALES = 4
@@ -183,21 +188,20 @@ def _separate_all(
     rows = ops.flatnonzero(usable)
     if len(rows) < len(signs):
         features, signs = features.part(rows), signs[rows]
-    shares, point, longest = min_norm_point(features, signs)
-    square = float(point @ point)
-    weights = point / (square or 1.0)
-    scores, _ = scores_of(features, weights[None])
+    upper = ops.zeros(len(rows), signs) + np.inf
+    _, longest = scores_of(features, ops.zeros((1, features.width), signs))
+    found = solve_box(features, signs, upper, _EXACT, longest)
+    alpha = ops.zeros(len(usable), signs)
+    if not found.gap < _GAP:
+        if found.residual > _NEWTON_RAY:
+            raise _narrow(name, f"a combination of length {found.residual:.1g}")
+        alpha[rows] = found.shares
+        raise _error(alpha, found.residual, name)
+    alpha[rows] = found.alpha
+    weights = combined(features, (found.alpha * signs)[:, None])
+    scores, _ = scores_of(features, weights)
     missing = float((1 - signs * scores[:, 0]).max())
-    alpha = ops.zeros(len(usable), weights)
-    if missing > _GAP:
-        residual = square**0.5 / longest
-        if residual > _INTERIOR_RAY:
-            raise _narrow(name, f"a margin of {1 - missing:.2g} instead of 1")
-        alpha[rows] = shares
-        raise _error(alpha, residual, name)
-    negligible = shares < _NEGLIGIBLE * shares.max()
-    alpha[rows] = ops.xp.where(negligible, 0.0, shares / square)
-    return _margin(weights, alpha, float(weights @ weights), missing)
+    return _margin(weights[0], alpha, float(weights[0] @ weights[0]), missing)
 
 
 def _margin(
@@ -260,7 +264,7 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     for _ in range(_MOST_REPAIRS):
         missing = 1 - Z @ weights
         most = float(missing.max())
-        if most <= np.finfo(float).eps * float(np.linalg.norm(weights)):
+        if most <= _REPAIRED:
             break
         near = missing > -_NEAR * most
         equations = np.vstack([Z[near].T, missing[near] / most])

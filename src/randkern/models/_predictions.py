@@ -22,6 +22,7 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     # Products are taken in the dtype of X; weights of any size fit in it once they
     # are divided by the largest.
     ops = ops_of(X)
+    weights, plan = plan.solve(weights, transposed=True), plan.raw
     size = ops_of(weights).largest(abs(weights)) or 1.0
     coef = ops.asarray(weights / size, X)
     out = ops.zeros((X.shape[0], *weights.shape[1:]), X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -21,12 +22,13 @@ from randkern.data.reading import are_in_memory, read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._predictions import MOST_EXACT_ROWS
+from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import (
     CallbackSupportMixin,
     FitReport,
     with_callbacks,
 )
-from randkern.models.dual import exact_gram, feature_gram, solve_dual
+from randkern.models.dual import exact_gram, feature_gram, solve_dual_leaving_out
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
@@ -162,7 +164,43 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         # Weights of arrays have the unit of their largest.
         unit = None if rows.in_memory else rows.survey().weight_unit
         statistics = rows.reduce(normal_equations_of, self._plan, unit)
-        self._solve_primal(statistics, overwrite=True)
+        solution, intercept = self._solve_primal(statistics, overwrite=True)
+        if rows.in_memory:
+            sample = rows.whole().take(self._left_out_of(rows.whole()))
+            left = statistics.left_out(
+                self._plan, sample, solution, intercept, self._share_of(sample)
+            )
+            self._keep_left_out(sample, left)
+
+    def _left_out_of(self, rows: ArrayRows) -> Any:
+        """Return some rows of positive weight, to be left out one at a time."""
+        n, weight = rows.n_rows, rows.weight
+        if weight is not None:
+            weighted = ops_of(weight).flatnonzero(weight)
+            n = len(weighted)
+        numbers = np.arange(n)
+        if n > MOST_LEFT_OUT:
+            generator = Stream(self._key).child("left out").generator()
+            numbers = np.sort(generator.choice(n, MOST_LEFT_OUT, replace=False))
+        return numbers if weight is None else ops_of(weight).take(weighted, numbers)
+
+    def _share_of(self, rows: ArrayRows) -> Any:
+        """Return which part of each row's weight is left out: all, or one of many.
+
+        Weights that are whole numbers stand for rows that are repeated.
+        """
+        if not self._are_repeated(rows.weight):
+            return 1.0
+        return 1.0 / rows.weight
+
+    def _are_repeated(self, weight: Any) -> bool:
+        """Tell whether weights are whole numbers that the user has given."""
+        if weight is None or getattr(self, "class_weight", None) is not None:
+            return False
+        return bool((weight == ops_of(weight).xp.round(weight)).all())
+
+    def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
+        """Keep what the residuals of some rows left out of the fit, (m, k), tell."""
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Tell whether to solve by conjugate gradients.
@@ -170,7 +208,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         "auto" does so where the direct system does not fit the memory limit, or
         takes twice the work: min(n, D) operations an entry of the features,
         against 4k + 60 (what it takes to make one) in each of 30 iterations, or of 15
-        where labels are told apart before they are met.
+        where the signs of labels are right before their values are.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -255,6 +293,8 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "dual_coef_",
             "X_fit_",
             "solution_",
+            "temperature_",
+            "_left_out_sizes",
         ):
             self.__dict__.pop(name, None)
 
@@ -267,24 +307,27 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             "Use fewer components",
         )
 
-    def _solve_primal(self, statistics: NormalEquations, *, overwrite: bool) -> None:
+    def _solve_primal(
+        self, statistics: NormalEquations, *, overwrite: bool
+    ) -> tuple[Solution, Any]:
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # it was changed after a batch
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
         self._store(solution, solution.value, intercept)
+        return solution, intercept
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve an n × n system where there are more features than rows."""
-        n, D, X = rows.n_rows, self._plan.n_components, rows.X
+        n, D = rows.n_rows, self._plan.n_components
         check_memory(
             self._dual_bytes(rows),
             limit,
             f"the {n} x {n} dual system of n_components={D} on {n} rows",
             "Use fewer components than rows",
         )
-        self._solve_dual(feature_gram(self._plan, X), rows)
+        self._solve_dual(rows, lambda X: feature_gram(self._plan, X))
 
     def _fit_exact(
         self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
@@ -302,13 +345,30 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
             f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
             "Use solver='pcg', or random features (for instance n_components=10_000)",
         )
-        self._solve_dual(exact_gram(self.kernel_, rows.X), rows)
+        self._solve_dual(rows, lambda X: exact_gram(self.kernel_, X))
 
-    def _solve_dual(self, gram: Any, rows: ArrayRows) -> None:
-        solution, intercept = solve_dual(
-            gram, rows.Y, rows.weight, float(self.alpha), self.fit_intercept
+    def _solve_dual(self, rows: ArrayRows, gram_of: Callable[[Rows], Any]) -> None:
+        given, ops, n = rows, ops_of(rows.Y), rows.n_rows
+        chosen = self._left_out_of(rows)
+        left_out = np.arange(n - len(chosen), n)
+        order = None
+        if len(chosen) < n:
+            # Those to be left out come last, where that is nearly free.
+            last = ops.zeros(n, rows.Y)
+            last[chosen] = 1.0
+            order = ops.xp.argsort(last, stable=True)
+            rows = rows.take(order)
+        sample = rows.take(left_out)
+        solution, intercept, left = solve_dual_leaving_out(
+            *(gram_of(rows.X), rows.Y, rows.weight),
+            *(float(self.alpha), self.fit_intercept, left_out),
+            self._share_of(sample),
         )
-        self._store_dual(rows.X, solution, intercept)
+        self._keep_left_out(sample, left)
+        if order is not None:
+            value = ops.take(solution.value, ops.xp.argsort(order))
+            solution = replace(solution, value=value)
+        self._store_dual(given.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Keep the weights of rows, or those of features that they stand for."""

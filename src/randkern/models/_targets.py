@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.multiclass import (
+    check_classification_targets,
+    type_of_target,
+    unique_labels,
+)
 from sklearn.utils.validation import (
     check_array,
     check_consistent_length,
@@ -28,7 +32,10 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
 
-__all__ = ["ClassLabels", "RealTargets", "read_labels"]
+__all__ = ["ClassLabels", "RealTargets", "TargetsOrLabels", "read_labels"]
+
+# Up to so many different integers are labels, where they might be targets.
+_MOST_CLASSES = 20
 
 
 class RealTargets:
@@ -309,7 +316,7 @@ class ClassLabels:
             for label, value in self.class_weight.items():
                 check_positive(f"class_weight[{label!r}]", value, zero=True)
         classes = ops_of(self.classes_).to_host(self.classes_)
-        # To balance them: a class whose rows have no weight is as good as absent.
+        # For balancing, a class whose rows have no weight counts as absent.
         present = totals > 0 if self.class_weight == "balanced" else totals >= 0
         by_class = np.zeros(len(classes))
         by_class[present] = compute_class_weight(
@@ -331,3 +338,65 @@ def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
     ops = ops_of(X)
     position = ops.to_integers(_positions(classes, y)[0], X)
     return ops.to_host(ops.bincount(position, weight, len(classes)))
+
+
+class TargetsOrLabels:
+    """Reads labels (text, booleans, or a few different integers), or real targets.
+
+    Which of them, all of `y` decides: `_labelled` is set with it.
+    """
+
+    _labelled: bool
+    _reader: Any
+
+    def _read_targets(
+        self, X: Rows, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        self._learn_from([self._seen_in(X, y, check_weights(sample_weight, X))])
+        return self._reader._read_targets(X, y, sample_weight)
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> tuple[SeenLabels | None, Any]:
+        """Return the labels of a block, if it may hold any, and what it holds.
+
+        That is the number of columns of real targets, None for a vector, or the type of
+        labels that are no numbers.
+        """
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
+            )
+        labels = read_labels(y)
+        host = ops_of(labels).to_host(labels)
+        numeric = host.dtype.kind in "iuf"
+        n_outputs = RealTargets()._seen_in(X, y, weight) if numeric else None
+        with np.errstate(invalid="ignore"):  # it casts numbers of any size to integers
+            discrete = type_of_target(host) in ("binary", "multiclass")
+        if not discrete or host.dtype.kind in "mM":
+            return None, RealTargets()._seen_in(X, y, weight)
+        if numeric and len(np.unique(host)) > _MOST_CLASSES:
+            return None, n_outputs
+        found = ClassLabels()._seen_in(X, y, weight)
+        return found, n_outputs if numeric else str(host.dtype)
+
+    def _learn_from(self, seen: list[tuple[SeenLabels | None, Any]]) -> int:
+        labels = [each for each, _ in seen if each is not None]
+        dtypes = {dtype for _, dtype in seen if isinstance(dtype, str)}
+        n_classes = len({label for each in labels for label in each.totals})
+        self._labelled = len(labels) == len(seen) and (
+            bool(dtypes) or 2 <= n_classes <= _MOST_CLASSES
+        )
+        if dtypes and not self._labelled:
+            raise ValueError(
+                f"some blocks of y hold labels of type {dtypes.pop()}, others numbers; "
+                "make all blocks alike."
+            )
+        self._reader = ClassLabels() if self._labelled else RealTargets()
+        return self._reader._learn_from(
+            labels if self._labelled else [each for _, each in seen]
+        )
+
+    def _targets_of(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._reader._targets_of(X, y, weight)

@@ -14,9 +14,10 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
+from randkern.data.training_data import ArrayRows
 from randkern.features import fit_plan
 from randkern.kernels import Linear
-from randkern.models.dual import solve_dual
+from randkern.models.dual import solve_dual_leaving_out
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -120,7 +121,7 @@ class PrimalSearch:
     alphas : ndarray
     fit_intercept : bool
     spare : int
-        Bytes beyond :func:`primal_search_bytes` that features may be kept in.
+        Bytes beyond :func:`primal_search_bytes` for cached features.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class PrimalSearch:
         self.alphas = alphas
         self.fit_intercept = fit_intercept
         self.unit = unit_of_weights(weight)
-        # Kept, and once more for the rows of a fold.
+        # Cached, and once more for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
             plan, X = _kept(plan, X)
@@ -194,9 +195,18 @@ class PrimalSearch:
         yield from _sums_without(parts, _added)
         self._total = _added(parts)
 
-    def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
-        """Return the weights of features, (D, k), and intercepts; ends the search."""
-        return self.total.solve(alpha, self.fit_intercept, overwrite=True)
+    def solve(
+        self, alpha: float, left_out: np.ndarray, share: Any
+    ) -> tuple[Solution, np.ndarray, Any]:
+        """Return the weights of features, (D, k), and intercepts; ends the search.
+
+        Also the residuals of some rows in fits without a share of one of them each.
+        """
+        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
+        rows = ArrayRows(self.X, self.Y, self.weight).take(left_out)
+        solution, intercept = solved
+        left = self.total.left_out(self.plan, rows, solution, intercept, share)
+        return solution, intercept, left
 
     @property
     def total(self) -> NormalEquations:
@@ -310,9 +320,15 @@ class DualSearch:
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
 
-    def solve(self, alpha: float) -> tuple[Solution, np.ndarray]:
-        """Return the weights of rows, (n, k), and intercepts; ends the search."""
-        return solve_dual(self.gram, self.Y, self.weight, alpha, self.fit_intercept)
+    def solve(
+        self, alpha: float, left_out: np.ndarray, share: Any
+    ) -> tuple[Solution, np.ndarray, Any]:
+        """Return the weights of rows, (n, k), and intercepts; ends the search.
+
+        Also the residuals of some rows in fits without a share of one of them each.
+        """
+        system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
+        return solve_dual_leaving_out(*system, left_out, share)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

@@ -68,13 +68,17 @@ class FitReport:
 
     def __call__(self, progress: Progress) -> bool:
         """Report an iteration; return whether a callback wants to stop."""
+        return self.step(progress.iteration, progress.value)
+
+    def step(self, number: int, value: Any) -> bool:
+        """Report what an iteration found; return whether a callback wants to stop."""
         attributes_of = self._attributes_of
         assert attributes_of is not None
-        task = self._context.subcontext(task_name=f"iteration {progress.iteration}")
+        task = self._context.subcontext(task_name=f"iteration {number}")
         task.call_on_fit_task_begin(**self._given)
         stop = task.call_on_fit_task_end(
             **self._given,
-            reconstruction_attributes=lambda: attributes_of(progress.value),
+            reconstruction_attributes=lambda: attributes_of(value),
         )
         return bool(stop)
 

@@ -29,6 +29,7 @@ __all__ = [
     "exact_gram",
     "feature_gram",
     "solve_dual",
+    "solve_dual_leaving_out",
 ]
 
 
@@ -126,12 +127,42 @@ def solve_dual(
     The prediction at x is Σ_i A_i k(x, x_i) + intercept. The Gram matrix, of which the
     upper triangle is read, is **overwritten**.
     """
+    none = np.zeros(0, dtype=int)
+    return solve_dual_leaving_out(gram, Y, sample_weight, alpha, fit_intercept, none)[
+        :2
+    ]
+
+
+def solve_dual_leaving_out(
+    gram: np.ndarray,
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    alpha: float,
+    fit_intercept: bool,
+    left_out: np.ndarray,
+    share: Any = 1.0,
+) -> tuple[Solution, np.ndarray, Any]:
+    """Return what :func:`solve_dual` does, and residuals of fits without a row, (m, k).
+
+    Of the rows `left_out`, sorted numbers, each of positive weight; the last rows take
+    the least work. `share` is the part of their weights that is left out.
+    """
     scale = float(gram.diagonal().mean())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
-    solver = Cholesky(first_jitter=2.0**-26)
-    solution = solver.solve(solver.init(gram, alpha / system.unit, scale), system.right)
+    solver, shift = Cholesky(first_jitter=2.0**-26), alpha / system.unit
+    state = solver.init(gram, shift, scale)
+    solution = solver.solve(state, system.right)
+    diagonal = state.inverse_diagonal(left_out)
+    if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
+        shifted = max(shift + state.jitter, np.finfo(float).tiny)
+        diagonal = diagonal - system.share[left_out] / shifted
+    least = np.finfo(float).tiny
+    # With the hat matrix H this is that of (I − H)/α; what is left out, of share·H.
+    diagonal = share * diagonal.clip(min=least) + (1.0 - share) / max(shift, least)
+    scaled = system.root[left_out] * diagonal
+    residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)
-    return replace(solution, value=dual), intercept + system.target_mean
+    return replace(solution, value=dual), intercept + system.target_mean, residuals
 
 
 def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -22,7 +22,9 @@ __all__ = [
     "FeatureMatrix",
     "GramFactor",
     "add_combinations",
+    "combined",
     "products",
+    "scores_of",
 ]
 
 # Features that are cached take part in one call, which may be interrupted after it.
@@ -65,6 +67,25 @@ def add_combinations(Z: Any, factors: Any, out: Any) -> None:
     size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
     ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
     out += size * part
+
+
+def combined(features: FeatureMatrix, factors: Any) -> Any:
+    """Return factorsᵀZ of all rows, (k, width), for factors (n, k) of any size."""
+    out = ops_of(factors).zeros((factors.shape[1], features.width), factors)
+    for block in features.blocks():
+        add_combinations(block.values, factors[block.rows], out)
+    return out
+
+
+def scores_of(features: FeatureMatrix, weights: Any) -> tuple[Any, float]:
+    """Return w·z of all rows for weights (k, width), (n, k), and the longest's norm."""
+    ops = ops_of(weights)
+    scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
+    for block in features.blocks():
+        Z = block.values
+        scores[block.rows] = products(Z, weights)
+        square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
+    return scores, square**0.5
 
 
 class FeatureMatrix:
@@ -292,4 +313,18 @@ class GramFactor(FeatureArray):
     def __init__(self, gram: np.ndarray):
         factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
         super().__init__(factor)
+        self.factor = factor
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
+
+    def rows_of(self, weights: Any) -> tuple[Any, Any]:
+        """Return sorted rows, and weights (rank, k) of the kernel at these.
+
+        Their values are those of weights (k, rank or more) of the columns: with K = FFᵀ
+        the weights Fᵀa have values Ka.
+        """
+        rank = len(self.pivots)
+        dual = ops_of(weights).algebra.triangular_solve(
+            self.triangle, weights[:, :rank].T, transposed=True
+        )
+        order = self.pivots.argsort()
+        return self.pivots[order], dual[order]

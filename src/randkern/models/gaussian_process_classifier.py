@@ -15,7 +15,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.dask import is_dask
-from randkern.data.reading import mapped_rows
+from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -28,6 +28,7 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_learning import learning_rows
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
+from randkern.models.callbacks import with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import check_laplace_memory, float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -63,10 +64,15 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         hyperparameters.
     n_restarts_optimizer : int, default=0
         Further starts, each a factor of about 4 away from the given one.
+    bounds, priors : dict or None, default=None
+        As in :class:`~randkern.GaussianProcessRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
         As in :class:`~randkern.RandomFeatures`.
+    features : {"random", "nystrom"}, default="random"
+        As in :class:`~randkern.GaussianProcessRegressor`: kernel values at landmarks,
+        and the variance of the deterministic training conditional.
     memory_limit : int, str or None, default=None
         As in :class:`~randkern.GaussianProcessRegressor`.
     random_state : int, generator or None, default=None
@@ -115,8 +121,11 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
+        bounds: dict[str, Any] | None = None,
+        priors: dict[str, Any] | None = None,
         class_weight: Any = None,
         projection: str = "auto",
+        features: str = "random",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -124,12 +133,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.n_components = n_components
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.bounds = bounds
+        self.priors = priors
         self.class_weight = class_weight
         self.projection = projection
+        self.features = features
         self.memory_limit = memory_limit
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
@@ -140,14 +153,17 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         time is read.
         """
         self._validate_params()
+        report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows, drawn_from = read(self, X, y, sample_weight, stream)
+        self._draw(*drawn_from, stream)
         limit, k = self._memory_for(rows), rows.n_targets
         most = _learning_rows(k)
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learn(sample, {}, stream.child("restarts"))
+        self._learn(sample, {}, stream.child("restarts"), report)
+        self._draw_landmarks(*drawn_from, stream)
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
@@ -162,6 +178,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._posteriors = [
             LaplacePosterior.of(features, D, column, weight) for column in signs.T
         ]
+        report.end()
         return self
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
@@ -206,7 +223,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def _features_of(self, X: Rows) -> tuple[np.ndarray, np.ndarray | float]:
         """Return features of rows, and the variance that they leave out."""
         if self.plan_ is not None:
-            return evaluate(self.plan_, X), 0.0
+            Z = evaluate(self.plan_, X)
+            return Z, self._left_out(X, Z)
         ops = ops_of(X)
         K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
         Z = ops.algebra.triangular_solve(self._triangle, K.T).T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from randkern.models.memory import (
     ROWS_PER_EIGENPAIR,
     SAMPLED_COLUMNS,
 )
+from randkern.plan import Plan
 
 __all__ = ["FeatureOperator", "KernelOperator"]
 
@@ -43,6 +44,8 @@ class FeatureOperator:
         Whether to subtract the weighted means z̄.
     stream : Stream
         Seeds the sample of rows behind the preconditioner.
+    plan : Plan, optional
+        That of z, where `features` are its raw columns.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class FeatureOperator:
         survey: Survey,
         center: bool,
         stream: Stream,
+        plan: Plan | None = None,
     ):
         self.features = features
+        self.plan = features.plan if plan is None else plan
         self.survey = survey
         self.center = center
         self.stream = stream
@@ -92,10 +97,19 @@ class FeatureOperator:
         sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
         sizes[sizes == 0] = 1.0
         cross = self.features.reduce(_cross, self.means, sizes)
+        cross = self._solved(cross.T).T
         ops = ops_of(cross)
         self.feature_sum = ops.copy(cross[-1])
         sizes = ops.float64_like(sizes, cross)
         return ops.contiguous((cross[:-1] * sizes[:, None]).T)
+
+    @property
+    def _is_raw(self) -> bool:
+        return self.plan is not self.features.plan
+
+    def _solved(self, columns: Any) -> Any:
+        """Return sums over features of those over their raw columns."""
+        return self.plan.solve(columns) if self._is_raw else columns
 
     def intercept(self, weights: Any) -> Any:
         """Return ȳ − z̄·W."""
@@ -113,9 +127,14 @@ class FeatureOperator:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
         size = ops.largest(abs(V)) or 1.0
-        # Products are taken in the dtype of the features: no more need be sent.
-        right = ops.asarray((V / size).T, self.features.like)
-        out = ops.contiguous(self.features.reduce(_product, right).T)
+        right = V / size
+        if self._is_raw:
+            right = self.plan.solve(right, transposed=True)
+            scale = ops.largest(abs(right)) or 1.0
+            right, size = right / scale, size * scale
+        # Products are computed in the dtype of the features: no more need be sent.
+        right = ops.asarray(right.T, self.features.like)
+        out = ops.contiguous(self._solved(self.features.reduce(_product, right).T))
         out *= size
         if self.center:
             mean = self.feature_sum / self._weight_sum
@@ -135,7 +154,7 @@ class FeatureOperator:
             rows = np.sort(generator.choice(n, n_samples, replace=False))
         else:
             rows = np.arange(n)
-        features, weight = self.features.sample(rows)
+        features, weight = self._sampled(rows)
         like = features(slice(0, 1))
         ops = ops_of(like)
         if weight is None:
@@ -144,7 +163,7 @@ class FeatureOperator:
         gram = ops.zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
-        # Sums of products in single precision have no digits for more.
+        # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
@@ -152,6 +171,16 @@ class FeatureOperator:
             Z = self._scaled(features(columns), columns, root)
             basis[columns] = Z.T @ transform
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
+
+    def _sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
+        """Return a function that gives columns of some rows, and their weights."""
+        features, weight = self.features.sample(rows)
+        if not self._is_raw:
+            return features, weight
+        values = features(slice(0, self.size))
+        ops = ops_of(values)
+        values = ops.asarray(self.plan.solve(values.T).T, values)
+        return lambda columns: ops.copy(values[:, columns]), weight
 
     def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
         """Centre some columns of sampled features, and weight their rows."""

@@ -14,11 +14,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern.backend.namespace import ops_of
-from randkern.data.dask import is_dask, lazily
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._newton import descend
+from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     GramFactor,
@@ -33,11 +33,11 @@ __all__ = ["KernelLogistic"]
 _PAIRS = 20
 # A slope at w = 0 of this size: the solution is minus it, to rounding.
 _VANISHING = 1e-100
-# Minus this is the logarithm of nothing.
+# Minus this stands for the logarithm of 0.
 _HUGE = 1e300
 
 
-class KernelLogistic(MarginClassifier):
+class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     """Logistic regression on random features, or on the exact kernel.
 
     For two classes with signs y_i
@@ -175,15 +175,14 @@ class KernelLogistic(MarginClassifier):
             self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
             return self
         assert isinstance(features, GramFactor)
-        # With K = FFᵀ the weights Fᵀa have values Ka: a on the rows of the pivots.
-        rank = len(features.pivots)
-        dual = ops_of(weights).algebra.triangular_solve(
-            features.triangle, weights[:, :rank].T, transposed=True
-        )
-        order = features.pivots.argsort()
-        self.X_fit_ = rows.whole().X[features.pivots[order]]
-        self.dual_coef_ = self._shaped(dual[order])
+        numbers, dual = features.rows_of(weights)
+        self.X_fit_ = rows.whole().X[numbers]
+        self.dual_coef_ = self._shaped(dual)
         return self
+
+    @property
+    def _temperature(self) -> float:
+        return 1.0
 
     def _minimise(self, loss: _Loss) -> np.ndarray:
         ops = ops_of(loss.signs)
@@ -237,31 +236,6 @@ class KernelLogistic(MarginClassifier):
             ConvergenceWarning,
             stacklevel=4,
         )
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of every class, (n, n_classes)."""
-        if is_dask(X):
-            return lazily(self.predict_proba, X, len(self.classes_))
-        values = self.decision_function(X)
-        ops = ops_of(values)
-        if values.ndim == 1:
-            return ops.special.expit(_of_both(values))
-        return ops.special.softmax(values, 1)
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the probabilities, (n, n_classes)."""
-        if is_dask(X):
-            return lazily(self.predict_log_proba, X, len(self.classes_))
-        values = self.decision_function(X)
-        ops = ops_of(values)
-        if values.ndim == 1:
-            return -ops.softplus(-_of_both(values))
-        return values - ops.special.logsumexp(values, 1)[:, None]
-
-
-def _of_both(values: np.ndarray) -> np.ndarray:
-    """Return the values of the negative class beside those of the positive."""
-    return ops_of(values).hstack([-values[:, None], values[:, None]])
 
 
 class _Loss:

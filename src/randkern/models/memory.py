@@ -23,11 +23,11 @@ __all__ = [
     "CROSS_ROWS",
     "FEWEST_ROWS",
     "GRAM_TILE",
-    "INTERIOR_ROWS",
     "KERNEL_ROWS_PER_EIGENPAIR",
     "KERNEL_TILE",
     "ROWS_PER_EIGENPAIR",
     "SAMPLED_COLUMNS",
+    "SIGNED_ROWS",
     "SUMMED_ROWS",
     "block_rows",
     "check_laplace_memory",
@@ -39,9 +39,9 @@ __all__ = [
     "feature_cache_bytes",
     "feature_gram_bytes",
     "float64_block_rows",
-    "interior_point_bytes",
     "kernel_operator_bytes",
     "memory_for",
+    "newton_bytes",
     "normal_equations_bytes",
     "operator_memory",
     "primal_search_bytes",
@@ -51,7 +51,7 @@ __all__ = [
 _BLOCK_BYTES = 64 * 10**6
 # The same of what is predicted, at every penalty or with variances.
 _FLOAT64_BYTES = 64 * 10**6
-# Phases of so many rows are there while features are made of them.
+# Phases of this many rows are in memory while features are computed from them.
 _MADE_ROWS = 1024
 # Rows whose products with targets are summed at a time.
 CROSS_ROWS = 512
@@ -64,16 +64,16 @@ _GRAM_TILES = 6
 # the second product than they save.
 _LEAST_ROWS = 128
 _MOST_ROWS = 4096
-# What blocks come down to where memory is short.
+# The smallest blocks, where memory is short.
 FEWEST_ROWS = 16
 # Scales and weights of a cached row, besides its features and targets.
 CACHED_ROW_BYTES = 24
 
-# Columns of sampled features that are made at a time, and sampled rows per eigenpair of
+# Columns of sampled features computed at a time, and sampled rows per eigenpair of
 # a preconditioner.
 SAMPLED_COLUMNS = 2048
 ROWS_PER_EIGENPAIR = 4
-# The same of the exact kernel, which is made in tiles.
+# The same for the exact kernel, which is computed in tiles.
 KERNEL_TILE = 2048
 _KERNEL_TILES = 6
 KERNEL_ROWS_PER_EIGENPAIR = 2
@@ -81,10 +81,10 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
 # workspace of twice its size.
 _EIGH_WORKSPACE = 2
-# Rows that Gaussian processes make float64 copies of at a time.
+# Rows that Gaussian processes copy to float64 at a time.
 SUMMED_ROWS = 2**14
-# Rows of scaled features that an interior point method makes at a time.
-INTERIOR_ROWS = 8192
+# Rows of features that are weighted at a time for the Gram matrix of a margin.
+SIGNED_ROWS = 8192
 
 
 def memory_for(memory_limit: Any, like: Any) -> int:
@@ -139,7 +139,7 @@ def normal_equations_bytes(
     """
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
-    # Beside a block of features while it is made, and while it is summed.
+    # Beside a block of features, while it is computed and while it is summed.
     made = min(rows, _MADE_ROWS) * D * itemsize
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
     beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
@@ -202,6 +202,8 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
         columns = min(SAMPLED_COLUMNS, n_components)
+        if plan.factor is not None:
+            columns = 3 * n_components  # solved in float64
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
         vectors = 8 * 12 * n_components * k
         blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
@@ -272,7 +274,7 @@ def feature_cache_bytes(
         return limit // 2
     width = plan.n_components
     state = per_row * n + per_feature * width
-    # A block of features that are made, and the rows that are worked on.
+    # A block of features that is computed, and the rows in use.
     few = 8 * width * min(n, FEWEST_ROWS)
     check_memory(
         state + 2 * few,
@@ -284,9 +286,10 @@ def feature_cache_bytes(
     return min(limit // 2, limit - state - few)
 
 
-def interior_point_bytes(n: int, width: int) -> int:
-    """Return the memory that an interior-point step takes beside the features."""
-    return 8 * (3 * min(n, width) ** 2 + 2 * min(n, INTERIOR_ROWS) * width + 20 * n)
+def newton_bytes(n: int, width: int) -> int:
+    """Return the memory that Newton's steps of a margin take beside the features."""
+    side = min(n, width)
+    return 8 * (3 * side**2 + side * width + 2 * min(n, SIGNED_ROWS) * width + 20 * n)
 
 
 # -- Gaussian processes ----------------------------------------------------------------
@@ -297,7 +300,7 @@ def check_process_memory(
 ) -> None:
     """Raise before a process is fitted that takes too much.
 
-    Hyperparameters are learned from `learned` rows, 0 if they are kept.
+    Hyperparameters are learned from `learned` rows, 0 if they are fixed.
     """
     n = rows.n_rows
     # Factors of tensors are not made in place.
@@ -316,10 +319,11 @@ def check_process_memory(
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)
         if learned:
-            # By matrices of the rows where there are fewer of them than features;
-            # beside them features, their gradients, and slopes by phase.
-            needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
-            needed += 3 * 8 * D * min(learned, block)
+            # By matrices of the rows where there are fewer of them than features, or
+            # by those of features, one more in single precision; beside them features,
+            # their gradients, and slopes by phase.
+            needed += 8 * 6 * learned**2 if learned < D else (2 * 8 + 4) * D**2
+            needed += (3 * 8 + 4) * D * min(learned, block)
         what = f"the {D} x {D} posterior of n_components={D}"
         advice = "Use fewer components"
     check_memory(needed, limit, what, advice)

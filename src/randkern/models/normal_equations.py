@@ -19,7 +19,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Solution, mirror_upper
@@ -184,8 +184,37 @@ class NormalEquations:
         )
         solver = Cholesky()
         shift = alpha / (self.weight_unit or 1.0)
-        solution = solver.solve(solver.init(gram, shift, scale), cross)
+        state = solver.init(gram, shift, scale)
+        solution = solver.solve(state, cross)
+        if overwrite:
+            self._solved = state, mean, np.inf
+            if fit_intercept:
+                self._solved = state, mean, self.weight_sum
         return solution, target_mean - mean @ solution.value
+
+    def left_out(
+        self,
+        plan: Plan,
+        rows: ArrayRows,
+        solution: Solution,
+        intercept: np.ndarray,
+        share: Any,
+    ) -> Any:
+        """Return the residuals of rows in fits without one of them each, (m, k).
+
+        After `solve` has used the statistics up; the rows were among them. `share` is
+        the part of their weights that is left out.
+        """
+        state, mean, weight_sum = self._solved
+        ops = ops_of(mean)
+        Z = ops.as_float64(evaluate(plan, rows.X))
+        centred = Z - mean
+        leverage = (centred.T * state.apply_inverse(centred.T)).sum(axis=0)
+        leverage += 1.0 / weight_sum
+        if rows.weight is not None:
+            leverage *= share * rows.weight / self.weight_unit
+        freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
+        return (rows.Y - Z @ solution.value - intercept) / freedom[:, None]
 
 
 def normal_equations_of(

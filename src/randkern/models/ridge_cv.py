@@ -23,7 +23,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data.reading import are_in_memory
 from randkern.data.target_statistics import SQUARABLE
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels import Kernel
+from randkern.kernels import Gaussian, Kernel
 from randkern.models._ridge import KernelRidge
 from randkern.models.alpha_search import (
     DualSearch,
@@ -41,12 +41,13 @@ from randkern.models.memory import (
     primal_search_bytes,
 )
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.solvers import Solution
 
 __all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
 
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-_FEATURE_COLUMNS = 2048
-
+# Multiples of the lengthscale "scale"; the first of equals is chosen.
+_LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)
 
 _CONSTRAINTS: dict[str, Any] = {
     name: allowed
@@ -122,18 +123,43 @@ class _ChoosesAlpha(KernelRidge):
         scale = _scale_of(Y)
         Y = Y / scale
         used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
-        search = self._search(used.X, used.Y, sample_weight, alphas, limit)
-        self._choose(search, used.Y, Y, scale, sample_weight, alphas, splits)
+        search: Any = None
+
+        def search_with(kernel: Kernel | None) -> Any:
+            if kernel is not None:
+                self._draw(X, given.weight, stream, kernel)
+            return self._search(used.X, used.Y, sample_weight, alphas, limit)
+
+        kernels, results = self._kernels(), []
+        for kernel in kernels:
+            search = None  # before there is another
+            search = search_with(kernel)
+            both = self._scores(search, used.Y, Y, scale, sample_weight, splits)
+            results.append(both)
+        best = self._choose(results, alphas, kernels)
+        if best < len(kernels) - 1:
+            search = None
+            search = search_with(kernels[best])
         self._shift = tuple(scale * shift for shift in self._shift)
-        solution, intercept = search.solve(self.alpha_)
-        solution = replace(solution, value=solution.value * scale)
-        intercept = intercept * scale
+        solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
             dual = ops.zeros((X.shape[0], Y.shape[1]), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
+
+    def _solve_at_best(
+        self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
+    ) -> tuple[Solution, Any]:
+        """Return weights and intercepts at the best penalty, for unscaled targets."""
+        # All rows have positive weights.
+        left_out = self._left_out_of(ArrayRows(rows.X, rows.Y))
+        sample = rows.take(left_out)
+        share = self._share_of(sample)
+        solution, intercept, left = search.solve(self.alpha_, left_out, share)
+        self._keep_left_out(sample, left * scale)
+        return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         if not are_in_memory(X):
@@ -190,45 +216,75 @@ class _ChoosesAlpha(KernelRidge):
         )
         return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
 
-    def _choose(
+    def _kernels(self) -> list[Kernel | None]:
+        """Return the kernels to choose from: of None several lengthscales.
+
+        Or None alone, for the one that has been drawn.
+
+        Not for generalised cross-validation, which puts the mean leverage in place of
+        each: where a few rows have most of the weight it prefers kernels that see
+        nothing beside them.
+        """
+        if self.kernel is not None or self.cv == "gcv":
+            return [None]
+        assert isinstance(self.kernel_, Gaussian)
+        scale = float(self.kernel_.lengthscale)
+        return [Gaussian(factor * scale) for factor in _LENGTHSCALES]
+
+    def _scores(
         self,
         search: PrimalSearch | DualSearch,
         Y: Any,
         given: Any,
         scale: float,
         weight: Any,
-        alphas: np.ndarray,
         splits: list[Split],
-    ) -> None:
-        """Score every penalty and keep the best, the first of equals.
+    ) -> np.ndarray:
+        """Return the scores of every penalty, (2, n_splits, n_alphas).
 
         `Y` are the targets that are fitted, `given` those of the user divided by
-        `scale`: scores of these have no overflow, and choose. Those of the user's
-        targets are reported.
+        `scale`: scores of these have no overflow, and choose; they come first. Those of
+        the user's targets are reported.
         """
-        results: dict[str, np.ndarray] = {"param_alpha": alphas}
-        # Both scores, (2, n_alphas); that of enormous targets may be infinite.
+        # That of enormous targets may be infinite.
         with np.errstate(over="ignore"):
             squares = np.array([[1.0], [np.square(scale)]])
         if self.cv == "gcv":
-            both = squares * search.generalised()
-        elif self.cv is None and self.scoring is None:
-            both = squares * squared_error(search.leave_one_out(), Y, weight)
-        elif self.cv is None:
-            both = self._scored(search.leave_one_out(), given, scale, weight)
-        else:
-            parts = []
-            found = zip(splits, search.held_out(splits), strict=True)
-            for position, ((train, test), predictions) in enumerate(found):
-                part = None if weight is None else weight[test]
-                # Classes that a fit has not seen it does not predict.
-                seen = (Y[train] > 0).any(axis=0)
-                parts.append(self._scored(predictions, given[test], scale, part, seen))
-                results[f"split{position}_test_score"] = parts[-1][1]
+            return (squares * search.generalised())[:, None]
+        if self.cv is None and self.scoring is None:
+            errors = squared_error(search.leave_one_out(), Y, weight)
+            return (squares * errors)[:, None]
+        if self.cv is None:
+            return self._scored(search.leave_one_out(), given, scale, weight)[:, None]
+        parts = []
+        found = zip(splits, search.held_out(splits), strict=True)
+        for (train, test), predictions in found:
+            part = None if weight is None else weight[test]
+            # A fit does not predict classes that it has not seen.
+            seen = (Y[train] > 0).any(axis=0)
+            parts.append(self._scored(predictions, given[test], scale, part, seen))
+        return np.stack(parts, axis=1)
+
+    def _choose(
+        self,
+        results: list[np.ndarray],
+        alphas: np.ndarray,
+        kernels: list[Kernel | None],
+    ) -> int:
+        """Keep the best penalty and return its kernel, the first of equals."""
+        both = np.concatenate(results, axis=2)
+        table: dict[str, np.ndarray] = {"param_alpha": np.tile(alphas, len(kernels))}
+        if len(kernels) > 1:
+            lengthscales = [
+                kernel.get_params()["lengthscale"] for kernel in kernels if kernel
+            ]
+            table["param_lengthscale"] = np.repeat(lengthscales, len(alphas))
+        if self.cv is not None and self.cv != "gcv":
+            for split, scores in enumerate(both[1]):
+                table[f"split{split}_test_score"] = scores
             with np.errstate(over="ignore", invalid="ignore"):
-                results["std_test_score"] = np.std(parts, axis=0)[1]
-            both = np.mean(parts, axis=0)
-        scores, reported = both
+                table["std_test_score"] = np.std(both[1], axis=0)
+        scores, reported = both.mean(axis=1)
         finite = np.where(np.isfinite(scores), scores, -np.inf)
         best = int(finite.argmax())
         if not np.isfinite(scores[best]):
@@ -236,11 +292,12 @@ class _ChoosesAlpha(KernelRidge):
                 f"no alpha has a finite score, got {scores.tolist()}; the folds may "
                 "be too small for scoring, or the targets too large."
             )
-        results["mean_test_score"] = reported
-        results["rank_test_score"] = rankdata(-finite, method="min").astype(int)
-        self.cv_results_ = results
-        self.alpha_ = float(alphas[best])
+        table["mean_test_score"] = reported
+        table["rank_test_score"] = rankdata(-finite, method="min").astype(int)
+        self.cv_results_ = table
+        self.alpha_ = float(table["param_alpha"][best])
         self.best_score_ = float(reported[best])
+        return best // len(alphas)
 
     def _scored(
         self,
@@ -271,7 +328,7 @@ class _ChoosesAlpha(KernelRidge):
             return np.array([chosen, chosen])
         with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
-        # A ratio of squares that overflow, as R2, is that of the rescaled targets.
+        # A ratio of squares that overflow, such as R², is taken from rescaled targets.
         return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
@@ -348,7 +405,7 @@ def _checked_alphas(alphas: Any) -> np.ndarray:
 
 
 def _among(kept: np.ndarray, split: Split) -> Split:
-    """Return a split of rows as positions among those that are kept."""
+    """Return a split of rows as positions among those with weight."""
     position = np.full(kept[-1] + 1, -1)
     position[kept] = np.arange(len(kept))
     train, test = (rows[np.isin(rows, kept)] for rows in split)
@@ -357,6 +414,8 @@ def _among(kept: np.ndarray, split: Split) -> Split:
 
 class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     r"""Kernel ridge regression that chooses its penalty by cross-validation.
+
+    Where no kernel is given, the lengthscale is chosen with it.
 
     One eigendecomposition serves every α: with ZᵀZ = V diag(λ) Vᵀ the weights are
     V diag(1/(λ + α)) VᵀZᵀY, and the residual that row i has in a fit without it is
@@ -370,7 +429,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``Gaussian(lengthscale="scale")``.
+        None is the Gaussian with the best of 1/4, 1/2, 1, 2 and 4 times the
+        lengthscale ``"scale"`` (the scale itself for ``cv="gcv"``);
+        ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
     n_components : int or None, default=1000
@@ -409,13 +470,14 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         Its score.
     cv_results_ : dict of ndarray
         ``param_alpha``, ``mean_test_score`` and ``rank_test_score``, all of shape
-        (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ...
+        (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ... With
+        ``kernel=None`` also ``param_lengthscale``, and 5 times as many entries.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         As in :class:`KernelRidgeRegressor`.
 
     Notes
     -----
-    The kernel is resolved and its features drawn once, on all rows. Sample weights
+    A kernel is resolved and its features drawn once, on all rows. Sample weights
     are those of the fit and of the score; rows of weight zero are in neither.
 
     References
@@ -432,9 +494,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     >>> model = rk.KernelRidgeRegressorCV(
     ...     n_components=200, scoring="r2", fit_intercept=True, random_state=0)
     >>> model.fit(X, y).alpha_
-    1.0
+    0.1
     >>> round(model.best_score_, 2)
-    0.44
+    0.51
     """
 
     _parameter_constraints: ClassVar = {**_CONSTRAINTS}
@@ -470,13 +532,16 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
 class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     """Kernel ridge classification that chooses its penalty by cross-validation.
 
-    As :class:`KernelRidgeRegressorCV`, on labels coded ±1; the model is then that of
+    Where no kernel is given, the lengthscale is chosen with it. As
+    :class:`KernelRidgeRegressorCV`, on labels coded ±1; the model is then that of
     :class:`KernelRidgeClassifier` with ``alpha=alpha_``.
 
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``Gaussian(lengthscale="scale")``.
+        None is the Gaussian with the best of 1/4, 1/2, 1, 2 and 4 times the
+        lengthscale ``"scale"`` (the scale itself for ``cv="gcv"``);
+        ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
     n_components : int or None, default=1000

@@ -7,6 +7,8 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_predict
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._fitting import all_or_nothing
@@ -19,13 +21,16 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._hard_margin import separate
 from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
+from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.memory import feature_cache_bytes, interior_point_bytes
+from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 __all__ = ["KernelSVC"]
 
+_FOLDS = 5
 
-class KernelSVC(MarginClassifier):
+
+class KernelSVC(LogitsOfDecisions, MarginClassifier):
     """Support vector classification on random features, or on the exact kernel.
 
     For each class against the rest (once for two classes), with signs y_i and rows
@@ -35,11 +40,11 @@ class KernelSVC(MarginClassifier):
 
     without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
-    is finite (and an interior-point method where it is so large that descent is slow),
+    is finite (and the method of multipliers where it is so large that descent is slow),
     by the point of minimum norm of a convex hull where it is not. Tensors are solved
-    for where they lie, by an interior-point method for both.
+    for where they lie, by the method of multipliers for both.
     Features that do not fit `memory_limit` are recomputed in every pass over the
-    rows, and those of a working set of rows are kept.
+    rows, and those of a working set of rows are cached.
 
     Parameters
     ----------
@@ -53,6 +58,10 @@ class KernelSVC(MarginClassifier):
         Weights of the classes, as in scikit-learn: they multiply C.
     tol : float, default=1e-4
         The duality gap, relative to the objective, to stop at.
+    probability : bool, default=False
+        Whether to calibrate probabilities: decisions over `temperature_` are logits,
+        for the least log loss on decisions of five more fits, in stratified folds. For
+        rows in memory.
     max_iter : int, default=200
         Passes over all rows, at most (of coordinate descent there may be many more on
         rows that are in memory).
@@ -74,6 +83,8 @@ class KernelSVC(MarginClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+    temperature_ : float
+        With ``probability=True``.
     coef_ : ndarray of shape (D,) or (n_classes, D)
         Weights of the features.
     support_ : ndarray of int
@@ -97,9 +108,9 @@ class KernelSVC(MarginClassifier):
     scikit-learn's ``SVC``, which fits one.
 
     PyTorch tensors are computed on where they lie, under
-    ``sklearn.config_context(array_api_dispatch=True)``; each step of the interior-point
-    methods factorises a D × D matrix per class, and `n_iter_` counts steps. `max_iter`
-    is ignored there.
+    ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
+    factorises a matrix per class, of the rows within their bounds or D × D, and
+    `n_iter_` counts steps. `max_iter` is ignored there, and features are float64.
 
     With float64 rows whose features are in memory, and at most 1,000 dual variables
     within their bounds, these are finally solved for: the optimum is exact to rounding,
@@ -110,8 +121,8 @@ class KernelSVC(MarginClassifier):
     References
     ----------
     Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate descent method
-    for large-scale linear SVM"; Ferris & Munson 2002, "Interior-point methods for
-    massive support vector machines"; Rahimi & Recht 2007.
+    for large-scale linear SVM"; Li, Sun & Toh 2018, "A highly efficient semismooth
+    Newton augmented Lagrangian method for solving Lasso problems"; Rahimi & Recht 2007.
 
     Examples
     --------
@@ -129,6 +140,7 @@ class KernelSVC(MarginClassifier):
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "probability": ["boolean"],
     }
 
     def __init__(
@@ -140,6 +152,7 @@ class KernelSVC(MarginClassifier):
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 200,
+        probability: bool = False,
         projection: str = "auto",
         features: str = "random",
         fourier: str = "pair",
@@ -152,6 +165,7 @@ class KernelSVC(MarginClassifier):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.probability = probability
         self.projection = projection
         self.features = features
         self.fourier = fourier
@@ -178,6 +192,7 @@ class KernelSVC(MarginClassifier):
             allocated.
         """
         self._validate_params()
+        self.__dict__.pop("temperature_", None)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, twice while they change.
@@ -189,12 +204,13 @@ class KernelSVC(MarginClassifier):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
-                interior_point_bytes(n, width),
+                newton_bytes(n, width),
                 spare,
-                f"an interior-point method of {width} features",
+                f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        features = self._features(rows, kept, precise=math.isinf(self.C))
+        precise = math.isinf(self.C) or is_tensor(signs)
+        features = self._features(rows, kept, precise)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):
@@ -204,7 +220,7 @@ class KernelSVC(MarginClassifier):
                 features,
                 signs,
                 self.C * weight,
-                kept_bytes=kept,
+                cache_bytes=kept,
                 spare_bytes=spare,
             ).solve(self.tol, self.max_iter, order)
             weights, alpha = dual.weights, dual.alpha
@@ -213,7 +229,50 @@ class KernelSVC(MarginClassifier):
         with np.errstate(divide="ignore"):
             self.margin_ = 1.0 / squares**0.5
         self._keep(rows, weights, alpha * signs)
+        if self.probability:
+            self.temperature_ = self._calibrated(X, y, sample_weight, rows)
         return self
+
+    @property
+    def _calibrates(self) -> bool:
+        return self.probability
+
+    @property
+    def _uncalibrated(self) -> str:
+        return (
+            "KernelSVC has probabilities if it is fitted with probability=True; "
+            "sklearn.calibration.CalibratedClassifierCV and randkern.KernelLogistic "
+            "have them too."
+        )
+
+    def _calibrated(self, X: Any, y: Any, sample_weight: Any, rows: Any) -> float:
+        """Return the temperature of decisions for rows in folds that are left out."""
+        if not rows.in_memory or is_tensor(rows.Y):
+            raise ValueError(
+                "probability=True fits to folds of rows, which must be arrays in "
+                f"memory, got {type(X).__name__}; set probability=False, or use "
+                "randkern.KernelLogistic."
+            )
+        least = int((rows.Y > 0).sum(axis=0).min())
+        if rows.n_targets == 1:
+            least = min(least, rows.n_rows - least)
+        if least < 2:
+            raise ValueError(
+                "probability=True needs 2 rows of each class, got a class with 1 row."
+            )
+        decisions = cross_val_predict(
+            clone(self).set_params(probability=False),
+            X,
+            y,
+            cv=min(_FOLDS, least),
+            method="decision_function",
+            params=None if sample_weight is None else {"sample_weight": sample_weight},
+        )
+        of_class = rows.Y > 0
+        if rows.n_targets == 1:
+            decisions = np.stack([0 * decisions, decisions], axis=1)
+            of_class = np.hstack([~of_class, of_class])
+        return temperature_of(decisions, of_class, rows.weight)
 
     def _fit_hard(
         self,

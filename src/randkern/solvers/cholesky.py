@@ -72,6 +72,25 @@ class CholeskyState(ABC):
     def product(self, x: Any) -> Any:
         """Return the product of the matrix with x (n, k)."""
 
+    def inverse_diagonal(self, positions: np.ndarray) -> Any:
+        """Return entries of the diagonal of the inverse, at sorted positions."""
+        n, m, ops = len(self.diagonal), len(positions), ops_of(self.diagonal)
+        if m == 0:
+            return ops.zeros(0, self.diagonal)
+        unit = ops.zeros((n, m), self.diagonal)
+        unit[positions, np.arange(m)] = 1.0
+        if positions[0] == n - m:
+            # The last block of the factor is that of the Schur complement, whose
+            # inverse is the last block of the inverse.
+            last = ops.contiguous(self._factor_from(n - m))
+            half = ops.algebra.triangular_solve(last, unit[n - m :])
+            return (half**2).sum(axis=0)
+        return self.apply_inverse(unit)[positions, np.arange(m)]
+
+    @abstractmethod
+    def _factor_from(self, first: int) -> Any:
+        """Return rows and columns of the lower factor from one on."""
+
     @abstractmethod
     def lower_factor(self) -> Any:
         """Return the lower triangular factor; the state is used up."""
@@ -119,6 +138,9 @@ class _InPlace(CholeskyState):
         np.fill_diagonal(matrix, factor_diagonal)
         return product
 
+    def _factor_from(self, first: int) -> np.ndarray:
+        return np.tril(self.factor_and_matrix.T[first:, first:])
+
     def lower_factor(self) -> np.ndarray:
         factor = self.factor_and_matrix.T
         for rows in row_blocks(len(factor), _TILE):
@@ -150,6 +172,10 @@ class _Beside(CholeskyState):
 
     def product(self, x: Any) -> Any:
         return self.matrix @ x
+
+    def _factor_from(self, first: int) -> Any:
+        assert self.factor is not None
+        return self.factor[first:, first:]
 
     def lower_factor(self) -> Any:
         return self.factor
@@ -253,7 +279,7 @@ class Cholesky:
             if not relative(after) < relative(residual):
                 break
             x, residual, steps = better, after, steps + 1
-        # What is left of the system that was asked for.
+        # The residual of the system as it was given.
         error = relative(residual + state.jitter * x)
         outcome = state.outcome
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:

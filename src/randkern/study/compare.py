@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import randkern
 
 from .._memory import resolve_memory_limit
+from .._validation import check_choice
 from ..exceptions import MemoryLimitError
 from .kernel_choices import KernelChoice, parse_kernels
 from .measure import Measurement
@@ -51,6 +52,7 @@ def compare(
     n_components: Sequence[int] = DEFAULT_N_COMPONENTS,
     *,
     exact: bool = True,
+    features: Sequence[str] = ("random",),
     alpha: float | None = None,
     n_seeds: int = 3,
     memory_limit: int | str | None = None,
@@ -75,6 +77,9 @@ def compare(
         the data has columns: larger numbers are skipped, and say so.
     exact : bool, default=True
         Fit the exact kernels too.
+    features : sequence of {"random", "nystrom"}, default=("random",)
+        The features of the models; those of landmarks are recorded as a kernel of
+        their own, ``"gaussian, landmarks"``.
     alpha : float, optional
         Ridge penalty of every kernel; None chooses one for each.
     n_seeds : int, default=3
@@ -115,20 +120,22 @@ def compare(
     """
     choices = parse_kernels(kernels)
     sizes = _checked_sizes(n_components, exact)
+    for each in features:
+        check_choice("features", each, ("random", "nystrom"))
     _check_numbers(alpha, n_seeds)
     resolve_memory_limit(memory_limit)  # complains before the work, not after
     data = prepare(dataset)
     runs = _Runs(data, memory_limit)
-    total = len(choices) * (1 + int(exact) + len(sizes) * n_seeds)
+    total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
     done = 0
     for choice in choices:
         report(progress, done, total, f"{choice.label}: choosing hyperparameters")
         runs.begin(choice, alpha)
         done += 1
-        for size, seed in _schedule(sizes, exact, n_seeds):
+        for size, seed, which in _schedule(sizes, exact, n_seeds, features):
             doing = "exact" if size is None else f"{size:,} features, seed {seed}"
-            report(progress, done, total, f"{choice.label}: {doing}")
-            runs.run(choice, size, seed)
+            report(progress, done, total, f"{_label(choice, which)}: {doing}")
+            runs.run(choice, size, seed, which)
             done += 1
     report(progress, total, total, "done")
     return {
@@ -137,6 +144,7 @@ def compare(
             "kernels": [choice.label for choice in choices],
             "n_components": sizes,
             "exact": exact,
+            "features": list(features),
             "alpha": "auto" if alpha is None else alpha,
             "n_seeds": n_seeds,
             "memory_limit": memory_limit,
@@ -233,17 +241,20 @@ class _Runs:
                 model.fit(data.X_train[rows], data.y_train[rows])
                 model.predict(data.X_test[:2])
 
-    def run(self, choice: KernelChoice, size: int | None, seed: int) -> None:
+    def run(
+        self, choice: KernelChoice, size: int | None, seed: int, features: str
+    ) -> None:
         """Add one record, or say why there is none."""
+        label = _label(choice, features)
         n_features = self.data.X_train.shape[1]
         if choice.family == "linear" and size is not None and size > n_features:
             self._skip(
-                choice,
+                label,
                 size,
                 f"the linear kernel is exact with {n_features} features, one a column",
             )
             return
-        model = self._model(choice, size, seed)
+        model = self._model(choice, size, seed).set_params(features=features)
         data = self.data
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -253,12 +264,12 @@ class _Runs:
                 with Measurement() as predict:
                     predicted = model.predict(data.X_test)
             except MemoryLimitError as error:
-                self._skip(choice, size, str(error))
+                self._skip(label, size, str(error))
                 return
-        self._keep_warnings(choice, size, caught)
+        self._keep_warnings(label, size, caught)
         self.records.append(
             Record(
-                kernel=choice.label,
+                kernel=label,
                 n_components=size,
                 seed=seed,
                 test_error=test_error(data.y_test, predicted, data.task),
@@ -286,20 +297,20 @@ class _Runs:
             random_state=seed,
         )
 
-    def _skip(self, choice: KernelChoice, size: int | None, reason: str) -> None:
-        note = {"kernel": choice.label, "n_components": size, "reason": reason}
+    def _skip(self, label: str, size: int | None, reason: str) -> None:
+        note = {"kernel": label, "n_components": size, "reason": reason}
         if note not in self.skipped:  # once, not once a seed
             self.skipped.append(note)
 
     def _keep_warnings(
         self,
-        choice: KernelChoice,
+        label: str,
         size: int | None,
         caught: Sequence[warnings.WarningMessage],
     ) -> None:
         for message in {str(warning.message) for warning in caught}:
             note = {
-                "kernel": choice.label,
+                "kernel": label,
                 "n_components": size,
                 "message": message,
             }
@@ -308,14 +319,20 @@ class _Runs:
 
 
 def _schedule(
-    sizes: Sequence[int], exact: bool, n_seeds: int
-) -> Iterator[tuple[int | None, int]]:
-    """Yield (n_components, seed): the exact kernel once, then all draws."""
+    sizes: Sequence[int], exact: bool, n_seeds: int, features: Sequence[str]
+) -> Iterator[tuple[int | None, int, str]]:
+    """Yield (n_components, seed, features): the exact kernel once, then all draws."""
     if exact:
-        yield None, 0
-    for size in sizes:
-        for seed in range(n_seeds):
-            yield size, seed
+        yield None, 0, "random"
+    for which in features:
+        for size in sizes:
+            for seed in range(n_seeds):
+                yield size, seed, which
+
+
+def _label(choice: KernelChoice, features: str) -> str:
+    """Return what records call a kernel with these features."""
+    return choice.label if features == "random" else f"{choice.label}, landmarks"
 
 
 def few_rows(data: PreparedData) -> NDArray[np.intp]:

@@ -22,6 +22,7 @@ from randkern._tables import (
     is_table,
     numbers_of,
     objects_of,
+    rows_of_text,
     without_sparse_columns,
 )
 
@@ -174,6 +175,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         check_categories(name, values)
         n = len({value for value in values if value is not None})
         if n > _MOST_CATEGORIES and n > len(values) / _ROWS_PER_CATEGORY:
+            texts = rows_of_text(values)
+            if 0 < len(texts) < len(values) / 2:
+                raise ValueError(
+                    f"column {name!r} holds numbers but for {len(texts)} rows: row "
+                    f"{texts[0]} holds {values[texts[0]]!r}; mend or empty it."
+                )
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
                 "many for categories. Drop it, or put what it says into columns of "
@@ -259,9 +266,16 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
             return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)
         if not is_numeric(column):
+            values = objects_of(column)
+            texts = rows_of_text(values)
+            found = (
+                f"row {texts[0]} holds {values[texts[0]]!r}"
+                if len(texts)
+                else (f"is {column.dtype}")
+            )
             raise ValueError(
-                f"column {name!r} is {column.dtype} here, but held numbers when the "
-                "encoder was fitted."
+                f"column {name!r} held numbers when the encoder was fitted, but "
+                f"{found} here; mend or empty it."
             )
         values = numbers_of(column)
         if np.isinf(values).any():

@@ -1,4 +1,4 @@
-"""Regression and classification of tables, without a choice to make."""
+"""Regression of tables, without a choice to make, and what classification shares."""
 
 from __future__ import annotations
 
@@ -13,62 +13,67 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.model_selection import train_test_split
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    _num_samples,
+    check_is_fitted,
+    validate_data,
+)
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._tables import is_table
+from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
-from randkern.models import KernelLogistic, KernelRidgeRegressor
+from randkern.models import KernelRidgeRegressor
+from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MEMORY_LIMIT,
     SOLVER,
     Member,
     TabularModel,
+    adapted,
     factorised_rows,
     factorising_seconds,
     fit_ridge,
     folds_of,
+    gram_seconds,
     plan_of,
 )
 from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out
 
-__all__ = ["TabularClassifier", "TabularRegressor"]
+__all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
 # Rows that the search looks at.
 _MOST_SEARCHED = 2500
-# The share of the time for the search, where the last fit is to few rows and to many.
+# The share of the time for the search at most, where the last fit is to few rows and to
+# many, and what is left for it at least.
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
+# Rows to which lengthscales are adapted, where there are so many more.
+_MOST_ADAPTED = 6000
+_ADAPTED_SHARE = 1.2
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
-_MOST_MEMBERS = 3
+MOST_MEMBERS = 3
 # Rows that tell how predictions depend on each column.
 _EFFECT_ROWS = 200
-_FEATURE_ROWS = 8000
-# Penalties of logistic regression, over those of least squares.
-_PENALTIES = (0.03, 0.1, 0.3, 1.0)
-_LOGISTIC_FOLDS = (5, 3)
-_FEW_LOGISTIC_ROWS = 1000
-_LOGISTIC_ROWS = 2000
-_LOGISTIC_TOL = 1e-3
-# Numbers of random features, and entries of their matrix between the two.
-_LOGISTIC_FEATURES = (1000, 4000)
-_LOGISTIC_ENTRIES = 2 * 10**8
+# Rows that are encoded at a time.
+_ENCODED_ROWS = 65_536
 
 
-class _Tabular(CallbackSupportMixin, BaseEstimator):
+class Tabular(CallbackSupportMixin, BaseEstimator):
     """What regression and classification share: rows, the search, and its reports."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -80,7 +85,8 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         self.time_limit = time_limit
         self.random_state = random_state
 
-    def _begin(self, X: Any, y: Any) -> None:
+    def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return rows and weights of mean 1; those of weight zero are no rows."""
         self._validate_params()
         self._began = time.perf_counter()
         if y is None:
@@ -98,14 +104,42 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
                 ensure_min_samples=2,
             )
         check_consistent_length(X, y)
+        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
+        n = _num_samples(X)
+        weight = np.ones(n)
+        self._weighted = sample_weight is not None
+        if self._weighted:
+            weight = _check_sample_weight(
+                sample_weight, np.empty((n, 1)), ensure_non_negative=True
+            )
+            if not weight.any():
+                raise ValueError("sample_weight is zero for all rows.")
+        return X, weight / weight[weight > 0].mean()
+
+    @staticmethod
+    def _used(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
+        """Return the rows with a weight."""
+        if weight.all():
+            return X, y, weight
+        kept = np.flatnonzero(weight)
+        return _safe_indexing(X, kept), y[kept], weight[kept]
 
     def _left(self) -> float:
         return self._began + self.time_limit - time.perf_counter()
 
     def _search(
-        self, X: Any, Y: np.ndarray, stream: Stream, report: FitReport
+        self,
+        X: Any,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        stream: Stream,
+        report: FitReport,
+        seconds: float,
     ) -> list[Trial]:
-        """Return the best trials; keep all, the encoders and the searched rows."""
+        """Return the best trials; keep all, the encoders and the searched rows.
+
+        In so many seconds at most.
+        """
         n = len(Y)
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
@@ -119,8 +153,8 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
             for numbers, encoder in self._encoders.items()
         }
         blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
-        share = _SEARCH_SHARES[n > _FEW_ROWS]
-        until = self._began + share * self.time_limit
+        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
+        until = self._began + seconds
         report.begin(lambda _: {})
         self._n_reported = 0
 
@@ -130,7 +164,8 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
             return report(progress)
 
         search = KernelSearch(
-            self._rows, blocks, Y[self._searched], until, stream.child("search"), tell
+            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
+            *(until, stream.child("search"), tell),
         )
         refined = search.run()
         self._trials = [
@@ -147,34 +182,64 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         return refined
 
     def _judged(
-        self, trials: list[Trial], Y: np.ndarray
+        self, trials: list[Trial], Y: np.ndarray, weight: np.ndarray
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with the residuals of rows left out, the best first.
 
-        They are judged by more rows than they are learned from, where there are more.
+        Residuals are multiplied by the roots of weights. Trials are judged by more rows
+        than they are learned from, where there are more.
         """
         rows = self._searched[:_MOST_JUDGED]
         judged: list[tuple[Trial, np.ndarray]] = []
         for trial in trials:
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
-            U = self._rows[trial.numbers][: len(rows)]
-            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows])
+            U, w = self._rows[trial.numbers][: len(rows)], weight[rows]
+            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             while residuals is None:  # more rows than the trial has seen
                 trial = replace(trial, alpha=10 * trial.alpha)
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows])
-            judged.append((trial, residuals))
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
+            judged.append((trial, residuals * np.sqrt(w)[:, None]))
         return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
+
+    def _encoded(self, numbers: str, X: Any, dtype: str = "float64") -> np.ndarray:
+        """Return encoded rows, some at a time."""
+        encoder = copy(self._encoders[numbers]).set_params(dtype=dtype)
+        parts = [
+            encoder.transform(_safe_indexing(X, rows))
+            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _adapted(
+        self, trial: Trial, X: Any, Y: np.ndarray, weight: np.ndarray, seconds: float
+    ) -> Trial:
+        """Return a trial for more rows than the search has looked at."""
+        m = min(len(Y), _MOST_ADAPTED)
+        U = self._rows[trial.numbers]
+        each = factorising_seconds(m) + gram_seconds(trial.kernel, U, m)
+        if m < _ADAPTED_SHARE * len(self._searched) or 4 * each > seconds:
+            return trial
+        # Those that the search has not looked at come last: they judge.
+        rows = self._order[:m]
+        sample = self._encoded(trial.numbers, _safe_indexing(X, rows))
+        until = time.perf_counter() + seconds
+        kernel, alpha = adapted(
+            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows], until)
+        )
+        return replace(trial, kernel=kernel, alpha=alpha)
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
         for name in ("_rows", "_order", "_searched", "_encoders", "_began", "_how"):
             self.__dict__.pop(name, None)
-        for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart"):
+        for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
             self.__dict__.pop(name, None)
 
     def _finish(self, members: list[Member], estimator: str) -> None:
-        self.model_ = TabularModel(members, estimator, self._held_out)
+        self.model_ = TabularModel(
+            members, estimator, self._held_out, weighted=self._weighted
+        )
         samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
         self.feature_importances_ = self.model_.importances(
             self.n_features_in_, samples
@@ -209,7 +274,7 @@ class _Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-class TabularRegressor(RegressorMixin, _Tabular):
+class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables as they come, by a kernel that is learned for them.
 
     Columns are encoded by :class:`~randkern.TabularEncoder`. On at most 2,500 rows
@@ -222,8 +287,8 @@ class TabularRegressor(RegressorMixin, _Tabular):
     Parameters
     ----------
     time_limit : float, default=60
-        Seconds; the best that was found until then is kept. The last fit may take
-        longer.
+        Seconds; the best that was found until then is kept. What the last fit takes is
+        estimated before, and its size follows.
     random_state : int, generator or None, default=None
 
     Attributes
@@ -245,9 +310,10 @@ class TabularRegressor(RegressorMixin, _Tabular):
     Notes
     -----
     Up to 16,000 rows the Gram matrix is factorised, up to 60,000 conjugate gradients
-    work on its tiles; for more rows, and where the time is short, random features take
-    its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and make
-    intervals of.
+    work on its tiles; for more rows, and where the time is short, features of landmark
+    rows take its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and
+    make intervals of. Categories are one column per value, so that the linear part of a
+    sum of kernels holds what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -270,25 +336,31 @@ class TabularRegressor(RegressorMixin, _Tabular):
 
     @with_callbacks
     @all_or_nothing
-    def fit(self, X: Any, y: Any) -> TabularRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularRegressor:
         """Search and fit.
 
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
-        y : array of shape (n,)
+        y : array of shape (n,) or (n, n_targets)
+        sample_weight : array of shape (n,), optional
+            Of the squared errors; rows of weight zero are left out.
         """
         report = FitReport(self, X, y, None)
-        self._begin(X, y)
-        y = _check_y(y, y_numeric=True, estimator=self).astype(np.float64)
-        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
+        X, weight = self._begin(X, y, sample_weight)
+        y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        self._many = y.ndim == 2
+        y = y.reshape(len(y), -1).astype(np.float64)
+        X, y, weight = self._used(X, y, weight)
         stream = root_stream(self.random_state)
-        X, y = self._set_apart(X, y, stream)
-        deviation = float(y.std()) or 1.0
-        Y = ((y - y.mean()) / deviation)[:, None]
-        trials = self._search(X, Y, stream, report)
-        chosen = self._blended(self._judged(trials, Y))
-        members = self._fit_members(chosen, X, y, stream)
+        X, y, weight = self._set_apart(X, y, weight, stream)
+        deviation = y.std(axis=0)
+        Y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        trials = self._search(
+            *(X, Y, weight, stream, report), self.time_limit - self._last_seconds
+        )
+        chosen = self._blended(self._judged(trials, Y, weight))
+        members = self._fit_members(chosen, X, y, weight, stream)
         self._finish(members, "KernelRidgeRegressor")
         self._keep_residuals(len(y))
         self._forget()
@@ -296,21 +368,24 @@ class TabularRegressor(RegressorMixin, _Tabular):
         return self
 
     def _set_apart(
-        self, X: Any, y: np.ndarray, stream: Stream
-    ) -> tuple[Any, np.ndarray]:
+        self, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return the rows to fit: of too many for an exact fit, some judge it."""
         self._held_out: Any = None
         n = len(y)
-        self._how, _ = plan_of(n, self.time_limit / 2)
+        self._how, _ = plan_of(n, self.time_limit / 3)
+        self._last_seconds = self.time_limit / 2
         if self._how == "factorise":
-            return X, y
+            # The Gram matrix takes about as long as its factor.
+            self._last_seconds = min(self._last_seconds, 2 * factorising_seconds(n))
+            return X, y, weight
         seed = int(stream.child("held out").generator().integers(2**31))
         self._held_out = (seed, JUDGED_ROWS, n - JUDGED_ROWS)
         rows, apart = train_test_split(
             np.arange(n), test_size=JUDGED_ROWS, random_state=seed
         )
         self._X_apart, self._y_apart = _safe_indexing(X, apart), y[apart]
-        return _safe_indexing(X, rows), y[rows]
+        return _safe_indexing(X, rows), y[rows], weight[rows]
 
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
@@ -322,54 +397,64 @@ class TabularRegressor(RegressorMixin, _Tabular):
             for weight, (trial, _) in zip(weights, judged, strict=True)
             if weight > 0
         ]
-        return sorted(pairs, key=lambda pair: -pair[0])[:_MOST_MEMBERS]
+        return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
 
     def _fit_members(
         self,
         chosen: list[tuple[float, Trial]],
         X: Any,
         y: np.ndarray,
+        weight: np.ndarray,
         stream: Stream,
     ) -> list[Member]:
         # The last rows, which judge the fit, are none that the search has seen.
-        order = self._order
+        order, n = self._order, len(y)
         members: list[Member] = []
-        for at, (weight, trial) in enumerate(chosen):
-            seconds = max(self._left(), 0.2 * self.time_limit) / (len(chosen) - at)
+        for at, (share, trial) in enumerate(chosen):
+            seconds = self._left() / (len(chosen) - at)
+            last = 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
+            last += factorising_seconds(n) if self._how == "factorise" else 0.0
+            if members and (self._how != "factorise" or last > seconds):
+                break  # the time is better spent on one good fit
+            trial = self._adapted(trial, X, y, weight, 0.8 * seconds - last)
             if self._how != "factorise":
-                if members:
-                    break  # the time is better spent on one good fit
-                members.append(self._fit_many(trial, X, y, stream))
+                members.append(self._fit_many(trial, X, y, weight, stream))
                 continue
-            if members and factorising_seconds(len(y)) > seconds:
-                break
-            encoder = self._encoders[trial.numbers]
-            fit = fit_ridge(trial.kernel, trial.alpha, encoder.transform(X), y, order)
-            members.append(Member(weight, encoder, fit))
-        return _normalised(members)
+            U = self._encoded(trial.numbers, X)
+            fit = fit_ridge(trial.kernel, trial.alpha, U, y, weight, order)
+            members.append(Member(share, self._encoders[trial.numbers], fit))
+        return normalised(members)
 
-    def _fit_many(self, trial: Trial, X: Any, y: np.ndarray, stream: Stream) -> Member:
+    def _fit_many(
+        self, trial: Trial, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
+    ) -> Member:
         """Return the better of two fits, by the rows that are set apart.
 
         One is exact, to as many rows as the time allows, the other to all rows.
         """
         encoder = self._encoders[trial.numbers]
-        U, U_apart = encoder.transform(X), encoder.transform(self._X_apart)
-        n, seconds = len(y), max(self._left(), 0.3 * self.time_limit)
-        m = min(factorised_rows(seconds / 2), n)
+        U_apart = encoder.transform(self._X_apart)
+        n, floor = len(y), 0.1 * self.time_limit
+        m = min(factorised_rows(max(self._left(), floor) / 3), n)
+        U = self._encoded(trial.numbers, _safe_indexing(X, np.arange(m)))
         part: Any = fit_ridge(
-            trial.kernel, trial.alpha, U[:m], y[:m], np.arange(m, dtype=int)
+            *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
         )
-        how, D = plan_of(n, max(self._left(), seconds / 2))
-        if how == "iterate":  # on tiles of the Gram matrix, as many as fit
-            encoder = copy(encoder).set_params(dtype="float32")
-            U = U.astype(np.float32)
+        how, D = plan_of(n, max(self._left(), floor))
+        # On tiles of the Gram matrix, or features of as many rows as fit the memory.
+        encoder = copy(encoder).set_params(dtype="float32")
+        U = self._encoded(trial.numbers, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
+        until = time.perf_counter() + max(self._left(), floor)
+        solver = clone(SOLVER).set_params(
+            callback=lambda _: time.perf_counter() > until
+        )
         whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
             D or None,
-            solver=SOLVER if how == "iterate" else "auto",
+            solver=solver if how == "iterate" else "cholesky",
+            features="nystrom" if D else "random",
             fit_intercept=True,
             memory_limit=MEMORY_LIMIT,
             random_state=seed,
@@ -377,9 +462,12 @@ class TabularRegressor(RegressorMixin, _Tabular):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", IllConditionedWarning)
-            whole.fit(U, y)
+            whole.fit(U, y, weight if self._weighted else None)
+        if how == "iterate":  # as far as it has come
+            n_iter = max(int(whole.solution_.iterations), 1)
+            whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
         errors = [
-            float(((fit.predict(U_apart).ravel() - self._y_apart) ** 2).mean())
+            float(((fit.predict(U_apart) - self._y_apart) ** 2).mean())
             for fit in (part, whole)
         ]
         if errors[0] < errors[1]:
@@ -388,26 +476,47 @@ class TabularRegressor(RegressorMixin, _Tabular):
         return Member(1.0, encoder, whole)
 
     def _keep_residuals(self, n: int) -> None:
-        """Keep the residuals of rows that a fit has not seen."""
+        """Keep the residuals of rows that a fit has not seen, (m, k)."""
         members = self.model_.members
         self._folds: np.ndarray | None = None
+        first = members[0]
         if self._how != "factorise":
-            predictions = self.model_.predict(self._X_apart)[:, 0]
-            self._residuals = self._y_apart - predictions
-            return
-        parts = [member.weight * member.fit.residuals for member in members]
-        self._residuals = np.sum(parts, axis=0)
-        if members[0].fit.fold_dual is not None:
-            self._folds = np.empty(n, dtype=int)
-            self._folds[self._order] = folds_of(n)
+            rows = first.encoder.transform(self._X_apart)
+            self._residuals = self._y_apart - self.model_.predict(self._X_apart)
+        else:
+            parts = [member.weight * member.fit.residuals for member in members]
+            self._residuals = np.sum(parts, axis=0)
+            rows = first.fit.X
+            if first.fit.fold_dual is not None:
+                self._folds = np.empty(n, dtype=int)
+                self._folds[self._order] = folds_of(n)
+            else:  # they are in random order, those left out at the end
+                rows = rows[-len(self._residuals) :]
+        sizes = np.abs(self._residuals)
+        self._power = chosen_power(first.kernel, rows, sizes)
+        self._near = rows if self._power else rows[:0]
+        local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
+        self._local = np.where(local > 0, local, 1.0)
+
+    def _sizes_near(self, X: Any) -> np.ndarray:
+        """Return how large residuals are near rows, (n, k)."""
+        first = self.model_.members[0]
+        rows = first.encoder.transform(X)
+        sizes = np.abs(self._residuals)
+        near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
+        return np.where(near > 0, near, 1.0)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,)."""
+        """Return predictions, (n,) or (n, n_targets)."""
         X = self._rows_of(X)
-        return self.model_.predict(X)[:, 0]
+        return self._as_given(self.model_.predict(X))
+
+    def _as_given(self, values: np.ndarray) -> np.ndarray:
+        """Return values (n, k, ...) for targets of the shape that was given."""
+        return values if self._many else values[:, 0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
-        """Return intervals that hold the target with probability `coverage`, (n, 2).
+        """Return intervals that hold the target with probability `coverage`.
 
         Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below
         20 rows), from fits without a fold each in closed form: with exchangeable rows,
@@ -418,260 +527,50 @@ class TabularRegressor(RegressorMixin, _Tabular):
         the limit for stable fits), beyond of rows that are set apart (split conformal
         prediction: at least `coverage`).
 
+        Residuals are divided by the mean size of those near their rows, by the
+        similarity that the kernel has learned, where that predicts their sizes: the
+        intervals are then wider where targets are noisier.
+
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
         coverage : float, default=0.9
             Between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n, 2), or (n, n_targets, 2)
         """
-        if not (isinstance(coverage, Real) and 0 < coverage < 1):
-            raise ValueError(
-                f"coverage must be a number between 0 and 1, got {coverage!r}; "
-                "for instance 0.9."
-            )
+        coverage = check_coverage(coverage)
         X = self._rows_of(X)
-        sizes = np.abs(self._residuals)
-        n = len(sizes)
-        rank = math.ceil(coverage * (n + 1))
+        sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
         if self._folds is None:
-            width = np.sort(sizes)[rank - 1] if rank <= n else math.inf
-            mean = self.model_.predict(X)[:, 0]
-            return np.stack([mean - width, mean + width], axis=1)
-        members = self.model_.members
+            width = near * half_widths(sizes, coverage)
+            mean = self.model_.predict(X)
+            return self._as_given(np.stack([mean - width, mean + width], axis=-1))
         centres = sum(
             member.weight * member.fit.predict_folds(member.encoder.transform(X))
-            for member in members
+            for member in self.model_.members
         )
-        out = np.empty((len(centres), 2))
-        for at, centre in enumerate(centres):
-            values = centre[self._folds]
-            if rank > n:
-                out[at] = -math.inf, math.inf
-                continue
-            out[at, 0] = np.partition(values - sizes, n - rank)[n - rank]
-            out[at, 1] = np.partition(values + sizes, rank - 1)[rank - 1]
-        return out
+        n = len(sizes)
+        rank = math.ceil(coverage * (n + 1))
+        out = np.full((len(centres), sizes.shape[1], 2), math.inf) * [-1, 1]
+        if rank <= n:
+            for at, centre in enumerate(centres):
+                values = centre[self._folds]
+                width = near[at] * sizes
+                low, high = values - width, values + width
+                out[at, :, 0] = np.partition(low, n - rank, axis=0)[n - rank]
+                out[at, :, 1] = np.partition(high, rank - 1, axis=0)[rank - 1]
+        return self._as_given(out)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
-class TabularClassifier(ClassifierMixin, _Tabular):
-    """Classification of tables as they come, by a kernel that is learned for them.
-
-    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
-    With the best few of them logistic regression is then fitted, with a penalty chosen
-    by the log loss in folds; so are the weights of their mean, and a temperature that
-    calibrates its probabilities.
-
-    Parameters
-    ----------
-    time_limit : float, default=60
-        Seconds; the best that was found until then is kept. The last fit may take
-        longer.
-    random_state : int, generator or None, default=None
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    model_, leaderboard_, feature_importances_
-        As in :class:`TabularRegressor`.
-    temperature_ : float
-        Logarithms of probabilities are divided by it.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-
-    Notes
-    -----
-    Up to 8,000 rows the kernel is exact; for more, random features take its place.
-
-    References
-    ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
-
-    Examples
-    --------
-    >>> import randkern as rk
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True, as_frame=True)
-    >>> model = rk.TabularClassifier(time_limit=2, random_state=0).fit(X[::2], y[::2])
-    >>> model.score(X[1::2], y[1::2]) > 0.9
-    True
-    """
-
-    @with_callbacks
-    @all_or_nothing
-    def fit(self, X: Any, y: Any) -> TabularClassifier:
-        """Search and fit.
-
-        Parameters
-        ----------
-        X : dataframe or array of shape (n, d)
-        y : array of shape (n,)
-            Labels.
-        """
-        report = FitReport(self, X, y, None)
-        self._begin(X, y)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_.tolist()[0]!r}."
-            )
-        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
-        stream = root_stream(self.random_state)
-        Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
-        Y = Y[:, 1:] if len(self.classes_) == 2 else Y
-        self._held_out = None
-        trials = self._search(X, Y, stream, report)
-        judged = self._judged(trials, Y)[:_MOST_MEMBERS]
-        chosen = self._calibrated([trial for trial, _ in judged], labels)
-        members = self._fit_members(chosen, X, labels, stream)
-        self._finish(members, "KernelLogistic")
-        self._forget()
-        report.end()
-        return self
-
-    def _calibrated(
-        self, trials: list[Trial], labels: np.ndarray
-    ) -> list[tuple[float, float, Trial]]:
-        """Return the final weights, penalties and trials; set the temperature."""
-        n = min(_LOGISTIC_ROWS, len(self._searched))
-        labels = labels[self._searched[:n]]
-        counts = np.bincount(labels)
-        n_folds = min(_LOGISTIC_FOLDS[n > _FEW_LOGISTIC_ROWS], n)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # classes with few rows
-            folds = (
-                list(StratifiedKFold(n_folds).split(labels, labels))
-                if (counts.max() >= n_folds)
-                else []
-            )
-        found: list[Any] = []
-        for trial in trials:
-            if found and self._left() < 0.3 * self.time_limit:
-                break
-            found.append(self._best_penalty(trial, labels, folds))
-        found.sort(key=lambda triple: triple[0])
-        parts = [part for _, _, part, _ in found]
-        weights, self.temperature_ = _blend_probabilities(parts, labels)
-        chosen = [
-            (float(weight), C, trial)
-            for weight, (_, C, _, trial) in zip(weights, found, strict=True)
-            if weight > 0
-        ]
-        return sorted(chosen, key=lambda triple: -triple[0])
-
-    def _best_penalty(
-        self, trial: Trial, labels: np.ndarray, folds: list[Any]
-    ) -> tuple[float, float, np.ndarray, Trial]:
-        """Return the least log loss, its C, the probabilities of rows left out."""
-        U = self._rows[trial.numbers][: len(labels)]
-        best: Any = None
-        for share in _PENALTIES[::-1]:
-            C = 1 / (share * trial.alpha)
-            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            for train, held in folds:
-                model = _logistic(trial.kernel, C, None, 0)
-                if len(np.unique(labels[train])) < 2:
-                    continue
-                _quietly(model, U[train], labels[train])
-                P[held[:, None], model.classes_] = model.predict_proba(U[held])
-            loss = _log_loss(P, labels)
-            if best is not None and loss > best[0]:
-                break
-            best = (loss, C, P, trial)
-        return best
-
-    def _fit_members(
-        self, chosen: list[Any], X: Any, labels: np.ndarray, stream: Stream
-    ) -> list[Member]:
-        members: list[Member] = []
-        seed = int(stream.child("features").generator().integers(2**31))
-        many = len(labels) > _FEATURE_ROWS
-        least, most = _LOGISTIC_FEATURES
-        D = min(max(_LOGISTIC_ENTRIES // len(labels), least), most)
-        for weight, C, trial in chosen:
-            if members and self._left() < 0.3 * self.time_limit and many:
-                break
-            encoder = self._encoders[trial.numbers]
-            if many:
-                encoder = copy(encoder).set_params(dtype="float32")
-            model = _logistic(trial.kernel, C, D if many else None, seed)
-            _quietly(model, encoder.transform(X), labels)
-            members.append(Member(weight, encoder, model))
-        return _normalised(members)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return calibrated probabilities of the classes, (n, n_classes)."""
-        X = self._rows_of(X)
-        return _tempered(self.model_.predict(X), self.temperature_)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable classes, (n,)."""
-        P = self.predict_proba(X)
-        return self.classes_[P.argmax(axis=1)]
-
-
-def _normalised(members: list[Member]) -> list[Member]:
+def normalised(members: list[Member]) -> list[Member]:
     """Return members whose weights have the sum 1."""
     total = sum(member.weight for member in members)
     return [replace(member, weight=member.weight / total) for member in members]
-
-
-def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    return KernelLogistic(
-        kernel,
-        C=C,
-        n_components=D,
-        tol=_LOGISTIC_TOL,
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
-
-
-def _quietly(model: Any, X: np.ndarray, labels: np.ndarray) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, labels)
-
-
-def _log_loss(P: np.ndarray, labels: np.ndarray) -> float:
-    chosen = P[np.arange(len(labels)), labels]
-    return float(-np.log(np.clip(chosen, 1e-15, None)).mean())
-
-
-def _tempered(P: np.ndarray, temperature: float) -> np.ndarray:
-    logits = np.log(np.clip(P, 1e-15, None)) / temperature
-    logits -= logits.max(axis=1, keepdims=True)
-    out = np.exp(logits)
-    return out / out.sum(axis=1, keepdims=True)
-
-
-def _blend_probabilities(
-    parts: list[np.ndarray], labels: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, and the temperature, of least log loss."""
-
-    def weights_of(z: np.ndarray) -> np.ndarray:
-        weights = np.exp(z - z.max())
-        return weights / weights.sum()
-
-    def mean(weights: np.ndarray) -> np.ndarray:
-        return sum(w * P for w, P in zip(weights, parts, strict=True))
-
-    def loss(z: np.ndarray) -> float:
-        return _log_loss(mean(weights_of(z)), labels)
-
-    weights = np.ones(1)
-    if len(parts) > 1:
-        found = minimize(loss, np.zeros(len(parts)), method="Nelder-Mead")
-        weights = weights_of(found.x)
-        weights[weights < 0.05] = 0.0
-        weights /= weights.sum()
-    blended = mean(weights)
-    found = minimize(
-        lambda z: _log_loss(_tempered(blended, float(np.exp(z[0]))), labels),
-        np.zeros(1),
-        method="Nelder-Mead",
-    )
-    return weights, float(np.exp(found.x[0]))

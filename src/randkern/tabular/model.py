@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from sklearn.base import clone
 
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
@@ -19,7 +20,17 @@ from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.search import inverse
 
-__all__ = ["ExactRidge", "Member", "TabularModel", "code_of", "fit_ridge", "plan_of"]
+__all__ = [
+    "ExactRidge",
+    "Member",
+    "TabularModel",
+    "adapted",
+    "code_of",
+    "fit_ridge",
+    "gram_seconds",
+    "operations_per_second",
+    "plan_of",
+]
 
 _BLOCK_BYTES = 64 * 10**6
 # Rows up to which all are left out, in folds; beyond, so many one at a time.
@@ -36,18 +47,21 @@ _TIMED_ROWS = 1500
 # Operations per n³, per n² and, for features, the share of those of a product.
 _FACTORISING = 0.4
 _ITERATING = 1200.0
-_FEATURES_SHARE = 0.3
+_FEATURES_SHARE = 0.15
 MEMORY_LIMIT = "3GB"
 SOLVER = PCG(max_iter=60)
 _FEATURES = (500, 8000)
+# Steps of lengthscales and penalties where rows are more than those of the search.
+_SHORTER, _SMALLER = 0.7, 0.4
+_LEAST_GAIN = 1e-3
 
 
 @dataclass
 class ExactRidge:
     """Σ_i a_i k(x, x_i) + c, the residuals of rows left out, and the fits without them.
 
-    `residuals` are of the rows `judged`. Up to 3,000 rows `fold_dual` (n, 20) and
-    `fold_intercept` (20,) are the fits without a fold each.
+    `residuals`, (m, k), are of the rows `judged`. Up to 3,000 rows `fold_dual`
+    (n, 20, k) and `fold_intercept` (20, k) are the fits without a fold each.
     """
 
     kernel: Kernel
@@ -64,14 +78,15 @@ class ExactRidge:
         return self._products(X, self.dual) + self.intercept
 
     def predict_folds(self, X: np.ndarray) -> np.ndarray:
-        """Return the predictions of the fits without a fold, (n, 20)."""
+        """Return the predictions of the fits without a fold, (n, 20, k)."""
         assert self.fold_dual is not None
         return self._products(X, self.fold_dual) + self.fold_intercept
 
     def _products(self, X: np.ndarray, dual: np.ndarray) -> np.ndarray:
-        out = np.empty((len(X), dual.shape[1]))
+        out = np.empty((len(X), *dual.shape[1:]))
         for rows in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * len(self.X))):
-            out[rows] = self.kernel._gram(X[rows], self.X) @ dual
+            gram = self.kernel._gram(X[rows], self.X)
+            out[rows] = np.tensordot(gram, dual, axes=1)
         return out
 
 
@@ -86,6 +101,12 @@ class Member:
     @property
     def kernel(self) -> Kernel:
         return getattr(self.fit, "kernel_", None) or self.fit.kernel
+
+    @property
+    def n_targets(self) -> int:
+        """Of a fit of real targets."""
+        exact = isinstance(self.fit, ExactRidge)
+        return np.size(self.fit.intercept if exact else self.fit.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or the probabilities of classes, (n, k)."""
@@ -104,36 +125,48 @@ def folds_of(n: int) -> np.ndarray:
 
 
 def fit_ridge(
-    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    order: np.ndarray,
 ) -> ExactRidge:
     """Fit the exact kernel to all rows, and judge it by some, the last in `order`.
 
-    The penalty grows until the matrix is positive to rounding.
+    `Y` has shape (n, k), and weights the mean 1. The penalty grows until the matrix is
+    positive to rounding.
     """
     fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
     while True:
         try:
-            return fit(kernel, alpha, X, y, order)
+            return fit(kernel, alpha, X, Y, weight, order)
         except np.linalg.LinAlgError:
             alpha *= 10.0
 
 
 def _fit_tail(
-    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    order: np.ndarray,
 ) -> ExactRidge:
     """Leave out the last rows one at a time."""
-    X, y = X[order], y[order]
+    X, Y, penalty = X[order], Y[order], alpha / weight[order]
     n, first = len(X), len(X) - JUDGED_ROWS
     gram = exact_gram(kernel, X)
-    gram.flat[:: n + 1] += alpha
+    gram.flat[:: n + 1] += penalty
     factor = scipy.linalg.cholesky(
         gram.T, lower=True, overwrite_a=True, check_finite=False
     )
-    right = np.stack([y, np.ones(n)], axis=1)
-    dual, sums = scipy.linalg.cho_solve((factor, True), right, check_finite=False).T
-    intercept = dual.sum() / sums.sum()
-    dual = (dual - intercept * sums)[:, None]
-    intercept = _intercepts(kernel, alpha, X, y, dual, np.zeros((n, 1), bool))
+    right = np.column_stack([Y, np.ones(n)])
+    solved = scipy.linalg.cho_solve((factor, True), right, check_finite=False)
+    dual, sums = solved[:, :-1], solved[:, -1]
+    dual = dual - sums[:, None] * (dual.sum(axis=0) / sums.sum())
+    left_out = np.zeros((n, Y.shape[1]), bool)
+    intercept = _intercepts(kernel, penalty, X, Y, dual, left_out)
     # The last block of the factor is that of the Schur complement, whose inverse is a
     # block of the inverse.
     tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
@@ -141,63 +174,126 @@ def _fit_tail(
     return ExactRidge(
         *(kernel, alpha, X, dual, intercept),
         judged=order[first:],
-        residuals=dual[first:, 0] / diagonal,
+        residuals=dual[first:] / diagonal[:, None],
     )
 
 
 def _intercepts(
     kernel: Kernel,
-    alpha: float,
+    penalty: np.ndarray,
     X: np.ndarray,
-    y: np.ndarray,
+    Y: np.ndarray,
     dual: np.ndarray,
     left_out: np.ndarray,
 ) -> np.ndarray:
     """Return the intercept of each column of `dual`, (m,).
 
-    In a fit, y_i − (Ka)_i − αa_i is the intercept for each of its rows i. This loses
-    less to rounding than what solving gives where α is small.
+    In a fit, y_i − (Ka)_i − αa_i/w_i is the intercept for each of its rows i. This
+    loses less to rounding than what solving gives where α is small.
     """
     sample = slice(None, None, max(len(X) // _INTERCEPT_ROWS, 1))
-    fitted = kernel._gram(X[sample], X) @ dual + alpha * dual[sample]
-    left = y[sample, None] - fitted
+    fitted = kernel._gram(X[sample], X) @ dual + penalty[sample, None] * dual[sample]
+    left = np.tile(Y[sample], dual.shape[1] // Y.shape[1]) - fitted
     return np.ma.masked_array(left, left_out[sample]).mean(axis=0).filled(0.0)
 
 
 def _fit_folds(
-    kernel: Kernel, alpha: float, X: np.ndarray, y: np.ndarray, order: np.ndarray
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    order: np.ndarray,
 ) -> ExactRidge:
     """Also make the fits without a fold each: with P as in `search`.
 
     A fit without the rows S is that to targets from which on S the residuals r of this
-    fit are subtracted, r = P_SS⁻¹ (Py)_S.
+    fit are subtracted, r = P_SS⁻¹ (PY)_S.
     """
-    n = len(X)
-    P = inverse(np.array(kernel._gram(X, None)), alpha)
+    (n, k), penalty = Y.shape, alpha / weight
+    P = inverse(np.array(kernel._gram(X, None)), penalty)
     if P is None:
         raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
-    dual = P @ y
+    dual = P @ Y
     folds = np.empty(n, dtype=int)
     folds[order] = folds_of(n)
-    residuals = np.empty(n)
+    residuals = np.empty((n, k))
     n_folds = int(folds.max()) + 1
-    fold_dual = np.empty((n, n_folds))
+    fold_dual = np.empty((n, n_folds, k))
     for fold in range(n_folds):
         S = np.flatnonzero(folds == fold)
         r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
         residuals[S] = r
         fold_dual[:, fold] = dual - P[:, S] @ r
         fold_dual[S, fold] = 0.0
-    duals = np.column_stack([dual, fold_dual])
-    left_out = folds[:, None] == np.arange(-1, n_folds)
-    intercepts = _intercepts(kernel, alpha, X, y, duals, left_out)
+    duals = np.column_stack([dual, fold_dual.reshape(n, -1)])
+    left_out = np.repeat(folds[:, None] == np.arange(-1, n_folds), k, axis=1)
+    intercepts = _intercepts(kernel, penalty, X, Y, duals, left_out)
     return ExactRidge(
-        *(kernel, alpha, X, dual[:, None], intercepts[:1]),
+        *(kernel, alpha, X, dual, intercepts[:k]),
         judged=np.arange(n),
         residuals=residuals,
         fold_dual=fold_dual,
-        fold_intercept=intercepts[1:],
+        fold_intercept=intercepts[k:].reshape(n_folds, k),
     )
+
+
+def adapted(
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    until: float,
+) -> tuple[Kernel, float]:
+    """Return a kernel and its penalty for more rows than it was learned from.
+
+    More rows tell more detail: all lengthscales are multiplied by a number, and the
+    penalty by another, as long as the error of the last rows, left out one at a time,
+    falls, and the clock of ``time.perf_counter`` allows.
+    """
+    order = np.arange(len(X))
+
+    def error(at: tuple[int, int]) -> float:
+        fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
+        return float((weight[fit.judged] @ fit.residuals**2).sum())
+
+    began = time.perf_counter()
+    best, done = (0, 0), set()
+    try:
+        least = error(best)
+        seconds = time.perf_counter() - began
+        tried = {best}
+        while best not in done:
+            done.add(best)
+            for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+                at = (best[0] + step[0], best[1] + step[1])
+                if at in tried or time.perf_counter() + seconds > until:
+                    continue
+                tried.add(at)
+                found = error(at)
+                if found < (1 - _LEAST_GAIN) * least:
+                    best, least = at, found
+    except np.linalg.LinAlgError:
+        pass  # a penalty that is too small for these rows
+    return _stepped(kernel, alpha, best)
+
+
+def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel, float]:
+    """Return a kernel with shorter lengthscales, and a smaller penalty."""
+    shorter = clone(kernel)
+    for leaf in shorter.leaves():
+        if "lengthscale" in leaf.get_params():
+            leaf.set_params(lengthscale=leaf.lengthscale * _SHORTER ** at[0])
+    return shorter, alpha * _SMALLER ** at[1]
+
+
+def gram_seconds(kernel: Kernel, X: np.ndarray, n: int) -> float:
+    """Return about how long the Gram matrix of n rows takes, its upper triangle."""
+    sample = X[:_TIMED_ROWS]
+    began = time.perf_counter()
+    kernel._gram(sample, None)
+    return (time.perf_counter() - began) * (n / len(sample)) ** 2 / 2
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
@@ -207,9 +303,9 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
-    if n <= MOST_FACTORISED and factorising_seconds(n) < 2 * seconds:
+    if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    rate = _operations_per_second()
+    rate = operations_per_second()
     if n <= MOST_ITERATED and _ITERATING * n**2 / rate < 3 * seconds:
         return "iterate", 0
     least, most = _FEATURES
@@ -219,16 +315,16 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
 
 def factorising_seconds(n: int) -> float:
     """Return about how long the exact fit to n rows takes."""
-    return _FACTORISING * n**3 / _operations_per_second()
+    return _FACTORISING * n**3 / operations_per_second()
 
 
 def factorised_rows(seconds: float) -> int:
     """Return how many rows can be fitted exactly in about some seconds."""
-    n = int((seconds * _operations_per_second() / _FACTORISING) ** (1 / 3))
+    n = int((seconds * operations_per_second() / _FACTORISING) ** (1 / 3))
     return min(max(n, _ALWAYS_FACTORISED), MOST_FACTORISED)
 
 
-def _operations_per_second() -> float:
+def operations_per_second() -> float:
     """Return how fast a matrix is factorised."""
     n, seconds = _TIMED_ROWS, math.inf
     for _ in range(3):
@@ -277,6 +373,8 @@ class TabularModel:
     held_out : tuple of (int, int, int) or None
         The seed that draws rows which judge the fit, how many they are, and how many
         of the others are fitted.
+    weighted : bool
+        Whether rows have weights.
     """
 
     def __init__(
@@ -284,7 +382,10 @@ class TabularModel:
         members: Sequence[Member],
         estimator: str,
         held_out: tuple[int, int, int] | None = None,
+        *,
+        weighted: bool = False,
     ):
+        self.weighted = weighted
         self.members = list(members)
         self.estimator = estimator
         self.held_out = held_out
@@ -297,17 +398,27 @@ class TabularModel:
     def explain(self) -> str:
         """Return lines of code of public parts that make this model from X and y.
 
-        They leave it in the variable ``model``.
+        They leave it in the variable ``model``. Where rows have weights these are in
+        ``sample_weight``.
         """
         lines = [
             "import randkern as rk",
             "from sklearn.pipeline import make_pipeline",
         ]
+        if self.weighted:
+            lines += [
+                "import sklearn",
+                "sklearn.set_config(enable_metadata_routing=True)",
+                "sample_weight = sample_weight / sample_weight.mean()",
+            ]
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
         voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
         if len(self.members) > 1:
             lines.append(f"from sklearn.ensemble import {voting}")
+        many = voting == "VotingRegressor" and self.members[0].n_targets > 1
+        if len(self.members) > 1 and many:
+            lines.append("from sklearn.multioutput import MultiOutputRegressor")
         names = []
         for at, member in enumerate(self.members, start=1):
             names.append("model" if len(self.members) == 1 else f"model_{at}")
@@ -316,19 +427,26 @@ class TabularModel:
             pairs = ", ".join(f"({name!r}, {name})" for name in names)
             weights = [float(member.weight) for member in self.members]
             how = ", voting='soft'" if voting == "VotingClassifier" else ""
-            lines.append(f"model = {voting}([{pairs}], weights={weights}{how})")
-        lines.append("model.fit(X, y)")
+            code = f"{voting}([{pairs}], weights={weights}{how})"
+            lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
+        given = ", sample_weight=sample_weight" if self.weighted else ""
+        lines.append(f"model.fit(X, y{given})")
         return "\n".join(lines)
 
     def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"
-        split = "X, _, y, _ = train_test_split(X, y, "
-        yield f"{split}test_size={n_apart}, random_state={seed})"
+        names = ["X", "y", *["sample_weight"] * self.weighted]
+        parts = ", _, ".join(names) + ", _"
+        yield (
+            f"{parts} = train_test_split({', '.join(names)}, test_size={n_apart}, "
+            f"random_state={seed})"
+        )
         if isinstance(self.members[0].fit, ExactRidge):
             # The columns are encoded by more rows than are fitted.
             yield "from sklearn.frozen import FrozenEstimator"
             yield f"encoder = {self._encoder_code(self.members[0])}.fit(X)"
-            yield f"X, y = X[:{n}], y[:{n}]"
+            cut = ", ".join(f"{name}[:{n}]" for name in names)
+            yield f"{', '.join(names)} = {cut}"
 
     @staticmethod
     def _encoder_code(member: Member) -> str:
@@ -346,23 +464,26 @@ class TabularModel:
             options["alpha"] = float(fit.alpha)
             options["fit_intercept"] = True
         else:
-            options |= {"C": float(fit.C), "tol": fit.tol}
+            options |= {"C": float(fit.C), "tol": fit.tol, "max_iter": fit.max_iter}
         options["n_components"] = getattr(fit, "n_components", None)
         if not isinstance(fit, ExactRidge):
             options["random_state"] = fit.random_state
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if isinstance(getattr(fit, "solver", None), PCG):
+        if isinstance(fit, KernelRidgeRegressor):
             options["solver"] = fit.solver
+        if getattr(fit, "features", "random") != "random":
+            options["features"] = fit.features
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         encoder = self._encoder_code(member)
         if self.held_out is not None and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
-        yield (
-            f"{name} = make_pipeline({encoder}, rk.{self.estimator}(kernel, {text}))"
-        )
+        model = f"rk.{self.estimator}(kernel, {text})"
+        if self.weighted:
+            model += ".set_fit_request(sample_weight=True)"
+        yield f"{name} = make_pipeline({encoder}, {model})"
 
     def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.

@@ -1,11 +1,11 @@
 """The search for a kernel, by leave-one-out errors in closed form.
 
-With C = (K + αI)⁻¹ and u = C1, the inverse of ridge regression with an intercept is
-P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the residual e_i = (PY)_i/P_ii
-(Rifkin & Lippert 2007), and for L = Σ_i ‖e_i‖²
+With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
+regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
+residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for L = Σ_i w_i‖e_i‖²
 
-    dL = tr(dK M),  M = 2 (P diag(‖e_i‖²/P_ii) P − ½ (UAᵀ + AUᵀ)),
-    A = PY,  U = P (e/diag P),
+    dL = tr(dK M),  M = 2 (P diag(w_i‖e_i‖²/P_ii) P − ½ (UAᵀ + AUᵀ)),
+    A = PY,  U = P (we/diag P),
 
 so that all derivatives, in the penalty and in a lengthscale per column, cost one more
 product of n × n matrices.
@@ -96,10 +96,13 @@ class Trial:
     objective: float
 
 
-def inverse(gram: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return P, which overwrites `gram`, or None where K + αI is not positive."""
+def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
+    """Return P, which overwrites `gram`, or None where K + αW⁻¹ is not positive.
+
+    `penalty` is α, or a vector of α/w_i.
+    """
     n = len(gram)
-    gram.flat[:: n + 1] += alpha
+    gram.flat[:: n + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
         return None
@@ -113,10 +116,10 @@ def inverse(gram: np.ndarray, alpha: float) -> np.ndarray | None:
 
 
 def leave_one_out(
-    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray
+    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray | None:
     """Return the residuals of rows left out in turn, (n, k)."""
-    P = inverse(np.array(kernel._gram(X, None)), alpha)
+    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
     return None if P is None else (P @ Y) / P.diagonal()[:, None]
 
 
@@ -132,12 +135,15 @@ class _LeaveOneOut:
         kernel: Kernel,
         X: np.ndarray,
         Y: np.ndarray,
+        weight: np.ndarray,
         ties: np.ndarray,
         until: float,
     ):
         self.hyper = Hyperparameters(kernel)
-        self.X, self.Y, self.ties, self.until = X, Y - Y.mean(axis=0), ties, until
-        self.variance = float((self.Y**2).sum(axis=1).mean())
+        self.X, self.ties, self.until = X, ties, until
+        self.weight = weight / weight.mean()
+        self.Y = Y - self.weight @ Y / len(Y)
+        self.variance = float((self.weight @ self.Y**2).sum() / len(Y))
         self.origin: Any = None
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
@@ -153,15 +159,16 @@ class _LeaveOneOut:
             raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
         alpha, n = math.exp(theta[-1]), len(self.X)
-        P = inverse(np.array(hyper.kernel._gram(self.X, None)), alpha)
+        penalty = alpha / self.weight
+        P = inverse(np.array(hyper.kernel._gram(self.X, None)), penalty)
         if P is None:
             return 1e3, np.zeros_like(theta)
         diagonal = P.diagonal().copy()
         A = P @ self.Y
         E = A / diagonal[:, None]
-        squares = (E**2).sum(axis=1)
+        squares = self.weight * (E**2).sum(axis=1)
         error = max(float(squares.mean()), 1e-30)
-        U = P @ (E / diagonal[:, None])
+        U = P @ (E * (self.weight / diagonal)[:, None])
         half = P * np.sqrt(squares / diagonal)
         # The product is only a direction: single precision is enough, at half the time.
         half = half.astype(np.float32)
@@ -171,7 +178,7 @@ class _LeaveOneOut:
         M *= 2 / (n * error)
         slope = np.zeros(hyper.size)
         add_gram_gradient(hyper, self.X, self.X, M, slope)
-        gradient = np.append(self.ties.T @ slope, np.trace(M) * alpha)
+        gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
         value = math.log(error / self.variance)
         if self.origin is not None:
             away = theta[:-1] - self.origin
@@ -203,6 +210,7 @@ class KernelSearch:
     blocks : dict of str to ndarray
         Which columns share a lengthscale.
     Y : ndarray of shape (n, k)
+    weight : ndarray of shape (n,)
     until : float
         When to stop, on the clock of ``time.perf_counter``.
     stream : Stream
@@ -215,11 +223,12 @@ class KernelSearch:
         rows: dict[str, np.ndarray],
         blocks: dict[str, np.ndarray],
         Y: np.ndarray,
+        weight: np.ndarray,
         until: float,
         stream: Stream,
         report: Callable[[Trial], bool],
     ):
-        self.rows, self.blocks, self.Y = rows, blocks, Y
+        self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         self.until, self.report = until, report
         self.order = stream.generator().permutation(len(Y))
         self.trials: list[Trial] = []
@@ -251,6 +260,7 @@ class KernelSearch:
             kernel,
             self.rows[numbers][rows],
             self.Y[rows],
+            self.weight[rows],
             self._ties(form, numbers),
             self._until,
         )
@@ -383,7 +393,7 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     The first is of the best fit: others join it only where they help.
     """
     E = np.stack([part.ravel() for part in residuals], axis=1)
-    size = float(np.sqrt((E[:, 0] ** 2).sum())) or 1.0
+    size = float(np.linalg.norm(E[:, 0])) or 1.0
     heavy = 1e3 * size
     rows = np.vstack([E, np.full(E.shape[1], heavy)])
     weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))

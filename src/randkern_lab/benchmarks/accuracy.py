@@ -295,11 +295,9 @@ class Accuracy(Experiment):
             f"ℓ = {results['exact']['lengthscale']:.4g}, "
             f"{results['arguments']['n_seeds']} seeds"
         )
-        drawn: dict[str, Any] = {"title": title, "legend": "right"}
-        return {
-            "accuracy.png": draw(results, panels, columns=3, **drawn),
-            "cost.png": draw(results, costs, **drawn),
-        }
+        figure = draw(results, panels, columns=3, title=title, legend="right")
+        cost = draw(results, costs, title=title, legend="right")
+        return {"accuracy.png": figure, "cost.png": cost}
 
 
 def _other_kernels(

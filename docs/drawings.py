@@ -1,0 +1,160 @@
+"""The drawings of the documentation: run it to write them into ``images``.
+
+They are plain SVG, of text and boxes, in colours that serve light and dark pages.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+IMAGES = Path(__file__).parent / "images"
+INK, ACCENT, PALE, LINE = "#12384a", "#0b6e99", "#e3f1f7", "#7c9aa8"
+API = "generated/randkern."
+
+
+def logo() -> str:
+    """Draw a wave that is a sum of few cosines, over the samples it was made of."""
+    points = []
+    for step in range(121):
+        t = step / 120 * 2 * math.pi
+        value = math.cos(t) + 0.55 * math.cos(3 * t + 1.1) + 0.3 * math.cos(5 * t + 2.3)
+        points.append((8 + step * 0.4, 32 - 13 * value))
+    wave = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="#f28e2b"/>'
+        for x, y in points[6::18]
+    )
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 236 64" role="img" '
+        'aria-label="randkern"><title>randkern</title>'
+        f'<rect x="2" y="2" width="60" height="60" rx="12" fill="{ACCENT}"/>'
+        f'<polyline points="{wave}" fill="none" stroke="#ffffff" stroke-width="3" '
+        f'stroke-linecap="round" stroke-linejoin="round"/>{dots}'
+        '<text x="74" y="43" font-family="Helvetica, Arial, sans-serif" '
+        f'font-size="33" font-weight="600" fill="{LINE}">randkern</text></svg>\n'
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question, and what to use where the answer is yes."""
+
+    question: tuple[str, ...]
+    answer: str
+    arguments: str
+    page: str
+
+
+CHOICES = (
+    Choice(
+        ("A table: numbers,", "categories, missing values?"),
+        "TabularRegressor, TabularClassifier",
+        "no argument needed; time_limit=60",
+        f"{API}TabularRegressor.html",
+    ),
+    Choice(
+        ("Predictions with a deviation,", "or a likelihood to learn by?"),
+        "GaussianProcessRegressor, ...Classifier",
+        "predict(X, return_std=True)",
+        "gaussian_processes.html",
+    ),
+    Choice(
+        ("Probabilities of classes?",),
+        "KernelLogistic",
+        "n_components=2_000; predict_proba",
+        f"{API}KernelLogistic.html",
+    ),
+    Choice(
+        ("Margins, or proof that", "there are none?"),
+        "KernelSVC",
+        "C=1.0, or C=math.inf",
+        "support_vector_machines.html",
+    ),
+    Choice(
+        ("Part of a PyTorch network?",),
+        "randkern.torch.FeatureMap",
+        "a layer; rows may lie on a GPU",
+        "gpu.html",
+    ),
+    Choice(
+        ("At most some 20,000 rows?",),
+        "KernelRidgeRegressorCV, ...ClassifierCV",
+        "n_components=None: the exact kernel",
+        f"{API}KernelRidgeRegressorCV.html",
+    ),
+    Choice(
+        ("A kernel whose spectrum", "falls fast?"),
+        "KernelRidge...(features='nystrom')",
+        "n_components=2_000 landmarks",
+        f"{API}NystromFeatures.html",
+    ),
+    Choice(
+        ("More rows than memory,", "or a cluster?"),
+        "RowBlocks, or a Dask array, to any fit",
+        "n_components=10_000; solver='pcg'",
+        f"{API}RowBlocks.html",
+    ),
+    Choice(
+        ("Anything else",),
+        "KernelRidgeRegressor, ...Classifier",
+        "n_components=10_000: 60,000 rows in seconds",
+        f"{API}KernelRidgeRegressor.html",
+    ),
+)
+
+
+def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
+    """Draw questions one below the other, each with what to use to its right."""
+    height, width, left, right = 84, 860, 300, 430
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
+        f'{height * len(choices)}" role="img" font-family="Helvetica, Arial, '
+        'sans-serif" font-size="17"><title>Which class to use</title>'
+    ]
+    for row, choice in enumerate(choices):
+        top, middle = row * height + 8, row * height + height // 2
+        last = row == len(choices) - 1
+        parts.append(
+            f'<rect x="4" y="{top}" width="{left}" height="{height - 16}" rx="10" '
+            f'fill="#ffffff" stroke="{LINE}"/>'
+        )
+        first = middle + 6 - 11 * (len(choice.question) - 1)
+        parts += [
+            f'<text x="20" y="{first + 22 * k}" fill="{INK}">{escape(line)}</text>'
+            for k, line in enumerate(choice.question)
+        ]
+        parts.append(
+            f'<path d="M{left + 4} {middle} H{right - 8}" stroke="{LINE}" '
+            f'stroke-width="2"/><path d="M{right - 8} {middle - 6} l8 6 l-8 6 z" '
+            f'fill="{LINE}"/>'
+        )
+        if not last:
+            parts.append(
+                f'<text x="{left + 46}" y="{middle - 8}" fill="{LINE}">yes</text>'
+                f'<path d="M40 {top + height - 16} v16" stroke="{LINE}" '
+                f'stroke-width="2"/><text x="52" y="{top + height - 3}" '
+                f'fill="{LINE}" font-size="14">no</text>'
+            )
+        parts.append(
+            f'<a href="{choice.page}" style="text-decoration: none">'
+            f'<rect x="{right}" y="{top}" '
+            f'width="{width - right - 4}" height="{height - 16}" rx="10" '
+            f'fill="{PALE}" stroke="{ACCENT}"/><text x="{right + 16}" '
+            f'y="{middle - 5}" fill="{ACCENT}" font-weight="600">'
+            f'{escape(choice.answer)}</text><text x="{right + 16}" y="{middle + 19}" '
+            f'fill="{INK}" font-size="15">{escape(choice.arguments)}</text></a>'
+        )
+    return "".join(parts) + "</svg>\n"
+
+
+def main() -> None:
+    """Write the drawings."""
+    for name, text in (("logo", logo()), ("choose", chart())):
+        (IMAGES / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

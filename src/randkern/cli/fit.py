@@ -1,0 +1,233 @@
+"""``randkern fit``: from a table to a model, and a report about it."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from .console import output, user_messages
+from .options import Task, TimeLimit
+from .tables import load, trial_progress
+
+__all__ = ["command"]
+
+# Rows held out are this share of all, and at most so many.
+_SHARE, _MOST = 0.2, 10_000
+_SHOWN = 8
+
+
+def command(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
+            "for CSV from standard input."
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    task: Task = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(help="Rows that judge the model; by default a fifth of the data."),
+    ] = None,
+    time_limit: TimeLimit = 60,
+    refit: Annotated[
+        bool, typer.Option(help="Fit all rows once the model has been judged.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Of the split and of random features.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Directory for model.skops and report.html.")
+    ] = Path("randkern-fit"),
+) -> None:
+    """Fit a model to a table: no kernel, metric or penalty to choose.
+
+    Prints what was tried and how well the model predicts rows that were held out;
+    writes model.skops (for ``randkern predict``), report.html and results.json.
+    """
+    with user_messages():
+        from sklearn.base import clone
+
+        import randkern
+
+        from ..study.records import write_results
+        from ..tabular import TabularClassifier, TabularRegressor
+
+        console = output()
+        table = load(data, target, task)
+        split = _split(
+            table, load(str(test), target, table.task) if test else None, seed
+        )
+        console.print(_guess(table, target, task))
+        classes = table.task == "classification"
+        kind = TabularClassifier if classes else TabularRegressor
+        seconds = time_limit / 2 if refit else time_limit
+        model = kind(time_limit=seconds, random_state=seed)
+        out.mkdir(parents=True, exist_ok=True)
+        judged = _Judged.of(model, table.task, split)
+        plain = not console.is_terminal
+        console.print(_leaderboard(model, plain))
+        console.print(_scores(judged.evaluation, judged.others, plain))
+        if refit:
+            model = clone(model)
+            with trial_progress(model, "fitting all rows"):
+                model.fit(table.X_train, table.y_train)
+        written = [out / name for name in ("model.skops", "report.html")]
+        randkern.save(model, written[0])
+        written[1].write_text(judged.page(table, target), encoding="utf-8")
+        results = {
+            "command": "fit",
+            "arguments": {
+                "data": data,
+                "target": target,
+                "task": table.task,
+                "time_limit": time_limit,
+                "refit": refit,
+                "seed": seed,
+            },
+            **judged.record(),
+            "model_bytes": written[0].stat().st_size,
+        }
+        written.append(write_results(results, out / "results.json"))
+    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
+
+
+def _guess(table: Any, target: str, task: str | None) -> str:
+    """Say what the data are taken for, and which option changes it."""
+    if task is not None:
+        return table.description
+    other = "regression" if table.task == "classification" else "classification"
+    if other == "regression" and table.y_train.dtype.kind not in "iuf":
+        return table.description
+    return (
+        f"{table.description} (guessed from its values; --task {other} if {target!r} "
+        f"is {'a quantity' if other == 'regression' else 'a class'})"
+    )
+
+
+def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
+    """Return training and test rows and targets."""
+    import numpy as np
+    from sklearn.model_selection import train_test_split
+
+    X, y = table.X_train, table.y_train
+    if test is not None:
+        missing = [name for name in X.columns if name not in test.X_train.columns]
+        if missing:
+            raise ValueError(f"{test.name} has no column {', '.join(missing)}")
+        return X, test.X_train[list(X.columns)], y, test.y_train
+    size = min(max(int(_SHARE * len(y)), 1), _MOST)
+    strata = None
+    if table.task == "classification":
+        counts = np.unique(y, return_counts=True)[1]
+        if counts.min() >= 2 and len(counts) <= min(size, len(y) - size):
+            strata = y
+    return tuple(
+        train_test_split(X, y, test_size=size, random_state=seed, stratify=strata)
+    )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A model fitted to training rows, and how it and others do on test rows."""
+
+    model: Any
+    train: tuple[Any, Any]
+    test: tuple[Any, Any]
+    evaluation: Any
+    others: dict[str, Any]
+    seconds: float
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, model: Any, task: str, split: Any) -> "_Judged":
+        from ..report import baselines, evaluate
+        from ..study.measure import Measurement
+
+        X, X_test, y, y_test = split
+        with trial_progress(model, "fitting"), Measurement() as fit:
+            model.fit(X, y)
+        others = baselines(X, y, task).items()
+        return cls(
+            *(model, (X, y), (X_test, y_test)),
+            evaluate(model, X_test, y_test),
+            {name: evaluate(other, X_test, y_test) for name, other in others},
+            *(fit.seconds, fit.peak_bytes),
+        )
+
+    def page(self, table: Any, target: str) -> str:
+        """Return the report."""
+        from ..report import render, summarise
+
+        cost = {
+            "seconds to fit the training rows": f"{self.seconds:.1f}",
+            "largest memory": f"{self.peak_bytes / 1e6:,.0f} MB",
+            "training rows": f"{len(self.train[1]):,}",
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fits to few rows
+            return render(
+                self.model,
+                summarise(table.X_train, table.y_train, table.task),
+                *(self.train, self.test, self.evaluation, self.others),
+                title=f"{target} of {table.name}",
+                target=target,
+                cost=cost,
+            )
+
+    def record(self) -> dict[str, Any]:
+        """Return what results.json tells of it."""
+        model, names = self.model, self.train[0].columns
+        return {
+            "n_train": len(self.train[1]),
+            "n_test": len(self.test[1]),
+            "scores": self.evaluation.scores,
+            "standard_error": self.evaluation.standard_error,
+            "baselines": {name: other.scores for name, other in self.others.items()},
+            "leaderboard": model.leaderboard_.to_dict("records"),
+            "importances": dict(
+                zip(names, model.feature_importances_.tolist(), strict=True)
+            ),
+            "fit_seconds": self.seconds,
+            "peak_memory_bytes": self.peak_bytes,
+        }
+
+
+def _leaderboard(model: Any, plain: bool) -> Table:
+    trials = model.leaderboard_
+    table = _table(f"the best of {len(trials)} kernels tried", plain)
+    for name in ("kernel", "numbers", "metric"):
+        table.add_column(name)
+    for name in ("rows", "error", "seconds"):
+        table.add_column(name, justify="right")
+    for trial in trials.head(_SHOWN).to_dict("records"):
+        table.add_row(
+            *(trial[name] for name in ("kernel", "numbers", "metric")),
+            *(f"{trial['rows']:,}", f"{trial['error']:.4f}", f"{trial['seconds']:.1f}"),
+        )
+    return table
+
+
+def _scores(evaluation: Any, others: dict[str, Any], plain: bool) -> Table:
+    from ..report.page import score_rows
+
+    n = len(evaluation.predictions)
+    table = _table(f"on {n:,} rows held out (± one standard error)", plain)
+    table.add_column("")
+    for name in ("this model", *others):
+        table.add_column(name, justify="right")
+    for name, cells in score_rows(evaluation, others):
+        table.add_row(name, *cells)
+    return table
+
+
+def _table(title: str, plain: bool) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="" if plain else "bold",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+    )

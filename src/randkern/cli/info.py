@@ -1,0 +1,53 @@
+"""``randkern info``: what a file of a model holds."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .console import output, user_messages
+
+__all__ = ["command"]
+
+_MOST_NAMES = 20
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
+) -> None:
+    """Print what a model is, which columns it takes, and the code that builds it."""
+    with user_messages():
+        import randkern
+
+        fitted = randkern.load(model)
+        lines = list(_lines(fitted, model.stat().st_size))
+    console = output()
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _lines(fitted: Any, n_bytes: int) -> Any:
+    yield f"{fitted!r}, {n_bytes / 1e6:,.1f} MB"
+    names = getattr(fitted, "feature_names_in_", None)
+    n_columns = getattr(fitted, "n_features_in_", None)
+    if n_columns is None:
+        yield "not fitted"
+        return
+    shown = "" if names is None else ": " + ", ".join(map(str, names[:_MOST_NAMES]))
+    more = ", ..." if names is not None and len(names) > _MOST_NAMES else ""
+    yield f"{n_columns:,} columns{shown}{more}"
+    if hasattr(fitted, "classes_"):
+        labels = [str(label) for label in fitted.classes_[:_MOST_NAMES]]
+        yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
+    if hasattr(fitted, "feature_importances_"):
+        shares = fitted.feature_importances_
+        best = sorted(range(len(shares)), key=lambda j: -shares[j])[:5]
+        named = [
+            f"{j if names is None else names[j]} {shares[j]:.0%}"
+            for j in best
+            if shares[j] > 0
+        ]
+        yield f"importances: {', '.join(named)}"
+    explain = getattr(getattr(fitted, "model_", None), "explain", None)
+    if explain is not None:
+        yield f"\n{explain()}"

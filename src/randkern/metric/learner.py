@@ -1,0 +1,328 @@
+"""The transformer whose map is learned from labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import (
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    clone,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory, resolve_memory_limit
+from randkern._random import Stream, root_stream
+from randkern._validation import MOST_COMPONENTS, check_positive
+from randkern.backend.namespace import ops_of
+from randkern.data.reading import mapped_rows, read
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.exceptions import NoSignalWarning
+from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
+from randkern.kernels.default import TakesKernel
+from randkern.metric.ridge import applied, standardised, unit_targets, usable_rows
+from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
+from randkern.models._targets import TargetsOrLabels
+from randkern.models.memory import dual_bytes
+
+__all__ = ["MetricLearner"]
+
+# Full metrics are tried for so many columns, and so many rows per column, at least.
+_MOST_FULL = 500
+_ROWS_PER_COLUMN = 5
+
+
+class MetricLearner(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, TargetsOrLabels, TakesKernel
+):
+    r"""A linear map of the columns that is learned from labels.
+
+    Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
+    its gradients, G = (1/n) Σ_i J(x_i)ᵀJ(x_i), gives AᵀA = G^p for the next fit, and so
+    on. Every step is judged by rows that it has not seen, as are the lengthscale, the
+    penalty, the power p and whether A is diagonal or full; the best is then made from
+    all rows. The first step also looks at the gradients of a fit to the squares of the
+    targets, which show columns that move their variance and not their mean.
+
+    Parameters
+    ----------
+    kernel : Gaussian, Matern or RationalQuadratic, default=None
+        None is ``Matern(nu=1.5)``. A Matérn kernel needs ν > 1: random features of
+        others have gradients without a variance. Its lengthscale is that of the
+        transformed rows; A is scaled to it.
+    n_components : int or None, default=2000
+        Number of random features. With no more rows than that, and for None, fits use
+        the exact kernel, which costs no more then. Steps are chosen with half of them.
+    metric : {"auto", "diagonal", "full"}, default="auto"
+        Whether A weighs columns or may also turn them. ``"auto"`` tries both where
+        there are at least 5 rows per column, and at most 500 columns.
+    n_iterations : int, default=5
+        Most steps.
+    alpha : float or "auto", default="auto"
+        The penalty; ``"auto"`` is the best of 10⁻⁸, ..., 10³ for each fit.
+    random_state : int, generator or None, default=None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (d, d)
+        A, which includes the scales of the columns; zero for constant ones.
+    metric_ : {"identity", "diagonal", "full"}
+        ``"identity"``: no step was better than standardised columns by a standard
+        error.
+    feature_importances_ : ndarray of shape (d,)
+        Mean squares of gradients along standardised columns, of sum 1: those of two
+        fits to halves of the sampled rows, multiplied, to which noise adds nothing on
+        average. Where nothing was learned, the variances of the columns.
+    kernel_ : Kernel
+        The kernel for transformed rows, with its lengthscale.
+    alpha_ : float
+        The penalty of its fit.
+    history_ : list of float
+        Mean squared error of every step, on rows held out, over the variance of the
+        targets. The first is that of standardised columns.
+    n_iter_ : int
+        Number of steps of the metric that is kept.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+
+    Warns
+    -----
+    randkern.exceptions.NoSignalWarning
+        If no fit predicts the targets clearly better than their mean (by three standard
+        errors). `components_` is then the identity.
+
+    Notes
+    -----
+    Labels (text, booleans, or at most 20 different integers) are coded as columns of
+    ±1, other targets standardised. The search takes a sample of at most 10,000 rows, of
+    which a fifth is held out (each fifth in turn for up to 1,000 rows); equal rows are
+    on one side. The metric itself takes all rows, a block of features at a time.
+
+    References
+    ----------
+    Radhakrishnan, Beaglehole, Pandit & Belkin 2024, "Mechanism for feature learning in
+    neural networks and backpropagation-free machine learning models", Science 383.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> X = np.random.default_rng(0).normal(size=(300, 6))
+    >>> y = np.sin(2 * X[:, 1]) + X[:, 4] ** 2
+    >>> metric = rk.MetricLearner(random_state=0).fit(X, y)
+    >>> bool(metric.feature_importances_[[1, 4]].sum() > 0.95)
+    True
+    >>> model = rk.KernelRidgeRegressorCV(metric.kernel_, n_components=None)
+    >>> model.fit(metric.transform(X), y).predict(metric.transform(X[:2])).shape
+    (2,)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",
+        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
+        "metric": [StrOptions({"auto", "diagonal", "full"})],
+        "n_iterations": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        n_components: int | None = 2000,
+        *,
+        metric: str = "auto",
+        n_iterations: int = 5,
+        alpha: Any = "auto",
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.n_components = n_components
+        self.metric = metric
+        self.n_iterations = n_iterations
+        self.alpha = alpha
+        self.random_state = random_state
+
+    # Fits take sums over rows and a sample of them; see randkern.data.reading.
+    _needs_sums_alone: ClassVar[bool] = True
+    memory_limit: ClassVar[None] = None
+
+    def _default_kernel(self) -> Kernel:
+        return Matern(nu=1.5, lengthscale="scale")
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MetricLearner:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their targets and weights; Dask collections are summed over by their
+            workers, and tensors where they lie.
+        y : array of shape (n,) or (n, k)
+            Labels, or one or more real targets.
+        sample_weight : array of shape (n,), optional
+        """
+        self._validate_params()
+        stream = root_stream(self.random_state)
+        rows, _ = read(self, X, y, sample_weight, stream)
+        self._check_dense(rows.like)
+        self._check_size(rows)
+        # Steps are chosen with half of the features, at a fourth of the cost.
+        exact_rows = self.n_components or rows.n_rows
+        rows, varies = unit_targets(usable_rows(rows, exact_rows), self._labelled)
+        sample = searched_rows(rows, stream)
+        reference = ops_of(sample.X).to_host(sample.X[0]).astype(np.float64)
+        mapped, variances = standardised(rows, reference)
+        kernel = self._resolved(mapped(sample), stream)
+        search = Search(
+            kernel,
+            (exact_rows + 1) // 2,
+            exact_rows,
+            None if self.alpha == "auto" else float(self.alpha),
+            stream,
+            mapped,
+            split_rows(sample, stream) if varies else [],
+        )
+        kinds = self._kinds(rows.n_rows, self.n_features_in_)
+        found = search.best(kinds, self._labelled, self.n_iterations)
+        self.history_ = [] if found is None else found.history
+        if found is None or not found.learned:
+            return self._keep_identity(sample.X, variances, search)
+        search = replace(search, n_components=exact_rows, splits=())
+        root = search.replay(rows, found)
+        self.n_iter_ = len(found.path) - 1
+        self.metric_ = "full" if found.full else "diagonal"
+        if self.n_iter_ == 0:
+            self.metric_ = "identity"
+        self.alpha_ = search.penalty(found.path[-1].alpha)
+        self.kernel_ = kernel
+        importances = search.importances(sample, root, found)
+        return self._keep(root * mapped.scale, importances, rows.like)
+
+    def _check_dense(self, like: Any) -> None:
+        """Raise unless rows are dense numbers."""
+        encoder = self.table_encoder_
+        if encoder is not None:
+            names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+            raise ValueError(
+                f"MetricLearner learns scales of numbers, but {names} hold "
+                "categories; encode them first, for instance by OneHotEncoder."
+            )
+        if sp.issparse(like):
+            raise TypeError(
+                "MetricLearner takes dense rows, got a sparse matrix; pass X.toarray()."
+            )
+
+    def _check_size(self, rows: TrainingData) -> None:
+        """Raise where there are too few rows, or too many for a Gram matrix."""
+        n = rows.n_rows
+        if n < 2:
+            raise ValueError(
+                "MetricLearner needs rows to learn from and rows to judge by, got "
+                f"n_samples = {n}; expected at least 2 rows."
+            )
+        if self.n_components is None:
+            # The best fits of a step and of the one before are kept.
+            needed = 4 * dual_bytes(n, rows.n_targets)
+            what = f"learning a metric with the exact kernel of {n} rows"
+            check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
+
+    def _keep_identity(
+        self, sample: Any, variances: np.ndarray, search: Search
+    ) -> MetricLearner:
+        warnings.warn(
+            "no kernel predicted the targets clearly better than their mean on rows "
+            "held out: MetricLearner keeps the columns as they are. More rows, or "
+            "other columns, may help.",
+            NoSignalWarning,
+            stacklevel=4,  # the call of fit
+        )
+        self.metric_, self.n_iter_ = "identity", 0
+        self.alpha_ = search.penalty(len(ALPHAS) - 1)
+        self.kernel_ = clone(search.kernel).set_params(lengthscale="scale")
+        self.kernel_ = self.kernel_.resolve(sample)
+        return self._keep(np.ones(len(variances)), variances, sample)
+
+    def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Any) -> Any:
+        """Keep A, and the relevance of columns as shares, where the rows lie."""
+        total, place = float(relevance.sum()), ops_of(like).float64_like
+        equal = np.full(len(relevance), 1 / len(relevance))
+        del self._reader, self._labelled  # what later passes over targets needed
+        self._root = place(root, like)
+        self.feature_importances_ = place(relevance / total if total else equal, like)
+        return self
+
+    def _kinds(self, n: int, d: int) -> list[bool]:
+        """Return which kinds of metric to try: False is diagonal, True is full."""
+        if self.metric != "auto":
+            return [self.metric == "full"]
+        return (
+            [False, True] if 1 < d <= min(_MOST_FULL, n / _ROWS_PER_COLUMN) else [False]
+        )
+
+    def _resolved(self, rows: ArrayRows, stream: Stream) -> Any:
+        """Return the kernel with a number as its lengthscale."""
+        if self.kernel is None:
+            return Matern(nu=1.5)
+        kernel: Any = self.kernel
+        smooth = not isinstance(kernel, Matern) or check_positive("nu", kernel.nu) > 1
+        if (
+            not isinstance(kernel, (Gaussian, Matern, RationalQuadratic))
+            or not smooth
+            or kernel.columns is not None
+            or np.ndim(kernel.lengthscale)
+        ):
+            raise ValueError(
+                "kernel must be a Gaussian, a Matern with nu > 1 or a "
+                "RationalQuadratic of all columns with one lengthscale, got "
+                f"{self.kernel!r}; use for instance randkern.Matern(nu=1.5)."
+            )
+        seed = int(stream.child("kernel").generator().integers(2**31))
+        return kernel.resolve(rows.X, rows.weight, seed)
+
+    @property
+    def components_(self) -> Any:
+        check_is_fitted(self, "_root")
+        root = self._root
+        if root.ndim == 2:
+            return root
+        return root[:, None] * ops_of(root).algebra.identity(len(root), root)
+
+    def transform(self, X: Any) -> Any:
+        """Return X Aᵀ, float32 for float32 rows.
+
+        Parameters
+        ----------
+        X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
+            A Dask collection gives a Dask array.
+        """
+        check_is_fitted(self)
+        single = getattr(X, "dtype", None) == np.float32
+        dtype = np.float32 if single else np.float64
+        return mapped_rows(
+            self.transform, X, self._transformed, self.n_features_in_, dtype
+        )
+
+    def _transformed(self, X: Any) -> Any:
+        self._check_dense(X)
+        ops = ops_of(X)
+        return ops.asarray(applied(self._root, ops.as_float64(X)), X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.array_api_support = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

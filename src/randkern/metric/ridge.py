@@ -1,0 +1,256 @@
+"""Ridge regression on transformed rows, and the outer products of its gradients.
+
+A fitted predictor f tells which directions of x matter: those in which it varies. With
+J(x) its Jacobian, G = (1/n) Σ_i J(x_i)ᵀJ(x_i) is large along them. Rows are
+standardised and transformed a block at a time, wherever they are.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks, rows_within
+from randkern.data.target_statistics import Survey
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.exceptions import IllConditionedWarning
+from randkern.kernels.feature_gradients import DrawSlopes
+from randkern.models.dual import exact_gram, solve_dual
+from randkern.models.normal_equations import NormalEquations
+from randkern.plan import Plan, evaluate
+
+__all__ = [
+    "GradientRidge",
+    "StandardisedMap",
+    "applied",
+    "mean_products",
+    "squared_sizes",
+    "standardised",
+    "unit_targets",
+    "usable_rows",
+]
+
+_BLOCK_BYTES = 64 * 10**6
+
+
+def applied(root: Any, X: Any) -> Any:
+    """Return X Aᵀ, A given by itself or by its diagonal."""
+    root = ops_of(X).float64_like(root, X)
+    return X * root if root.ndim == 1 else X @ root.T
+
+
+@dataclass(frozen=True)
+class StandardisedMap:
+    """What standardises the columns of rows, and applies a metric.
+
+    `squared` tells whether the squares of targets take their place.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+    root: np.ndarray
+    squared: bool = False
+
+    def __call__(self, rows: ArrayRows) -> ArrayRows:
+        ops = ops_of(rows.X)
+        shift = ops.float64_like(self.shift, rows.X)
+        X = applied(self.scale, ops.as_float64(rows.X) - shift)
+        Y = rows.Y**2 if self.squared else rows.Y
+        return ArrayRows(applied(self.root, X), Y, rows.weight)
+
+    def blocks(self, rows: TrainingData) -> Iterator[ArrayRows]:
+        """Yield rows in float64, so many at a time that they take little memory."""
+        block = rows_within(_BLOCK_BYTES, 8 * len(self.shift), at_least=1024)
+        return map(self, rows.blocks(block))
+
+
+def _column_survey(rows: TrainingData, shift: np.ndarray, unit: np.ndarray) -> Survey:
+    """Return what a pass over the columns tells, less shifts and divided by units."""
+    mapped = StandardisedMap(shift, 1.0 / unit, np.ones(len(unit)))
+    blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
+    return Survey.of(blocks, len(unit))
+
+
+def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
+    """Return the weighted sum of squared norms of rows, and that of their weights."""
+    total = np.zeros(2)
+    for block in mapped.blocks(rows):
+        squares, (_, weight) = (block.X**2).sum(axis=1), block.targets()
+        total += float(weight @ squares), float(weight.sum())
+    return total
+
+
+def _equations_of(
+    rows: TrainingData, mapped: StandardisedMap, plan: Plan, unit: float
+) -> NormalEquations:
+    """Return the normal equations of features of transformed rows."""
+    like = ops_of(rows.like).as_float64(rows.like)
+    total = NormalEquations.empty(plan.n_components, rows.n_targets, unit, like)
+    for block in mapped.blocks(rows):
+        total.add(plan, block.X, block.Y, block.weight)
+    return total
+
+
+def standardised(
+    rows: TrainingData, reference: np.ndarray
+) -> tuple[StandardisedMap, np.ndarray]:
+    """Return what gives columns mean 0 and variance 1, and their variances.
+
+    Constant columns become 0: those that never differ from a row, the reference.
+    """
+    unit = np.ones(len(reference))
+    survey = rows.reduce(_column_survey, reference, unit)
+    if np.any(survey.target_scale != 1):  # whose squares are no numbers
+        unit = survey.target_scale
+        survey = rows.reduce(_column_survey, reference, unit)
+    deviation = np.sqrt(survey.target_squares / survey.weight_sum)
+    varies = (survey.largest_target > 0) & (deviation > 0)
+    scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0) / unit
+    with np.errstate(over="ignore"):
+        variances = (unit * deviation) ** 2
+    shift = reference + unit * survey.target_mean
+    return StandardisedMap(shift, scale, np.ones(len(unit))), variances
+
+
+def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
+    """Return rows with centred targets of variance 1 in all; whether these vary."""
+    survey = rows.survey()
+    if np.any(survey.target_scale != 1):
+        unit = survey.target_scale
+        rows = rows.rescaled(np.zeros_like(unit), unit)
+        survey = rows.survey()
+    squares = np.where(survey.spread > 0, survey.target_squares, 0.0)
+    deviation = np.sqrt(squares / survey.weight_sum)
+    each = np.where((deviation > 0) & (not labelled), deviation, 1.0)
+    total = math.sqrt(((deviation / each) ** 2).sum())
+    return rows.rescaled(survey.target_mean, each * (total or 1.0)), total > 0
+
+
+# -- ridge regression on transformed rows, and its gradients ----------------------
+
+
+class GradientRidge:
+    """f(u) = φ(u)·W + c with a plan, and Σ_i W_i k(u, u_i) + c without."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        plan: Plan | None,
+        rows: TrainingData,
+        mapped: StandardisedMap,
+    ):
+        self.kernel, self.plan, self.rows, self.mapped = kernel, plan, rows, mapped
+
+    @cached_property
+    def _fitted(self) -> ArrayRows:
+        return self.mapped(self.rows.whole())
+
+    @cached_property
+    def _equations(self) -> NormalEquations:
+        unit = self.rows.survey().weight_unit
+        return self.rows.reduce(_equations_of, self.mapped, self.plan, unit)
+
+    @cached_property
+    def _gram(self) -> Any:
+        return exact_gram(self.kernel, self._fitted.X)
+
+    def solve(self, alpha: float) -> tuple[Any, Any]:
+        """Return weights, (D, k) or (n, k), and intercepts."""
+        with warnings.catch_warnings():
+            # Penalties that are too small are tried too.
+            warnings.simplefilter("ignore", IllConditionedWarning)
+            if self.plan is None:
+                gram, (Y, weight) = self._gram, self._fitted.targets()
+                solution, intercept = solve_dual(
+                    ops_of(gram).copy(gram), Y, weight, alpha, True
+                )
+            else:
+                solution, intercept = self._equations.solve(
+                    alpha, True, overwrite=False
+                )
+        return solution.value, intercept
+
+    def values(self, U: Any) -> Any:
+        """Return what weights multiply at the rows of U: φ(u), or k(u, u_i)."""
+        if self.plan is None:
+            return self.kernel._gram(U, self._fitted.X)
+        return evaluate(self.plan, U)
+
+    def outer_products(self, weights: Any, numbers: np.ndarray, full: bool) -> Any:
+        """Return the mean of J(x)ᵀJ(x) over some rows, or its diagonal.
+
+        J is the derivative in the standardised columns.
+        """
+        rows = self.rows.take(numbers)
+        weight = rows.targets()[1]
+        ops, d = ops_of(rows.X), rows.X.shape[1]
+        total = ops.zeros((d, d) if full else (d,), rows.X)
+        for part, block in self.parts(rows):
+            root = (weight[part] ** 0.5)[:, None]
+            for gradient in self.gradients(weights, block):
+                gradient = gradient * root
+                total += gradient.T @ gradient if full else (gradient**2).sum(axis=0)
+        return ops.to_host(total) / (float(weight.sum()) or 1.0)
+
+    def parts(self, rows: ArrayRows) -> Iterator[tuple[slice, ArrayRows]]:
+        """Yield parts of rows whose gradients take little memory."""
+        width = self.rows.n_rows if self.plan is None else self.plan.n_components
+        most = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
+        for part in row_blocks(rows.n_rows, most):
+            yield part, rows.part(part.start, part.stop)
+
+    def gradients(self, weights: Any, rows: ArrayRows) -> Iterator[Any]:
+        """Yield the gradients of every output in the standardised columns, (n, d)."""
+        U, ops = self.mapped(rows).X, ops_of(rows.X)
+        # The gradient in Ax, times A.
+        back = ops.float64_like(self.mapped.root.T, U)
+        if self.plan is not None:
+            (group,) = self.plan.groups
+            ((factor,),) = (group.factors for group in self.plan.groups)
+            n_draws = factor.projection.n_draws
+            basis = factor.inputs.apply(ops.algebra.identity(U.shape[1], U))
+            frequencies = factor.projection.project(basis, 0, n_draws).T
+            Z = evaluate(self.plan, U)
+            for column in weights.T:
+                every = ops.xp.broadcast_to(column, Z.shape)
+                slopes = DrawSlopes(group, U, Z, every).phase
+                yield applied(back, slopes @ frequencies)
+            return
+        scale, fitted = 1.0 / self.kernel.lengthscale, self._fitted.X
+        squared = ops.scaled_squared_distances(U, fitted, scale, False)
+        # K = f(s) has the gradient 2 f'(s) (u − v)/ℓ².
+        slope = scale**2 * self.kernel._slope(squared)
+        for column in weights.T:
+            weighted = slope * column
+            yield applied(back, weighted @ fitted - weighted.sum(axis=1)[:, None] * U)
+
+
+def mean_products(
+    first: tuple[GradientRidge, Any], second: tuple[GradientRidge, Any], rows: ArrayRows
+) -> np.ndarray:
+    """Return the mean over rows of products of two fits' gradients, per column."""
+    weight = rows.targets()[1]
+    total = ops_of(rows.X).zeros(rows.X.shape[1], rows.X)
+    for part, block in first[0].parts(rows):
+        pairs = (ridge.gradients(weights, block) for ridge, weights in (first, second))
+        for one, other in zip(*pairs, strict=True):
+            total += weight[part] @ (one * other)
+    return ops_of(total).to_host(total) / float(weight.sum())
+
+
+def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
+    """Return rows in memory less those of weight 0, and few rows in memory."""
+    if not rows.in_memory:
+        few = rows.n_rows <= exact_rows
+        return rows.take(np.arange(rows.n_rows)) if few else rows
+    weight = rows.whole().weight
+    if weight is None or bool((weight > 0).all()):
+        return rows
+    return rows.take(ops_of(weight).flatnonzero(weight))

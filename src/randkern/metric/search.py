@@ -1,0 +1,371 @@
+"""The search for a metric: a recursive feature machine judged by rows held out.
+
+It fits f with the kernel k(Ax, Ay), sets AᵀA to a power of the average outer product of
+gradients, and repeats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import GroupKFold
+
+from randkern._random import Stream
+from randkern.backend.namespace import ops_of
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.features import fit_plan
+from randkern.metric.ridge import (
+    GradientRidge,
+    StandardisedMap,
+    mean_products,
+    squared_sizes,
+)
+
+__all__ = ["ALPHAS", "Found", "Search", "searched_rows", "split_rows"]
+
+ALPHAS = 10.0 ** np.arange(-8, 4)
+_FIRST_ALPHA = 5
+# Lengthscales, in units of that of the rule "scale"; where the search begins.
+_SPREADS = 2.0 ** np.arange(-4, 7)
+_UNIT_SPREAD = 4
+_FIRST_SPREADS = (4, 6, 8)
+_POWERS = (0.5, 1.0, 2.0)
+# What every column keeps of the metric, so that none is lost for good.
+_FLOOR = 1e-3
+_MOST_SEARCHED = 10_000
+_MOST_DIFFERENTIATED = 20_000
+# Up to so many rows all folds are held out in turn, beyond only one.
+_MOST_FOLDED = 1000
+_FOLDS = 5
+# Steps of either kind of metric before the better one goes on alone, and steps without
+# a gain before it stops.
+_COMPARED = 2
+_PATIENCE = 2
+# Standard errors by which a fit must be better than the mean of the targets, of which
+# the search takes the best of many, and a step than standardised columns.
+_LEAST_SIGNAL = 3.0
+_LEAST_GAIN = 1.0
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Rows that are fitted, and those that judge the fit."""
+
+    rows: ArrayRows
+    held: ArrayRows
+    # Which rows held out are equal: they judge as one, as a row of their weight would.
+    groups: np.ndarray
+
+    def losses(self, residuals: Any) -> np.ndarray:
+        """Return the weighted sum of squares for every different row held out."""
+        losses = (residuals**2).sum(axis=1) * self.held.targets()[1]
+        return np.bincount(self.groups, ops_of(losses).to_host(losses))
+
+    @property
+    def losses_of_mean(self) -> np.ndarray:
+        Y, weight = self.rows.targets()
+        return self.losses(self.held.Y - weight @ Y / weight.sum())
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Fits with a metric, one per split, and their losses on the rows held out.
+
+    `spread` and `alpha` are positions in the grids; `source` and `power` tell what the
+    metric was made of.
+    """
+
+    fits: list[tuple[GradientRidge, Any]]
+    losses: np.ndarray
+    spread: int
+    alpha: int
+    source: int = 0
+    power: float = 1.0
+
+    @property
+    def error(self) -> float:
+        return float(self.losses.mean())
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search has found.
+
+    Attributes
+    ----------
+    full : bool
+        Whether the metric is full, or diagonal.
+    path : list
+        Trials from the identity to the one that is kept.
+    squares
+        The fit to the squares of targets that the first step may have started from.
+    history : list of float
+        Errors of all steps, over that of the mean of the targets.
+    learned : bool
+        Whether predictions are clearly better than that mean.
+    """
+
+    full: bool
+    path: list[_Trial]
+    squares: _Trial | None
+    history: list[float]
+    learned: bool
+
+
+def _root(G: np.ndarray, power: float) -> np.ndarray:
+    """Return A with AᵀA = G^power + a little of the identity, G as a diagonal too."""
+    if G.ndim == 1:
+        return np.sqrt((G / (G.max() or 1.0)) ** power + _FLOOR)
+    values, vectors = np.linalg.eigh(G)
+    values = (values / (values[-1] or 1.0)).clip(min=0.0) ** power
+    return (vectors * np.sqrt(values + _FLOOR)) @ vectors.T
+
+
+def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
+    """Return the least of trials at neighbouring positions of a grid, from `start`."""
+    best = trial(start)
+    for step in (-1, 1):
+        at = start
+        while 0 <= at + step < n:
+            at += step
+            other = trial(at)
+            if not other.error < best.error:
+                break
+            best = other
+        if at != start + step:  # it went down this way
+            break
+    return best
+
+
+def _gain(losses: np.ndarray, others: np.ndarray) -> float:
+    """Return by how many standard errors a mean is below another of the same rows."""
+    gain = others - losses
+    error = float(gain.std()) / math.sqrt(len(gain))
+    return float(gain.mean()) / error if error else 0.0
+
+
+def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
+    """Tell whether predictions are clearly better than the mean of the targets.
+
+    Squared losses may be so heavy-tailed that no difference of means is significant:
+    where half of the variance is explained, it is enough that most rows say so.
+    """
+    if _gain(losses, constant) > _LEAST_SIGNAL:
+        return True
+    share = float((losses < constant).mean())
+    signs = (2 * share - 1) * math.sqrt(len(losses))
+    return signs > _LEAST_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
+
+
+@dataclass(frozen=True)
+class Search:
+    """Fits and steps of the recursion, on rows in splits.
+
+    Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None for the
+    grid.
+    """
+
+    kernel: Any
+    n_components: int
+    exact_rows: int
+    alpha: float | None
+    stream: Stream
+    standardised: StandardisedMap
+    splits: Sequence[_Split] = ()
+
+    def ridge(self, rows: TrainingData, root: np.ndarray, spread: int) -> GradientRidge:
+        """Return a fit with A scaled so that rows vary by 2ℓ² over spread²."""
+        mapped = replace(self.standardised, root=root)
+        squares, weight_sum = rows.reduce(squared_sizes, mapped)
+        scale = math.sqrt(2 * weight_sum / squares) if squares else math.sqrt(2)
+        root = root * (scale * self.kernel.lengthscale / _SPREADS[spread])
+        return self.fit(rows, replace(mapped, root=root), "features")
+
+    def fit(
+        self, rows: TrainingData, mapped: StandardisedMap, draw: str
+    ) -> GradientRidge:
+        """Return a fit on the features of a draw, or on the exact kernel."""
+        plan = None
+        if rows.n_rows > self.exact_rows:
+            row, stream = np.zeros((1, len(mapped.shift))), self.stream.child(draw)
+            plan = fit_plan(self.kernel, row, None, self.n_components, stream)
+        return GradientRidge(self.kernel, plan, rows, mapped)
+
+    def trial(self, roots: Sequence[np.ndarray], spread: int, alpha: int) -> _Trial:
+        """Fit with some metrics, one per split, and the best penalty near `alpha`."""
+        cases = []
+        for split, root in zip(self.splits, roots, strict=True):
+            ridge = self.ridge(split.rows, root, spread)
+            held = ridge.mapped(split.held)
+            cases.append((split, ridge, held.Y, ridge.values(held.X)))
+
+        def at(alpha: int) -> _Trial:
+            fits, losses = [], []
+            for split, ridge, Y, values in cases:
+                weights, intercept = ridge.solve(self.penalty(alpha))
+                fits.append((ridge, weights))
+                losses.append(split.losses(Y - values @ weights - intercept))
+            return _Trial(fits, np.concatenate(losses), spread, alpha)
+
+        n_alphas = len(ALPHAS) if self.alpha is None else 1
+        return _descend(at, alpha if self.alpha is None else 0, n_alphas)
+
+    def penalty(self, alpha: int) -> float:
+        return float(ALPHAS[alpha]) if self.alpha is None else self.alpha
+
+    def start(self) -> _Trial:
+        """Fit with the identity, at the best of several lengthscales."""
+        ones = [self.standardised.root for _ in self.splits]
+        trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
+        return min(trials, key=lambda trial: trial.error)
+
+    def gradients(self, ridge: GradientRidge, weights: Any, full: bool) -> np.ndarray:
+        """Return G of a fit in the standardised columns, or its diagonal."""
+        numbers = np.arange(ridge.rows.n_rows)
+        if len(numbers) > _MOST_DIFFERENTIATED:
+            generator = self.stream.child("gradients").generator()
+            drawn = generator.choice(len(numbers), _MOST_DIFFERENTIATED, replace=False)
+            numbers = np.sort(drawn)
+        return ridge.outer_products(weights, numbers, full)
+
+    def step(self, sources: list[_Trial], full: bool) -> _Trial:
+        """Return the best trial with a metric made of the gradients of another.
+
+        The first source fits the targets; its lengthscale and penalty are where the
+        search begins. Others begin where a lengthscale by the rule would be.
+        """
+        best: Any = None
+        for number, source in enumerate(sources):
+            spread, alpha = sources[0].spread, sources[0].alpha
+            if number:
+                spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
+            outer = [self.gradients(*fit, full) for fit in source.fits]
+            for power in _POWERS:
+                found = self.trial([_root(G, power) for G in outer], spread, alpha)
+                if best is None or found.error < best.error:
+                    best = replace(found, source=number, power=power)
+
+        def at(spread: int) -> _Trial:
+            if spread == best.spread:
+                return best
+            roots = [ridge.mapped.root for ridge, _ in best.fits]
+            found = self.trial(roots, spread, best.alpha)
+            return replace(found, source=best.source, power=best.power)
+
+        return _descend(at, best.spread, len(_SPREADS))
+
+    @property
+    def of_squares(self) -> Search:
+        """The same, the squares of the targets as targets."""
+        return replace(self, standardised=replace(self.standardised, squared=True))
+
+    def replay(self, rows: TrainingData, found: Found) -> np.ndarray:
+        """Return the metric that the steps lead to on all rows."""
+        metric, last = self.standardised.root, found.path[0]
+        for trial in found.path[1:]:
+            search, like = self, last
+            if trial.source and found.squares is not None:
+                search, like = self.of_squares, found.squares
+            ridge = search.ridge(rows, metric, like.spread)
+            weights, _ = ridge.solve(self.penalty(like.alpha))
+            metric = _root(self.gradients(ridge, weights, found.full), trial.power)
+            last = trial
+        return self.ridge(rows, metric, last.spread).mapped.root
+
+    def importances(
+        self, rows: ArrayRows, root: np.ndarray, found: Found
+    ) -> np.ndarray:
+        """Return the mean squares of gradients along standardised columns.
+
+        They are products of the gradients of two fits, each to half of the rows and on
+        features of its own, so that noise adds nothing to them on average.
+        """
+        mapped = replace(self.standardised, root=root)
+        order = self.stream.child("halves").generator().permutation(rows.n_rows)
+        fits = []
+        for number, half in enumerate(np.array_split(order, 2)):
+            ridge = self.fit(rows.take(np.sort(half)), mapped, f"half {number}")
+            fits.append((ridge, ridge.solve(self.penalty(found.path[-1].alpha))[0]))
+        return mean_products(fits[0], fits[1], rows).clip(0.0) * (mapped.scale > 0)
+
+    def best(
+        self, kinds: Sequence[bool], labelled: bool, n_iterations: int
+    ) -> Found | None:
+        """Return the steps of the better kind of metric, None if nothing was learned.
+
+        `kinds` says which to try: True is full, False diagonal.
+        """
+        if not self.splits:
+            return None
+        # A target may have a mean that hardly depends on x, but a variance that does:
+        # its squares then tell which columns matter. Those of ±1 do not.
+        squares = None if labelled else self.of_squares.start()
+        start = self.start()
+        paths = {full: [start] for full in kinds}
+        n_first = min(_COMPARED, n_iterations) if len(paths) > 1 else n_iterations
+        for full, path in paths.items():
+            self.advance(path, squares, full, n_first)
+        full = min(paths, key=lambda full: min(trial.error for trial in paths[full]))
+        path = paths[full]
+        self.advance(path, squares, full, n_iterations - n_first)
+        constant = np.concatenate([split.losses_of_mean for split in self.splits])
+        history = [trial.error / float(constant.mean()) for trial in path]
+        kept = int(np.argmin(history))
+        if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
+            kept = 0
+        learned = _has_signal(path[kept].losses, constant)
+        return Found(full, path[: kept + 1], squares, history, learned)
+
+    def advance(
+        self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
+    ) -> None:
+        """Take steps on a path until they no longer help."""
+        for _ in range(n_steps):
+            least = min(range(len(path)), key=lambda at: path[at].error)
+            if len(path) - 1 - least >= _PATIENCE:
+                return
+            sources = [path[-1]]
+            if len(path) == 1 and squares is not None:
+                sources.append(squares)
+            path.append(self.step(sources, full))
+            # Gram matrices of fits are large, and no longer needed.
+            if len(path) > 2:
+                path[-2] = replace(path[-2], fits=[])
+
+
+def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
+    """Return the rows that the search takes, none of weight 0."""
+    numbers = np.arange(rows.n_rows)
+    if rows.n_rows > _MOST_SEARCHED:
+        generator = stream.child("searched").generator()
+        numbers = np.sort(generator.choice(rows.n_rows, _MOST_SEARCHED, replace=False))
+    sample = rows.take(numbers)
+    if sample.weight is None or bool((sample.weight > 0).all()):
+        return sample
+    if not bool((sample.weight > 0).any()):
+        raise ValueError(
+            "no sampled row has a weight above zero: leave out rows without weight."
+        )
+    return sample.take(ops_of(sample.weight).flatnonzero(sample.weight))
+
+
+def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
+    """Return rows to fit and rows to judge by; equal rows are on one side."""
+    X = ops_of(rows.X).to_host(rows.X)
+    groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+    n_folds = min(_FOLDS, int(groups.max()) + 1)
+    if n_folds < 2:
+        return []
+    seed = int(stream.child("folds").generator().integers(2**31))
+    folds = GroupKFold(n_folds, shuffle=True, random_state=seed)
+    splits = []
+    for train, held in folds.split(X, groups=groups):
+        inverse = np.unique(groups[held], return_inverse=True)[1]
+        splits.append(_Split(rows.take(train), rows.take(held), inverse))
+        if groups.max() >= _MOST_FOLDED:
+            break
+    return splits

@@ -1,0 +1,211 @@
+"""What rows left out of a fit tell of it: probabilities of classes, and intervals."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+from sklearn.utils.metaestimators import available_if
+
+from randkern.backend.namespace import ops_of
+from randkern.data.dask import is_dask, lazily
+
+__all__ = [
+    "MOST_LEFT_OUT",
+    "LeaveOneOutIntervals",
+    "LogitsOfDecisions",
+    "check_coverage",
+    "half_widths",
+    "probabilities",
+    "temperature_of",
+]
+
+# Rows that are left out: a temperature, or a quantile to 2 %, takes no more.
+MOST_LEFT_OUT = 500
+# Bounds of the logarithm of a temperature.
+_LEAST, _LARGEST = -7.0, 7.0
+
+
+_ADVICE = (
+    "rows left out of the fit, of which only a direct solve of rows in memory tells; "
+    "this model was fitted by iterations, or to rows in batches. Use "
+)
+
+
+def _is_calibrated(estimator: Any) -> bool:
+    if not hasattr(estimator, "classes_"):
+        calibrated = estimator._calibrates
+    else:
+        calibrated = estimator._temperature is not None
+    if not calibrated:
+        raise AttributeError(estimator._uncalibrated)
+    return True
+
+
+class LogitsOfDecisions:
+    """A classifier whose decisions, over a temperature, are logits of the classes."""
+
+    decision_function: Any
+    classes_: Any
+    temperature_: float
+
+    @property
+    def _calibrates(self) -> bool:
+        """Whether a fit finds a temperature."""
+        return True
+
+    @property
+    def _uncalibrated(self) -> str:
+        """What to do where it has found none."""
+        return (
+            f"probabilities of {type(self).__name__} are calibrated on {_ADVICE}"
+            "solver='cholesky', randkern.KernelLogistic, or "
+            "sklearn.calibration.CalibratedClassifierCV."
+        )
+
+    @property
+    def _temperature(self) -> float | None:
+        return getattr(self, "temperature_", None)
+
+    @available_if(_is_calibrated)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of every class, (n, n_classes)."""
+        if is_dask(X):
+            return lazily(self.predict_proba, X, len(self.classes_))
+        values = self.decision_function(X) / self._temperature
+        ops = ops_of(values)
+        if values.ndim == 1:
+            return ops.special.expit(_of_both(values))
+        return ops.special.softmax(values, 1)
+
+    @available_if(_is_calibrated)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of the probabilities, (n, n_classes)."""
+        if is_dask(X):
+            return lazily(self.predict_log_proba, X, len(self.classes_))
+        values = self.decision_function(X) / self._temperature
+        ops = ops_of(values)
+        if values.ndim == 1:
+            return -ops.softplus(-_of_both(values))
+        return values - ops.special.logsumexp(values, 1)[:, None]
+
+
+def _of_both(values: np.ndarray) -> np.ndarray:
+    """Return the values of the negative class beside those of the positive."""
+    return ops_of(values).hstack([-values[:, None], values[:, None]])
+
+
+def temperature_of(
+    logits: Any, of_class: Any, weight: Any = None, n_units: float | None = None
+) -> float:
+    """Return the number to divide logits by for the least log loss.
+
+    A share of 1/(n + 1) of each label is spread over all classes, as if one row more
+    had been seen: rows that are all told apart are no proof that others will be.
+
+    Parameters
+    ----------
+    logits : array of shape (n, k)
+        Of rows that were left out of the fit.
+    of_class : array of shape (n, k), bool
+        The class of each row.
+    weight : array of shape (n,), optional
+    n_units : float, optional
+        What stands for n, if rows are repeated.
+
+    References
+    ----------
+    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    """
+    ops, n = ops_of(logits), len(logits)
+    if not n or (weight is not None and not float(weight.sum())):
+        return 1.0
+    chosen = (logits * of_class).sum(axis=1)
+    target = chosen + (logits.mean(axis=1) - chosen) / ((n_units or n) + 1)
+
+    def loss(log_temperature: float) -> float:
+        scale = math.exp(-log_temperature)
+        losses = ops.special.logsumexp(scale * logits, 1) - scale * target
+        return ops.average(losses, None if weight is None else weight)
+
+    # One parameter, in whose inverse the loss is convex.
+    found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")
+    return math.exp(found.x)
+
+
+def probabilities(P: np.ndarray, temperature: float) -> np.ndarray:
+    """Return probabilities (n, k) whose logarithms are divided by a temperature."""
+    logits = np.log(np.clip(P, 1e-15, None)) / temperature
+    return np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+
+
+def check_coverage(coverage: Any) -> float:
+    """Return a coverage of intervals between 0 and 1."""
+    if not (isinstance(coverage, Real) and 0 < float(coverage) < 1):
+        raise ValueError(
+            f"coverage must be a number between 0 and 1, got {coverage!r}; "
+            "for instance 0.9."
+        )
+    return float(coverage)
+
+
+def half_widths(sizes: Any, coverage: float) -> Any:
+    """Return the ⌈c(n + 1)⌉-th least of n sizes of residuals, for each column.
+
+    Infinite where there are too few: one row more is larger than them with probability
+    at most 1 − c (split conformal prediction).
+    """
+    ops, n = ops_of(sizes), len(sizes)
+    rank = math.ceil(coverage * (n + 1))
+    if rank > n:
+        return math.inf + ops.zeros(sizes.shape[1:], sizes)
+    return ops.xp.sort(sizes, axis=0)[rank - 1]
+
+
+def _has_residuals(estimator: Any) -> bool:
+    unfitted = not hasattr(estimator, "kernel_")
+    if unfitted or hasattr(estimator, "_left_out_sizes"):
+        return True
+    raise AttributeError(
+        f"intervals of {type(estimator).__name__} are made of residuals of {_ADVICE}"
+        "solver='cholesky', or quantiles of the residuals of rows that you set apart."
+    )
+
+
+class LeaveOneOutIntervals:
+    """A regressor that keeps the sizes of residuals of rows left out."""
+
+    predict: Any
+    _left_out_sizes: Any
+
+    @available_if(_has_residuals)
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Return intervals that hold the target with probability `coverage`.
+
+        Those of the jackknife: predictions, less and plus a quantile of the sizes of
+        residuals of rows left out one at a time, of 500 rows at most. The coverage is
+        right in the limit for fits that one row does not change much.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        coverage : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n, 2), or (n, n_targets, 2)
+        """
+        width = half_widths(self._left_out_sizes, check_coverage(coverage))
+        mean = self.predict(X)
+        if is_dask(mean):
+            width = ops_of(width).to_host(width)
+        else:
+            width = ops_of(mean).float64_like(width, mean)
+        width = width if mean.ndim == 2 else width[0]
+        stack = np.stack if is_dask(mean) else ops_of(mean).xp.stack
+        return stack([mean - width, mean + width], axis=-1)

@@ -1,0 +1,204 @@
+"""The figures of a report, as SVG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.calibration import calibration_curve
+from sklearn.inspection import partial_dependence
+
+from randkern._extras import import_extra
+from randkern._tables import is_numeric
+from randkern.report.scores import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
+
+_INK, _ACCENT, _PALE = "#33415c", "#0b6e99", "#9ec9dd"
+_MOST_COLUMNS = 15
+_MOST_POINTS = 2000
+_MOST_CLASSES = 6
+
+#: A figure as SVG, its title, and what it shows in a sentence.
+Drawing = tuple[str, str, str]
+
+
+def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
+    """Draw the share of each column in the predictions."""
+    order = np.argsort(-shares, kind="stable")[:_MOST_COLUMNS][::-1]
+    figure, axes = _figure(0.9 + 0.28 * len(order))
+    axes.barh([str(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
+    axes.set_xlabel("share in the variance of predictions (%)")
+    best = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
+    return _svg(figure), "Which columns matter", best
+
+
+def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> Drawing:
+    """Draw the error against the number of rows that the best kernel is fitted to."""
+    figure, axes = _figure(3.0)
+    axes.plot(sizes, errors, "o-", color=_ACCENT)
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("training rows")
+    axes.set_ylabel(unit)
+    axes.set_ylim(0, 1.1 * max(errors))
+    gain = 1 - errors[-1] / errors[-2] if errors[-2] else 0.0
+    said = f"The last doubling of the rows took {gain:.0%} off the error: "
+    said += "more rows would help." if gain > 0.05 else "more rows would help little."
+    return _svg(figure), "What more rows would bring", said
+
+
+def quality(
+    model: Any, evaluation: Evaluation, y: np.ndarray, target: str
+) -> Iterator[Drawing]:
+    """Draw how predictions agree with the rows that were held out."""
+    if is_classifier(model):
+        yield _calibration(model, evaluation, y)
+        yield _confusion(model, evaluation, y)
+        return
+    few = np.linspace(0, len(y) - 1, min(len(y), _MOST_POINTS)).astype(int)
+    predictions = evaluation.predictions[few]
+    figure, axes = _figure(3.6)
+    if evaluation.intervals is not None:
+        sizes = abs(evaluation.intervals[few].T - predictions)
+        axes.errorbar(
+            *(predictions, predictions, sizes),
+            fmt="none",
+            ecolor=_PALE,
+            elinewidth=0.6,
+            label="90 % interval",
+        )
+    axes.plot(predictions, y[few], ".", color=_ACCENT, markersize=3, label="rows")
+    axes.axline((predictions.mean(),) * 2, slope=1, color=_INK, linewidth=0.8)
+    axes.set_xlabel(f"predicted {target}")
+    axes.set_ylabel(f"{target} of rows held out")
+    axes.legend(frameon=False)
+    said = f"R² = {evaluation.scores['r2']:.3f} on rows that the model has not seen."
+    yield _svg(figure), "Predictions and truth", said
+    residuals = y - evaluation.predictions
+    figure, axes = _figure(3.0)
+    axes.plot(predictions, residuals[few], ".", color=_ACCENT, markersize=3)
+    axes.axhline(0, color=_INK, linewidth=0.8)
+    axes.set_xlabel(f"predicted {target}")
+    axes.set_ylabel("residual")
+    half = np.quantile(abs(residuals), 0.5)
+    yield _svg(figure), "Residuals", f"Half of the residuals are below {half:.3g}."
+
+
+def effects(
+    model: Any, X: Any, shares: np.ndarray, target: str, most: int = 4
+) -> Drawing:
+    """Draw the partial dependence of predictions on the columns that matter most."""
+    order = np.argsort(-shares, kind="stable")[: min(most, X.shape[1])]
+    figure, panels = _figure(2.4 * ((len(order) + 1) // 2), len(order))
+    colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
+    for axes, j in zip(panels, order, strict=True):
+        name, classes = X.columns[j], is_classifier(model)
+        text = not is_numeric(X[name])
+        # Whole numbers are refused: values between them would be rounded.
+        rows = X.astype({name: object if text else float})
+        found = partial_dependence(
+            *(model, rows, [int(j)]),
+            categorical_features=[int(j)] if text else None,
+            grid_resolution=30,
+            response_method="predict_proba" if classes else "auto",
+        )
+        values = np.asarray(found["grid_values"][0])
+        for k, line in enumerate(found["average"][:_MOST_CLASSES]):
+            label = None
+            if classes:
+                label = str(model.classes_[-1 if len(model.classes_) == 2 else k])
+            if text:
+                at = np.arange(len(values))
+                axes.plot(at, line, "o", color=colours[k], label=label)
+                axes.set_xticks(at, [str(value) for value in values], rotation=45)
+            else:
+                axes.plot(values.astype(float), line, color=colours[k], label=label)
+                axes.locator_params(axis="x", nbins=4)
+        axes.set_xlabel(str(name))
+    panels[0].set_ylabel("mean probability" if is_classifier(model) else target)
+    if is_classifier(model):
+        panels[0].legend(frameon=False)
+    said = "The mean prediction where one column has a value in all rows."
+    return _svg(figure), "How predictions depend on columns", said
+
+
+def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+    figure, axes = _figure(3.2)
+    P: Any = evaluation.probabilities
+    # Of two classes one says it all; of many, all together.
+    binary = len(model.classes_) == 2
+    chosen = P[:, 1] if binary else P.ravel()
+    labels = model.classes_[1:] if binary else model.classes_
+    truth = (np.asarray(y)[:, None] == labels).ravel()
+    shares, means = calibration_curve(
+        truth, np.clip(chosen, 0, 1), n_bins=10, strategy="quantile"
+    )
+    axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8)
+    axes.plot(means, shares, "o-", color=_ACCENT)
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("share of rows")
+    error = abs(shares - means).max()
+    said = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
+    return _svg(figure), "Calibration", said
+
+
+def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+    labels, counts = np.unique(y, return_counts=True)
+    labels = labels[np.argsort(-counts)][: 2 * _MOST_CLASSES]
+    rows = np.array(
+        [[np.mean(evaluation.predictions[y == a] == b) for b in labels] for a in labels]
+    )
+    figure, axes = _figure(1.6 + 0.3 * len(labels))
+    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1)
+    for (i, j), share in np.ndenumerate(rows):
+        colour = "white" if share > 0.5 else _INK
+        axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(labels)), [str(label) for label in labels], rotation=45)
+    axes.set_yticks(range(len(labels)), [str(label) for label in labels])
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    worst = labels[np.argmin(rows.diagonal())]
+    said = f"Of each true class, % predicted as each; {worst} is found least often."
+    return _svg(figure), "Which classes are mistaken", said
+
+
+def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
+    """Return a figure 6.4 inches wide with its axes, or as many in two columns."""
+    import_extra("matplotlib", "A report", "plot")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    if n_panels is None:
+        axes: Any = figure.subplots()
+        _clean(axes)
+        return figure, axes
+    n_columns = min(n_panels, 2)
+    grid = figure.subplots(-(-n_panels // 2), n_columns, squeeze=False).ravel()
+    for axes in grid[n_panels:]:
+        axes.remove()
+    for axes in grid[:n_panels]:
+        _clean(axes)
+    return figure, list(grid[:n_panels])
+
+
+def _clean(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _svg(figure: Figure) -> str:
+    import matplotlib
+
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "randkern"}):
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    text = out.getvalue()
+    return text[text.index("<svg") :]

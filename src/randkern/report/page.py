@@ -1,0 +1,155 @@
+"""The page: data, choices, quality, columns and cost, figures inline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+
+import randkern
+from randkern._extras import import_extra
+from randkern.models import KernelRidgeRegressor
+from randkern.report import figures
+from randkern.report.scores import COVERAGE, Evaluation
+from randkern.report.summary import Summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["learning_curve", "render", "score_rows"]
+
+# Rows of the largest fit of a learning curve, and how often they are halved.
+_MOST_ROWS = 4000
+_HALVINGS = 4
+_LEAST_ROWS = 40
+# Rows that figures of dependence are made of.
+_FEW_ROWS = 300
+_MOST_TRIALS = 12
+#: What scores are called, how they are shown, and whether a smaller one is better.
+SCORES = {
+    "error": ("misclassified", "{:.2%}"),
+    "log_loss": ("log loss", "{:.4f}"),
+    "auc": ("AUC", "{:.4f}"),
+    "rmse": ("root mean squared error", "{:.4g}"),
+    "mae": ("mean absolute error", "{:.4g}"),
+    "r2": ("R²", "{:.4f}"),
+    "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}"),
+}
+
+
+def render(
+    model: Any,
+    summary: Summary,
+    train: tuple[pd.DataFrame, np.ndarray],
+    test: tuple[pd.DataFrame, np.ndarray],
+    evaluation: Evaluation,
+    others: Mapping[str, Evaluation],
+    *,
+    title: str,
+    target: str,
+    cost: Mapping[str, str],
+) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    model : TabularRegressor or TabularClassifier
+        Fitted to `train`.
+    summary : Summary
+        Of the whole table.
+    train, test : (DataFrame, ndarray)
+    evaluation : Evaluation
+        Of `model` on `test`.
+    others : dict of str to Evaluation
+        Of other models on `test`.
+    title, target : str
+    cost : dict of str to str
+        What is told of seconds, memory and size.
+
+    Returns
+    -------
+    str
+        HTML without references to other files.
+    """
+    jinja2 = import_extra("jinja2", "A report", "cli")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
+    X, y = test
+    shares = model.feature_importances_
+    few = X.iloc[:: max(len(X) // _FEW_ROWS, 1)]
+    drawings = [
+        *figures.quality(model, evaluation, y, target),
+        figures.importances(list(X.columns), shares),
+        figures.effects(model, few, shares, target),
+    ]
+    curve = learning_curve(model, train, test)
+    if len(curve) > 1:
+        unit = SCORES["error" if is_classifier(model) else "rmse"][0]
+        drawings.append(figures.learning_curve(list(curve), list(curve.values()), unit))
+    trials = model.leaderboard_.head(_MOST_TRIALS)
+    return environment.from_string(text).render(
+        title=title,
+        target=target,
+        version=randkern.__version__,
+        summary=summary,
+        n_test=len(y),
+        scores=score_rows(evaluation, others),
+        names=["this model", *others],
+        drawings=drawings,
+        trials=trials.to_dict("records"),
+        code=model.model_.explain(),
+        cost=cost,
+    )
+
+
+def learning_curve(
+    model: Any,
+    train: tuple[pd.DataFrame, np.ndarray],
+    test: tuple[pd.DataFrame, np.ndarray],
+) -> dict[int, float]:
+    """Return the error on test rows by the number of training rows.
+
+    The best kernel of the model is fitted to them, up to 4,000, as they are: its
+    hyperparameters are those of the whole fit.
+    """
+    (X, y), (X_test, y_test) = train, test
+    largest = min(len(y), _MOST_ROWS)
+    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _LEAST_ROWS]
+    member = max(model.model_.members, key=lambda member: member.weight)
+    if is_classifier(model):
+        fit = clone(member.fit).set_params(n_components=None)
+    else:
+        fit = KernelRidgeRegressor(
+            member.kernel, member.fit.alpha, n_components=None, fit_intercept=True
+        )
+    out = {}
+    for size in sorted(sizes):
+        if is_classifier(model) and len(np.unique(y[:size])) < 2:
+            continue
+        # The lengthscales are those of the columns that the encoder makes of all rows.
+        rows = member.encoder.transform(X.iloc[:size])
+        found = clone(fit).fit(rows, y[:size]).predict(member.encoder.transform(X_test))
+        wrong = found != y_test if is_classifier(model) else (found - y_test) ** 2
+        out[size] = float(wrong.mean() if is_classifier(model) else wrong.mean() ** 0.5)
+    return out
+
+
+def score_rows(
+    evaluation: Evaluation, others: Mapping[str, Evaluation]
+) -> list[tuple[str, list[str]]]:
+    """Return a row for each score: its name, and that of each model as text."""
+    rows = []
+    for at, (name, value) in enumerate(evaluation.scores.items()):
+        title, form = SCORES[name]
+        first = form.format(value)
+        if at == 0:
+            first += f" ± {form.format(evaluation.standard_error)}"
+        cells = [
+            form.format(other.scores[name]) if name in other.scores else ""
+            for other in others.values()
+        ]
+        rows.append((title, [first, *cells]))
+    return rows

@@ -1,0 +1,136 @@
+"""How well predictions meet rows that the model has not seen."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.pipeline import make_pipeline
+
+from randkern.tabular import TabularEncoder
+
+__all__ = ["COVERAGE", "Evaluation", "baselines", "evaluate"]
+
+# Of the intervals of a report.
+COVERAGE = 0.9
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions of rows that a model has not seen, and their scores.
+
+    Attributes
+    ----------
+    predictions : ndarray of shape (n,)
+    scores : dict of str to float
+        Of a classifier ``error`` (the share of rows that are misclassified),
+        ``log_loss`` (nats per row) and ``auc`` (one class against the rest, weighted);
+        of a regressor ``rmse``, ``mae`` (in units of the target), ``r2``, and, where it
+        has intervals, the ``coverage`` of those of 90 %.
+    standard_error : float
+        Of ``error`` or ``rmse``, from the number of rows.
+    probabilities : ndarray of shape (n, n_classes), or None
+    intervals : ndarray of shape (n, 2), or None
+    """
+
+    predictions: np.ndarray = field(repr=False)
+    scores: dict[str, float]
+    standard_error: float
+    probabilities: np.ndarray | None = field(default=None, repr=False)
+    intervals: np.ndarray | None = field(default=None, repr=False)
+
+
+def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
+    """Score a fitted model on rows.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+    X : dataframe or array of shape (n, d)
+    y : ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.dummy import DummyRegressor
+    >>> from randkern.report import evaluate
+    >>> X, y = np.zeros((4, 1)), np.array([0.0, 0.0, 2.0, 2.0])
+    >>> evaluate(DummyRegressor().fit(X, y), X, y).scores
+    {'rmse': 1.0, 'mae': 1.0, 'r2': 0.0}
+    """
+    predictions = model.predict(X)
+    if is_classifier(model):
+        wrong = predictions != y
+        P = model.predict_proba(X)
+        scores = {"error": float(wrong.mean()), "log_loss": _log_loss(model, P, y)}
+        scores["auc"] = _auc(model, P, y)
+        return Evaluation(
+            predictions, scores, float(wrong.std()) / math.sqrt(len(y)), P
+        )
+    squares = (predictions - y) ** 2
+    rmse, spread = math.sqrt(squares.mean()), float(np.var(y))
+    scores = {"rmse": rmse, "mae": float(abs(predictions - y).mean())}
+    scores["r2"] = 1 - squares.mean() / spread if spread > 0 else math.nan
+    intervals = None
+    if hasattr(model, "predict_interval"):
+        intervals = model.predict_interval(X, coverage=COVERAGE)
+        scores["coverage"] = float(
+            ((intervals[:, 0] <= y) & (y <= intervals[:, 1])).mean()
+        )
+    # By the delta method: the mean square is normal, and rmse its root.
+    error = float(squares.std()) / math.sqrt(len(y)) / (2 * rmse) if rmse else 0.0
+    scores = {name: float(value) for name, value in scores.items()}
+    return Evaluation(predictions, scores, error, intervals=intervals)
+
+
+def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
+    """Return fitted models that any other should beat, by name.
+
+    Parameters
+    ----------
+    X : dataframe or array of shape (n, d)
+    y : ndarray of shape (n,)
+    task : {"classification", "regression"}
+    """
+    if task == "classification":
+        constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
+        names = "most frequent class", "logistic regression"
+    else:
+        constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
+        names = "mean", "ridge regression"
+    models = constant, make_pipeline(TabularEncoder(), linear)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it has not converged
+        fitted = [model.fit(X, y) for model in models]
+    return dict(zip(names, fitted, strict=True))
+
+
+def _log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+    """Return the mean of −log p; a class that the model does not know has p = ε."""
+    known = np.isin(y, model.classes_)
+    floor = -math.log(np.finfo(float).eps)
+    if not known.any():
+        return floor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of sums that are 1 ± ε
+        inside = log_loss(y[known], P[known], labels=model.classes_)
+    return float(known.mean() * inside + (1 - known.mean()) * floor)
+
+
+def _auc(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+    """Return the area under the ROC curve, NaN where it is not defined."""
+    if not np.array_equal(np.unique(y), model.classes_):
+        return math.nan
+    binary = len(model.classes_) == 2
+    return float(
+        roc_auc_score(
+            y, P[:, 1] if binary else P, multi_class="ovr", average="weighted"
+        )
+    )

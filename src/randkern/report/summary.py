@@ -1,0 +1,120 @@
+"""What a table holds, and what may be wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from randkern._tables import is_numeric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Column", "Summary", "summarise"]
+
+_MANY_MISSING = 0.5
+_RARE_CLASS = 10
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    name, kind : str
+        The kind is ``"number"``, ``"boolean"`` or ``"category"``.
+    n_missing, n_distinct : int
+    values : str
+        The least, the mean and the largest number, or the most frequent categories.
+    """
+
+    name: str
+    kind: str
+    n_missing: int
+    n_distinct: int
+    values: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The columns of a table, and warnings about them, a sentence each."""
+
+    n_rows: int
+    columns: list[Column]
+    warnings: list[str]
+
+
+def summarise(X: pd.DataFrame, y: np.ndarray, task: str) -> Summary:
+    """Describe a table and its target.
+
+    Parameters
+    ----------
+    X : pandas.DataFrame of shape (n, d)
+    y : ndarray of shape (n,)
+    task : {"classification", "regression"}
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from randkern.report import summarise
+    >>> table = pd.DataFrame({"size": [1.0, 2.0, None], "unit": ["m", "m", "m"]})
+    >>> found = summarise(table, np.array([1.0, 2.0, 3.0]), "regression")
+    >>> found.columns[0].values
+    '1 / 1.5 / 2'
+    >>> found.warnings
+    ["'unit' has one value in all rows."]
+    """
+    columns = [_column(str(name), X[name]) for name in X.columns]
+    return Summary(len(X), columns, list(_warnings(X, y, task, columns)))
+
+
+def _column(name: str, values: pd.Series) -> Column:
+    kind = "category"
+    if is_numeric(values):
+        kind = "boolean" if values.dtype == bool else "number"
+    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
+    if kind == "number" and n_distinct:
+        shown = " / ".join(
+            f"{value:.4g}" for value in (values.min(), values.mean(), values.max())
+        )
+    else:
+        counts = values.value_counts(normalize=True).head(3)
+        shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
+    return Column(name, kind, n_missing, n_distinct, shown)
+
+
+def _warnings(
+    X: pd.DataFrame, y: np.ndarray, task: str, columns: list[Column]
+) -> Iterator[str]:
+    n = len(X)
+    for column in columns:
+        if column.n_missing == n:
+            yield f"{column.name!r} is empty."
+        elif column.n_distinct == 1 and not column.n_missing:
+            yield f"{column.name!r} has one value in all rows."
+        elif column.n_missing > _MANY_MISSING * n:
+            yield f"{column.name!r} is missing in {column.n_missing / n:.0%} of rows."
+        elif column.kind == "category" and column.n_distinct == n:
+            yield f"{column.name!r} differs in every row, as an identifier does."
+        elif _is_target(X[column.name], y):
+            yield f"{column.name!r} equals the target: does it reveal what is asked?"
+    n_repeated = int(X.duplicated().sum())
+    if n_repeated:
+        yield (
+            f"{n_repeated:,} rows repeat others: where they are both in training and "
+            "in test rows, errors look smaller than they are."
+        )
+    if task == "classification":
+        labels, counts = np.unique(y, return_counts=True)
+        rare = [str(label) for label in labels[counts < _RARE_CLASS]]
+        if rare:
+            yield f"Classes of fewer than {_RARE_CLASS} rows: {', '.join(rare)}."
+
+
+def _is_target(column: Any, y: np.ndarray) -> bool:
+    values = column.to_numpy()
+    return values.dtype.kind == np.asarray(y).dtype.kind and np.array_equal(values, y)

@@ -1,0 +1,517 @@
+"""Tables of numbers and categories: ours beside trees and other kernel methods.
+
+Every file of a folder is a table: CSV or Parquet, with a column to predict, and
+possibly one named ``fold`` that says which rows are tested on together; without it a
+fifth of the rows is, drawn by the seed. Methods have their defaults and get the columns
+as their documentation asks: trees categories as such, kernel methods the numbers of
+`TabularEncoder`. Errors of regression are root mean squared errors of targets that were
+standardised on the training rows, those of classification shares of wrong labels. Each
+fit has a process of its own. Without a folder the tables are scikit-learn's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata, studentized_range
+
+from ..options import CommonOptions, option
+from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Style, new_figure
+from ..process import Stopwatch, in_fresh_process
+from ..runner import Case, Experiment, SkippedCase, grid
+from ..tables import TextTable, listing, number, pivot, seconds, skip_notes
+from .rows import known_names
+
+__all__ = ["METHODS", "Options", "Tables", "critical_difference", "mean_ranks"]
+
+METHODS: Mapping[str, Style] = {
+    "tabular": Style("randkern, Tabular*", BLUE),
+    "metric": Style("randkern, MetricLearner + ridge", BLUE, "D"),
+    "ridge": Style("randkern, ridge CV", BLUE, "v"),
+    "hgb": Style("HistGradientBoosting", RED),
+    "lightgbm": Style("LightGBM", ORANGE, "s"),
+    "xgboost": Style("XGBoost", PINK, "^"),
+    "catboost": Style("CatBoost", GREEN, "P"),
+    "forest": Style("random forest", SKY, "X"),
+    "xrfm": Style("xRFM", BLACK, "*"),
+    "svm": Style("scikit-learn, SVM", GREY),
+    "kernel-ridge": Style("scikit-learn, kernel ridge", GREY, "v"),
+}
+_NEEDED = {"lightgbm", "xgboost", "catboost", "xrfm"}
+_TYPES = {".csv", ".csv.gz", ".parquet"}
+_BUNDLED = ("diabetes", "breast_cancer", "wine")
+_TEST_SHARE = 0.2
+# Numbers with more different values than this are targets of regression.
+_MOST_CLASSES = 20
+_LEAST_PROBABILITY = 1e-15
+# Beyond these methods take n × n numbers.
+_MOST_KERNEL_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """What ``randkern bench tables`` takes."""
+
+    folder: Path | None = option(
+        None, "Folder of tables (.csv, .csv.gz, .parquet); default: scikit-learn's."
+    )
+    target: str = option("target", "Column to predict.")
+    methods: tuple[str, ...] = option(
+        tuple(METHODS),
+        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest, xrfm, "
+        "svm, kernel-ridge; those that are not installed are left out.",
+        quick=("tabular", "ridge", "hgb", "forest"),
+    )
+    time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
+    folds: int = option(1, "Folds to test on.")
+    rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
+
+
+class Tables(Experiment):
+    """Tables, each fitted by each method."""
+
+    name = "tables"
+    title = "Error and log loss on tables against seconds, beside trees."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> list[dict[str, Any]]:
+        """List the tables."""
+        known_names("method", self.options.methods, METHODS)
+        self.paths = _paths(self.options.folder)
+        self.kinds: dict[str, str] = {}
+        found = []
+        for name in self.paths:
+            X, y, _ = read_table(self._request(name, 0))
+            self.kinds[name] = kind = _kind_of(y)
+            n, d = X.shape
+            found.append({"name": name, "kind": kind, "n": n, "n_columns": d})
+        return found
+
+    def cases(self) -> Iterator[Case]:
+        """Return methods by table and fold."""
+        methods = [m for m in METHODS if m in self.options.methods]
+        for case in grid(
+            table=self.paths, fold=range(self.options.folds), method=methods
+        ):
+            yield case | {"kind": self.kinds[case["table"]]}
+
+    def _request(self, name: str, fold: int) -> dict[str, Any]:
+        return {
+            "table": name,
+            "path": self.paths[name],
+            "target": self.options.target,
+            "fold": fold,
+            "rows": self.options.rows,
+            "seed": self.options.seed,
+        }
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Ask a process of its own, which reads the table."""
+        method = case["method"]
+        if method in _NEEDED and find_spec(method) is None:
+            raise SkippedCase(f"{method} is not installed")
+        request = self._request(case["table"], case["fold"]) | case
+        request["time_limit"] = self.options.time_limit
+        try:
+            found = in_fresh_process(fit_table, request)
+        except ValueError as error:
+            raise SkippedCase(str(error)) from error
+        return {"label": METHODS[method].label, **found}
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the mean ranks of the methods that fitted all tables."""
+        records = results["records"]
+        if not records:
+            raise ValueError(f"nothing could be run: {results['skipped'][0]['reason']}")
+        measures = (("regression", "test_error"), ("classification", "test_error"))
+        ranks = {
+            f"{kind}, {measure}": mean_ranks(records, kind, measure)
+            for kind, measure in (*measures, ("classification", "log_loss"))
+        }
+        return {"ranks": {name: found for name, found in ranks.items() if found}}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> list[str]:
+        """Return who was skipped."""
+        return skip_notes(results, "method", "table")
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
+        """Return errors, log losses and seconds by table, and mean ranks."""
+        headings = {name: style.label for name, style in METHODS.items()}
+        made = []
+        for kind, measure, title in (
+            (
+                "regression",
+                "test_error",
+                "Root mean squared error of standardised targets",
+            ),
+            ("classification", "test_error", "Share of wrong labels"),
+            ("classification", "log_loss", "Log loss"),
+            (None, "fit_seconds", "Seconds of the fit"),
+        ):
+            records = [
+                record
+                for record in results["records"]
+                if kind in (None, record["kind"]) and record[measure] is not None
+            ]
+            if records:
+                made.append(_by_table(title, records, measure, headings))
+        for name, ranks in results["ranks"].items():
+            rows = [{"method": m, "rank": rank} for m, rank in ranks["ranks"].items()]
+            columns: dict[str, Callable[..., str]] = {
+                "method": lambda r: METHODS[r["method"]].label,
+                "mean rank": lambda r: f"{r['rank']:.2f}",
+            }
+            caption = (
+                f"{ranks['n_tables']} tables; ranks that differ by less than "
+                f"{ranks['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
+            )
+            made.append(listing(f"Mean ranks: {name}", rows, columns, caption))
+        return made
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return errors against seconds, and mean ranks with critical differences."""
+        if not results["records"]:
+            return {}
+        costs = new_figure(7.2, 4.8)
+        _scatter(costs.subplots(), results["records"])
+        ranks = results["ranks"]
+        drawn = {"tables.png": costs}
+        if ranks:
+            figure = new_figure(7.2, 0.6 + 2.2 * len(ranks))
+            axes = np.atleast_1d(figure.subplots(len(ranks)))
+            for each, (name, found) in zip(axes, ranks.items(), strict=True):
+                _draw_ranks(each, name, found)
+            drawn["tables-ranks.png"] = figure
+        return drawn
+
+
+# -- tables ---------------------------------------------------------------------------
+
+
+def _paths(folder: Path | None) -> dict[str, str | None]:
+    """Return the files of a folder and of those in it, by the names of the tables."""
+    if folder is None:
+        return dict.fromkeys(_BUNDLED)
+    files: dict[str, str | None] = {
+        path.name.split(".")[0]: str(path)
+        for path in sorted(Path(folder).rglob("*"))
+        if "".join(path.suffixes) in _TYPES
+    }
+    if not files:
+        raise ValueError(f"no table in {folder}: expected files of {sorted(_TYPES)}.")
+    return files
+
+
+def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return columns, targets, and which rows are tested on."""
+    import pandas as pd
+
+    path, target = request["path"], request["target"]
+    if path is None:
+        from sklearn import datasets
+
+        load = getattr(datasets, f"load_{request['table']}")
+        X, y = load(return_X_y=True, as_frame=True)
+    else:
+        table = pd.read_parquet(path) if path.endswith("t") else pd.read_csv(path)
+        if target not in table:
+            raise ValueError(
+                f"{path} has no column {target!r}, only {list(table)}; name it by "
+                "--target."
+            )
+        y, X = table[target], table.drop(columns=target)
+    fold, generator = request["fold"], np.random.default_rng(request["seed"])
+    if "fold" in X:
+        test = (X.pop("fold") == fold).to_numpy()
+    else:
+        share = generator.permutation(len(X)) / len(X)
+        test = (share >= fold * _TEST_SHARE) & (share < (fold + 1) * _TEST_SHARE)
+    if not test.any() or test.all():
+        raise ValueError(f"{request['table']} has no fold {fold} beside others.")
+    if request["rows"] is not None and (~test).sum() > request["rows"]:
+        train = generator.choice(np.flatnonzero(~test), request["rows"], replace=False)
+        kept = np.sort(np.concatenate([train, np.flatnonzero(test)]))
+        X, y, test = X.iloc[kept], y.iloc[kept], test[kept]
+    return X, y.to_numpy(), test
+
+
+def _kind_of(y: np.ndarray) -> str:
+    real = y.dtype.kind == "f" or len(np.unique(y)) > _MOST_CLASSES
+    return "regression" if y.dtype.kind in "fiu" and real else "classification"
+
+
+# -- methods --------------------------------------------------------------------------
+
+
+def _ours(request: Mapping[str, Any], regression: bool) -> Any:
+    from sklearn.pipeline import make_pipeline
+
+    import randkern as rk
+
+    seed = request["seed"]
+    if request["method"] == "tabular":
+        made = rk.TabularRegressor if regression else rk.TabularClassifier
+        return made(request["time_limit"], random_state=seed)
+    ridge = rk.KernelRidgeRegressorCV if regression else rk.KernelRidgeClassifierCV
+    if request["method"] == "ridge":
+        model = ridge(fit_intercept=True, random_state=seed)
+        return make_pipeline(rk.TabularEncoder(), model)
+    # Columns that the learned metric has scaled: a lengthscale of 1.
+    model = ridge(rk.Gaussian(1.0), fit_intercept=True, random_state=seed)
+    metric = rk.MetricLearner(random_state=seed)
+    return make_pipeline(rk.TabularEncoder(), metric, model)
+
+
+def _of_kernels(request: Mapping[str, Any], regression: bool, n: int) -> Any:
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import SVC, SVR
+
+    from randkern import TabularEncoder
+
+    if n > _MOST_KERNEL_ROWS:
+        raise ValueError(f"{n} rows are more than {_MOST_KERNEL_ROWS}")
+    if request["method"] == "svm":
+        return make_pipeline(TabularEncoder(), SVR() if regression else SVC())
+    if not regression:
+        raise ValueError("scikit-learn's kernel ridge has no classifier")
+    return make_pipeline(TabularEncoder(), KernelRidge(kernel="rbf"))
+
+
+def _trees(request: Mapping[str, Any], regression: bool, texts: list[str]) -> Any:
+    from sklearn import ensemble
+
+    method, seed = request["method"], request["seed"]
+    ending = "Regressor" if regression else "Classifier"
+    options: dict[str, Any] = {"random_state": seed}
+    if method == "hgb":
+        options["categorical_features"] = "from_dtype"
+        return getattr(ensemble, f"HistGradientBoosting{ending}")(**options)
+    if method == "forest":
+        from sklearn.pipeline import make_pipeline
+
+        from randkern import TabularEncoder
+
+        forest = getattr(ensemble, f"RandomForest{ending}")(n_jobs=-1, **options)
+        return make_pipeline(TabularEncoder(), forest)
+    library = import_module(method)
+    if method == "lightgbm":
+        return getattr(library, f"LGBM{ending}")(verbosity=-1, **options)
+    if method == "xgboost":
+        return getattr(library, f"XGB{ending}")(enable_categorical=True, **options)
+    quiet = {"verbose": 0, "allow_writing_files": False, "cat_features": texts}
+    return getattr(library, f"CatBoost{ending}")(random_seed=seed, **quiet)
+
+
+class _XRFM:
+    """xRFM on encoded columns; a fifth of the rows are for validation."""
+
+    def __init__(self, seed: int, regression: bool) -> None:
+        self.seed, self.regression = seed, regression
+
+    def fit(self, X: Any, y: np.ndarray) -> Any:
+        import torch
+        from sklearn.model_selection import train_test_split
+
+        from randkern import TabularEncoder
+
+        self.encoder = TabularEncoder(dtype="float32").fit(X)
+        self.classes_ = None if self.regression else np.arange(int(y.max()) + 1)
+        target = y[:, None].astype(np.float32) if self.regression else y
+        parts = train_test_split(
+            self.encoder.transform(X), target, test_size=0.2, random_state=self.seed
+        )
+        rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
+        torch.manual_seed(self.seed)
+        metric = "mse" if self.regression else "brier"
+        made = import_module("xrfm").xRFM
+        self.model = made(device=torch.device("cpu"), tuning_metric=metric)
+        self.model.fit(rows, wanted, held, held_wanted)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.asarray(self.model.predict(self._rows(X))).ravel()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return np.asarray(self.model.predict_proba(self._rows(X)))
+
+    def _rows(self, X: Any) -> Any:
+        import torch
+
+        return torch.as_tensor(self.encoder.transform(X))
+
+
+def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
+    method = request["method"]
+    if method in ("tabular", "metric", "ridge"):
+        return _ours(request, regression)
+    if method in ("svm", "kernel-ridge"):
+        return _of_kernels(request, regression, n)
+    if method == "xrfm":
+        return _XRFM(request["seed"], regression)
+    return _trees(request, regression, texts)
+
+
+def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
+    """Return columns as a method takes categories, and the names of these."""
+    texts = [name for name in X if X[name].dtype.kind not in "fiub"]
+    if method in ("hgb", "lightgbm", "xgboost"):
+        return X.astype(dict.fromkeys(texts, "category")), texts
+    if method == "catboost":
+        return X.assign(**{t: X[t].astype(object).fillna("") for t in texts}), texts
+    return X, texts
+
+
+def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a method on a table in this process."""
+    X, y, test = read_table(request)
+    regression = request["kind"] == "regression"
+    X, texts = _columns(X, request["method"])
+    X, X_test = X[~test], X[test]
+    if regression:
+        mean, deviation = y[~test].mean(), y[~test].std() or 1.0
+        y, y_test = (y[~test] - mean) / deviation, (y[test] - mean) / deviation
+    else:
+        classes, labels = np.unique(y, return_inverse=True)
+        y, y_test = labels[~test], labels[test]
+    model = _made(request, regression, len(X), texts)
+    watch = Stopwatch()
+    model.fit(X, y)
+    fit = watch.lap()
+    predictions = np.ravel(model.predict(X_test))
+    predicted = watch.lap()
+    log_loss = coverage = None
+    if regression:
+        error = float(np.sqrt(np.mean((predictions - y_test) ** 2)))
+        if hasattr(model, "predict_interval"):
+            low, high = model.predict_interval(X_test, 0.9).T
+            coverage = float(np.mean((low <= y_test) & (y_test <= high)))
+    else:
+        error = float(np.mean(predictions != y_test))
+        if hasattr(model, "predict_proba"):
+            P = np.full((len(y_test), len(classes)), _LEAST_PROBABILITY)
+            P[:, model.classes_] = model.predict_proba(X_test)
+            chosen = P[np.arange(len(y_test)), y_test].clip(_LEAST_PROBABILITY, 1)
+            log_loss = float(-np.log(chosen).mean())
+    return {
+        **{"n_train": len(X), "n_test": len(X_test), "n_columns": X.shape[1]},
+        **{"test_error": error, "log_loss": log_loss, "coverage": coverage},
+        "fit_seconds": fit.seconds,
+        "fit_cpu_seconds": fit.cpu_seconds,
+        "predict_seconds": predicted.seconds,
+    }
+
+
+# -- summaries ------------------------------------------------------------------------
+
+
+def mean_ranks(
+    records: Sequence[Mapping[str, Any]], kind: str, measure: str
+) -> dict[str, Any] | None:
+    """Return mean ranks of the methods that have all tables of a kind.
+
+    Of means over folds; None unless there are two such methods and two tables.
+    """
+    own: dict[str, dict[str, list[float]]] = {}
+    for r in records:
+        if r["kind"] == kind and r[measure] is not None:
+            own.setdefault(r["table"], {}).setdefault(r["method"], []).append(
+                r[measure]
+            )
+    methods = [m for m in METHODS if own and all(m in each for each in own.values())]
+    if len(methods) < 2 or len(own) < 2:
+        return None
+    errors = [[np.mean(each[m]) for m in methods] for each in own.values()]
+    ranks = rankdata(errors, axis=1).mean(axis=0)
+    return {
+        "ranks": dict(sorted(zip(methods, ranks.tolist(), strict=True), key=_second)),
+        "n_tables": len(own),
+        "critical_difference": critical_difference(len(methods), len(own)),
+    }
+
+
+def _second(pair: tuple[str, float]) -> float:
+    return pair[1]
+
+
+def critical_difference(n_methods: int, n_tables: int) -> float:
+    """Return by how much mean ranks differ at 5 % if methods are equal (Nemenyi).
+
+    Demšar 2006, "Statistical comparisons of classifiers over multiple data sets".
+
+    Examples
+    --------
+    >>> from randkern_lab.benchmarks.tables import critical_difference
+    >>> round(critical_difference(4, 14), 2)
+    1.25
+    """
+    quantile = studentized_range.ppf(0.95, n_methods, np.inf) / np.sqrt(2)
+    return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))
+
+
+def _by_table(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    measure: str,
+    headings: Mapping[Any, str],
+) -> TextTable:
+    text = seconds if measure == "fit_seconds" else number
+
+    def cell(group: Any) -> str:
+        return text(float(group[measure].mean()))
+
+    return pivot(title, records, "table", "method", cell, headings=headings)
+
+
+def _scatter(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    """Draw errors over the least of the table against seconds."""
+    best: dict[Any, float] = {}
+    for r in records:
+        place = r["table"], r["fold"]
+        best[place] = min(best.get(place, np.inf), r["test_error"])
+    for method, style in METHODS.items():
+        own = [r for r in records if r["method"] == method]
+        ratios = [
+            (r["fit_seconds"], r["test_error"] / best[r["table"], r["fold"]])
+            for r in own
+            if best[r["table"], r["fold"]] > 0
+        ]
+        if not ratios:
+            continue
+        times, errors = np.log(ratios).T
+        look: dict[str, Any] = {"color": style.colour, "marker": style.marker}
+        axes.plot(*np.exp([times, errors]), linestyle="", alpha=0.25, **look)
+        middle = np.exp([[times.mean()], [errors.mean()]])
+        axes.plot(*middle, linestyle="", markersize=10, label=style.label, **look)
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("seconds of the fit (large: geometric means)")
+    axes.set_ylabel("error over the least of the table")
+    axes.legend(fontsize=8)
+
+
+def _draw_ranks(axes: Any, name: str, found: Mapping[str, Any]) -> None:
+    """Draw mean ranks on a line, and bars over those that may be equal."""
+    ranks = found["ranks"]
+    values, width = np.array(list(ranks.values())), found["critical_difference"]
+    for at, (method, rank) in enumerate(ranks.items()):
+        style = METHODS[method]
+        axes.plot([rank], [0], marker=style.marker, color=style.colour)
+        depth = -1 - at % 3
+        axes.plot([rank, rank], [0, depth], color=GREY, linewidth=0.5)
+        axes.text(rank, depth, f"{style.label} {rank:.2f}", ha="center", fontsize=7)
+    height, reached = 0.5, -np.inf
+    for value in values:
+        last = values[values <= value + width].max()
+        if last > max(value, reached):
+            axes.plot([value, last], [height, height], color=BLACK, linewidth=2)
+            height, reached = height + 0.4, last
+    axes.set(ylim=(-4.5, height + 0.5), yticks=[], xlabel="mean rank")
+    axes.set_title(f"{name}: {found['n_tables']} tables", fontsize=9)

@@ -1,0 +1,132 @@
+"""The benchmark of tables: its records, ranks, tables, figures and complaints."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import friedmanchisquare
+
+pytest.importorskip("pandas")
+pytest.importorskip("matplotlib")
+
+import pandas as pd
+
+from _lab import COMMON, here
+from randkern_lab.benchmarks import tables
+from randkern_lab.benchmarks.tables import METHODS, Tables, mean_ranks, read_table
+
+RECORD = {
+    *("table", "kind", "fold", "method", "label", "n_train", "n_test", "n_columns"),
+    *("test_error", "log_loss", "coverage", "fit_seconds", "fit_cpu_seconds"),
+    *("predict_seconds", "process_seconds"),
+    *("peak_memory_bytes", "peak_anonymous_bytes"),
+}
+
+
+def write(folder):
+    rng = np.random.default_rng(0)
+    for name, ending in (("wavy", "csv"), ("steps", "parquet"), ("sorts", "csv.gz")):
+        X = pd.DataFrame({"a": rng.normal(size=90), "b": rng.choice(list("xyz"), 90)})
+        y = np.sin(3 * X["a"]) + (X["b"] == "x")
+        X.loc[3, "b"] = None
+        X["target"] = np.where(y > 0.3, "up", "down") if name == "sorts" else 100 * y
+        if name != "steps":
+            X["fold"] = np.arange(90) % 3
+        write = X.to_parquet if ending == "parquet" else X.to_csv
+        write(folder / f"{name}.{ending}", index=False)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """All methods that are here, in this process."""
+    folder = tmp_path_factory.mktemp("tables")
+    write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "in_fresh_process", here)
+        options = tables.Options(folder=folder, time_limit=0.3, folds=2)
+        return Tables.run(options)
+
+
+def test_records(results):
+    assert set(results) == COMMON | {"ranks"}
+    assert json.loads(json.dumps(results, allow_nan=False)) == results
+    assert all(set(record) == RECORD for record in results["records"])
+    assert [each["kind"] for each in results["dataset"]] == [
+        *("classification", "regression", "regression")
+    ]
+    assert results["arguments"]["folder"] == "DIR"
+    for record in results["records"]:
+        assert record["n_train"] + record["n_test"] == 90
+        assert record["n_test"] == (18 if record["table"] == "steps" else 30)
+        assert record["n_columns"] == 2
+        assert record["test_error"] < 1.2
+        tabular = record["method"] == "tabular"
+        classified = record["kind"] == "classification"
+        assert (record["coverage"] is None) == (not tabular or classified)
+        known = classified and record["method"] != "svm"
+        assert (record["log_loss"] is not None) == known
+    here_ = {record["method"] for record in results["records"]}
+    assert {"tabular", "metric", "ridge", "hgb", "forest", "svm"} <= here_
+    for skipped in results["skipped"]:
+        assert (
+            "not installed" in skipped["reason"] or "no classifier" in skipped["reason"]
+        )
+
+
+def test_what_is_shown(results):
+    shown = Tables.tables(results)
+    titles = [table.title for table in shown]
+    assert titles[:4] == [
+        "Root mean squared error (standardised)",
+        *("Share of wrong labels", "Log loss", "Seconds of the fit"),
+    ]
+    assert titles[4:] == ["Mean ranks: regression, test_error"]
+    assert len(shown[0].rows) == 2
+    figures = Tables.figures(results)
+    assert list(figures) == ["tables.png", "tables-ranks.png"]
+    labels = [
+        text.get_text() for text in figures["tables.png"].axes[0].get_legend().texts
+    ]
+    assert labels[0] == METHODS["tabular"].label
+
+
+def test_ranks_are_those_of_the_friedman_test():
+    rng = np.random.default_rng(2)
+    errors = rng.random((5, 3))
+    methods = ["tabular", "hgb", "forest"]
+    records = [
+        {
+            "kind": "regression",
+            "table": t,
+            "method": m,
+            "test_error": errors[t, j] + shift,
+        }
+        for t in range(5)
+        for j, m in enumerate(methods)
+        for shift in (-0.01, 0.01)
+    ]
+    records.append(
+        {"kind": "regression", "table": 0, "method": "svm", "test_error": 0.1}
+    )
+    found = mean_ranks(records, "regression", "test_error")
+    assert set(found["ranks"]) == set(methods)
+    ranks = np.array([found["ranks"][m] for m in methods])
+    statistic = 12 * 5 / (3 * 4) * ((ranks - 2) ** 2).sum()
+    assert statistic == pytest.approx(friedmanchisquare(*errors.T).statistic)
+    assert mean_ranks(records, "classification", "test_error") is None
+
+
+def test_complaints(tmp_path):
+    with pytest.raises(ValueError, match="no table in"):
+        Tables.run(tables.Options(folder=tmp_path))
+    with pytest.raises(ValueError, match="method"):
+        Tables.run(tables.Options(methods=("tree",)))
+    write(tmp_path)
+    request = {"table": "wavy", "path": str(tmp_path / "wavy.csv"), "target": "y"}
+    request |= {"fold": 0, "rows": None, "seed": 0}
+    with pytest.raises(ValueError, match="no column 'y', only .*--target"):
+        read_table(request)
+    with pytest.raises(ValueError, match="no fold 7"):
+        read_table(request | {"target": "target", "fold": 7})
+    X, y, test = read_table(request | {"target": "target", "rows": 20})
+    assert (len(X), len(y), test.sum()) == (50, 50, 30)

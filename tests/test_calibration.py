@@ -1,0 +1,266 @@
+"""Probabilities and intervals from rows that are left out of a fit."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
+
+import randkern as rk
+from randkern.models import _ridge, calibration
+from randkern.models.calibration import half_widths, temperature_of
+
+SYSTEMS = pytest.mark.parametrize(
+    "n_components", [11, 61, None], ids=["primal", "dual", "exact"]
+)
+KERNEL = rk.Gaussian(2.0)
+MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeRegressorCV]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Some rows are left out, not all."""
+    monkeypatch.setattr(_ridge, "MOST_LEFT_OUT", 9)
+
+
+def data(rng, n=30, classes=0):
+    X = rng.normal(size=(n, 3))
+    values = np.sin(X[:, 0]) + 4 + 0.3 * rng.normal(size=n)
+    if classes:
+        cuts = np.quantile(values, np.arange(1, classes) / classes)
+        return X, np.digitize(values, cuts)
+    return X, values
+
+
+def without_each(model, X, y, w, rows):
+    """Return what fits without a row each predict for it."""
+    made = []
+    for i in rows:
+        others = np.delete(np.arange(len(X)), i)
+        fit = clone(model).fit(X[others], y[others], sample_weight=w[others])
+        predict = getattr(fit, "decision_function", fit.predict)
+        made.append(predict(X[i : i + 1])[0])
+    return np.array(made)
+
+
+def plain(model, fitted):
+    """Return the model without a search."""
+    if not hasattr(fitted, "alpha_"):
+        return model
+    known = model.get_params(deep=False)
+    shared = {k: known[k] for k in ("n_components", "fit_intercept", "random_state")}
+    name = type(model).__name__.removesuffix("CV")
+    return getattr(rk, name)(fitted.kernel_, fitted.alpha_, **shared)
+
+
+@SYSTEMS
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("cls", MODELS)
+@pytest.mark.parametrize("some", [False, True])
+def test_sizes_are_those_of_fits_without_a_row(
+    rng, n_components, fit_intercept, weighted, cls, some, monkeypatch
+):
+    if some:
+        monkeypatch.setattr(_ridge, "MOST_LEFT_OUT", 9)
+    X, y = data(rng)
+    w = rng.uniform(0.2, 3, size=30) if weighted else np.ones(30)
+    w[:5] = 0.0 if weighted else 1.0
+    options = {"n_components": n_components, "fit_intercept": fit_intercept}
+    model = cls(KERNEL, 0.1, **options, random_state=0)
+    fitted = clone(model).fit(X, y, sample_weight=w if weighted else None)
+    used = np.flatnonzero(w)
+    expected = abs(y[used] - without_each(plain(model, fitted), X, y, w, used))
+    found = fitted._left_out_sizes[:, 0]
+    if some:
+        assert len(found) == 9
+        gaps = abs(found[:, None] - expected) / expected
+        assert gaps.min(axis=1).max() < 1e-6
+        assert len(set(gaps.argmin(axis=1))) == 9
+        whole = plain(model, fitted).fit(X, y, sample_weight=w)
+        np.testing.assert_allclose(fitted.predict(X), whole.predict(X), rtol=1e-9)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@SYSTEMS
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("search", [False, True])
+def test_temperature_is_the_best_for_decisions_left_out(
+    rng, n_components, classes, search
+):
+    X, y = data(rng, 60, classes)
+    w = rng.uniform(0.5, 2, size=60)
+    name = "KernelRidgeClassifier" + "CV" * search
+    model = getattr(rk, name)(KERNEL, 0.1, n_components, random_state=0)
+    fitted = clone(model).fit(X, y, sample_weight=w)
+    decisions = without_each(plain(model, fitted), X, y, w, range(60))
+    logits = decisions if classes == 3 else np.stack([0 * decisions, decisions], 1)
+
+    def loss(log_t):
+        P = np.log(softmax(logits / np.exp(log_t), axis=1))
+        target = np.full((60, classes), 1 / classes) / 61
+        target[np.arange(60), y] += 60 / 61
+        return -np.average((P * target).sum(axis=1), weights=w)
+
+    best = minimize_scalar(loss, bounds=(-7, 7), method="bounded").x
+    assert np.log(fitted.temperature_) == pytest.approx(best, abs=1e-3)
+    P = fitted.predict_proba(X)
+    values = fitted.decision_function(X) / fitted.temperature_
+    if classes == 2:
+        np.testing.assert_allclose(P[:, 1], expit(values))
+    else:
+        np.testing.assert_allclose(P, softmax(values, axis=1))
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(fitted.classes_[P.argmax(axis=1)], fitted.predict(X))
+    np.testing.assert_allclose(np.log(P), fitted.predict_log_proba(X), atol=1e-9)
+
+
+def test_probabilities_are_calibrated_on_new_rows():
+    """Within 10 % of the log loss of scikit-learn's calibration in folds."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3000, 2))
+    chance = expit(3 * np.sin(2 * X[:, 0]))
+    y = (rng.random(3000) < chance).astype(int)
+    model = rk.KernelRidgeClassifier(alpha=1e-3, n_components=200, random_state=0)
+    P = clone(model).fit(X[:1000], y[:1000]).predict_proba(X[1000:])
+    oracle = CalibratedClassifierCV(model, ensemble=False).fit(X[:1000], y[:1000])
+    expected = log_loss(y[1000:], oracle.predict_proba(X[1000:]))
+    assert log_loss(y[1000:], P) < 1.1 * expected
+
+
+def test_rows_that_are_all_told_apart_leave_a_doubt():
+    logits = np.repeat([[0.0, -1.0], [0.0, 1.0]], 10, axis=0)
+    of_class = np.repeat([[True, False], [False, True]], 10, axis=0)
+    temperature = temperature_of(logits, of_class)
+    assert 0.5 / 22 < expit(-1 / temperature) < 2 / 22
+    assert temperature_of(logits, of_class, np.zeros(20)) == 1.0
+
+
+@SYSTEMS
+@pytest.mark.parametrize("cls", MODELS)
+def test_intervals_cover(n_components, cls):
+    """2,000 new rows: 5 standard errors, and that of a quantile of 500 residuals."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2, 2, size=(2600, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=2600)
+    n_components = 700 if n_components == 61 else n_components
+    model = cls(rk.Gaussian(1.0), 0.1, n_components=n_components, random_state=0)
+    intervals = model.fit(X[:600], y[:600]).predict_interval(X[600:], 0.9)
+    assert intervals.shape == (2000, 2)
+    np.testing.assert_allclose(intervals.mean(axis=1), model.predict(X[600:]))
+    covered = ((intervals[:, 0] <= y[600:]) & (y[600:] <= intervals[:, 1])).mean()
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 2000 + 0.09 / 500)
+
+
+def test_several_targets_have_widths_of_their_own(rng):
+    X, y = data(rng)
+    Y = np.stack([y, 100 * y], axis=1)
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 11, random_state=0).fit(X, Y)
+    widths = np.ptp(model.predict_interval(X, 0.8), axis=2)
+    np.testing.assert_allclose(widths[:, 1], 100 * widths[:, 0])
+    assert np.isinf(model.predict_interval(X, 0.99)).all()
+    with pytest.raises(ValueError, match="coverage must be .* got 90"):
+        model.predict_interval(X, 90)
+
+
+def test_ranks():
+    sizes = np.array([[3.0], [1.0], [2.0], [4.0]])
+    for coverage, expected in ((0.2, 1), (0.21, 2), (0.8, 4), (0.81, np.inf)):
+        assert half_widths(sizes, coverage)[0] == expected
+
+
+def test_fits_that_leave_nothing_out_say_what_to_do(rng):
+    X, y = data(rng, 60, 2)
+    fits = [
+        rk.KernelRidgeClassifier(n_components=11, solver="pcg").fit(X, y),
+        rk.KernelRidgeClassifier(n_components=11).fit(rk.RowBlocks.from_arrays(X, y)),
+        rk.KernelRidgeClassifier(n_components=11).fit(X, y).partial_fit(X, y, [0, 1]),
+    ]
+    for fit in fits:
+        assert not hasattr(fit, "predict_proba")
+        with pytest.raises(AttributeError) as caught:
+            fit.predict_proba(X)
+        assert "solver='cholesky', randkern.KernelLogistic" in str(
+            caught.value.__cause__
+        )
+    fit = rk.KernelRidgeRegressor(n_components=11, solver="pcg").fit(X, y)
+    with pytest.raises(AttributeError):
+        fit.predict_interval(X)
+    assert hasattr(rk.KernelRidgeRegressor(), "predict_interval")
+    assert hasattr(rk.KernelRidgeClassifier(), "predict_proba")
+
+
+def test_sparse_and_single_rows(rng):
+    X, y = data(rng, 60, 2)
+    X = np.round(X)
+    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 11, random_state=0)
+    expected = clone(model).fit(X, y).predict_proba(X)
+    found = clone(model).fit(sp.csr_array(X), y).predict_proba(sp.csr_array(X))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    single = clone(model).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(
+        single.predict_proba(X.astype(np.float32)), expected, rtol=1e-3
+    )
+
+
+def test_rows_are_drawn_by_the_seed(rng, few):
+    X, y = data(rng, 100, 2)
+    fits = [
+        rk.KernelRidgeClassifier(KERNEL, 0.1, 11, random_state=seed).fit(X, y)
+        for seed in (0, 0)
+    ]
+    assert fits[0].temperature_ == fits[1].temperature_
+    assert calibration.MOST_LEFT_OUT == 500
+
+
+@SYSTEMS
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("cls", MODELS)
+def test_weights_that_are_whole_numbers_repeat_rows(
+    rng, n_components, fit_intercept, cls
+):
+    X, y = data(rng)
+    w = rng.integers(1, 4, size=30)
+    options = {"n_components": n_components, "fit_intercept": fit_intercept}
+    first = cls(rk.Gaussian(2.0), 0.1, **options, random_state=0)
+    second = clone(first).fit(np.repeat(X, w, axis=0), np.repeat(y, w))
+    first.fit(X, y, sample_weight=w)
+    sizes = second._left_out_sizes[np.cumsum(w) - 1]
+    np.testing.assert_allclose(first._left_out_sizes, sizes, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_probabilities_of_support_vector_machines(rng, classes, weighted):
+    X, y = data(rng, 60, classes)
+    w = rng.uniform(0.5, 2, size=60) if weighted else None
+    model = rk.KernelSVC(KERNEL, 1.0, 20, random_state=0)
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(clone(model).set_params(probability=True), "predict_proba")
+    plain = clone(model).fit(X, y, sample_weight=w)
+    with pytest.raises(AttributeError) as caught:
+        plain.predict_proba(X)
+    assert "probability=True" in str(caught.value.__cause__)
+    fit = clone(model).set_params(probability=True).fit(X, y, sample_weight=w)
+    np.testing.assert_array_equal(fit.coef_, plain.coef_)
+    decisions = np.zeros((60, classes) if classes > 2 else 60)
+    for train, held in StratifiedKFold(5).split(X, y):
+        part = None if w is None else w[train]
+        fold = clone(model).fit(X[train], y[train], sample_weight=part)
+        decisions[held] = fold.decision_function(X[held])
+    if classes == 2:
+        decisions = np.stack([0 * decisions, decisions], axis=1)
+    of_class = y[:, None] == np.arange(classes)
+    expected = temperature_of(decisions, of_class, w)
+    assert fit.temperature_ == pytest.approx(expected, rel=1e-3)
+    P = fit.predict_proba(X)
+    np.testing.assert_array_equal(P.argmax(axis=1), fit.predict(X))
+    with pytest.raises(ValueError, match="rows of each class, got a class with 1"):
+        clone(fit).fit(X, np.arange(60) == 3)
+    with pytest.raises(ValueError, match="arrays in memory, got RowBlocks"):
+        clone(fit).fit(rk.RowBlocks.from_arrays(X, y))

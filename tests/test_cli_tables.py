@@ -1,0 +1,307 @@
+"""``randkern fit``, ``predict`` and ``info``: from a table to predictions."""
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("typer")
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("skops")
+import pandas as pd
+from typer.testing import CliRunner
+
+import randkern as rk
+from randkern import cli
+from randkern.report import baselines, evaluate, summarise
+
+QUICK = ("--time-limit", "2")
+
+
+def run(*arguments, **options):
+    app = cli._build_app()
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+
+
+def table(n=120):
+    rng = np.random.default_rng(0)
+    weight, colour = rng.uniform(1, 5, n), rng.choice(["red", "green", "blue"], n)
+    return pd.DataFrame(
+        {
+            "weight": weight,
+            "colour": colour,
+            "count": rng.integers(0, 9, n),
+            "price": 10 * weight + 3 * (colour == "red") + rng.normal(0, 0.1, n),
+            "sold": np.where(weight > 3, "yes", "no"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Return the folder of a fit to prices, and what the command printed."""
+    folder = tmp_path_factory.mktemp("fit")
+    table().drop(columns="sold").to_csv(folder / "sales.csv", index=False)
+    result = run(
+        "fit",
+        folder / "sales.csv",
+        "--target",
+        "price",
+        *QUICK,
+        "--out",
+        folder / "out",
+    )
+    assert result.exit_code == 0, result.output
+    return folder, result.output
+
+
+class References(HTMLParser):
+    """Collects what a page refers to, and how deep its headings are."""
+
+    def __init__(self):
+        super().__init__()
+        self.targets, self.headings, self.open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.targets += [found[key] for key in ("src", "href") if found.get(key)]
+        self.targets += re.findall(r"url\(([^)]*)\)", found.get("style") or "")
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+
+
+def test_fit_writes_a_model_a_report_and_results(fitted):
+    folder, output = fitted
+    assert "guessed from its values; --task" in output.replace("\n", "")
+    results = json.loads((folder / "out" / "results.json").read_text())
+    assert set(results) == {
+        *("command", "arguments", "n_train", "n_test", "scores", "standard_error"),
+        *("baselines", "leaderboard", "importances", "fit_seconds"),
+        *("peak_memory_bytes", "model_bytes"),
+    }
+    assert (results["n_train"], results["n_test"]) == (96, 24)
+    assert results["scores"]["rmse"] < 0.2 * results["baselines"]["mean"]["rmse"]
+    assert results["importances"]["weight"] > 0.5
+    model = rk.load(folder / "out" / "model.skops")
+    rows = table().drop(columns=["sold", "price"])
+    # All rows were fitted in the end.
+    assert len(model.model_.members[0].fit.X) == len(rows)
+
+
+def test_reports_need_no_other_file(fitted):
+    page = (fitted[0] / "out" / "report.html").read_text(encoding="utf-8")
+    found = References()
+    found.feed(page)
+    assert all(target.startswith("#") for target in found.targets), found.targets
+    assert "@import" not in page
+    assert "url(http" not in page
+    assert found.headings[0] == 1
+    steps = np.diff(found.headings)
+    assert steps.max() <= 1  # no level is left out
+    for text in ("weight", "colour", "Residuals", "rk.KernelRidgeRegressor", "mean"):
+        assert text in page
+
+
+def test_predictions_are_those_of_the_model(fitted, tmp_path):
+    folder, _ = fitted
+    path = folder / "out" / "model.skops"
+    model = rk.load(path)
+    rows = table()  # in another order, with columns that the model does not know
+    rows[rows.columns[::-1]].to_json(
+        tmp_path / "new.jsonl", orient="records", lines=True, double_precision=15
+    )
+    result = run(
+        "predict",
+        path,
+        tmp_path / "new.jsonl",
+        "--interval",
+        0.8,
+        "--out",
+        tmp_path / "out.csv",
+    )
+    assert result.exit_code == 0, result.output
+    got = pd.read_csv(tmp_path / "out.csv")
+    X = rows[["weight", "colour", "count"]]
+    np.testing.assert_allclose(got["prediction"], model.predict(X), rtol=1e-9)
+    bounds = model.predict_interval(X, coverage=0.8)
+    np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
+
+
+def test_a_table_from_standard_input(fitted):
+    folder, _ = fitted
+    rows = table().head(3)
+    result = run(
+        "predict", folder / "out" / "model.skops", "-", input=rows.to_csv(index=False)
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == "prediction"
+    assert len(result.stdout.splitlines()) == 4
+
+
+def test_info_prints_the_code_that_builds_the_model(fitted):
+    result = run("info", fitted[0] / "out" / "model.skops")
+    assert result.exit_code == 0, result.output
+    assert "3 columns: weight, colour, count" in result.output
+    assert "make_pipeline(rk.TabularEncoder()" in result.output
+
+
+def test_classes_with_rows_of_their_own_to_judge_them(tmp_path):
+    frame = table(160).drop(columns="price")
+    frame.head(120).to_parquet(tmp_path / "train.parquet")
+    with gzip.open(tmp_path / "test.csv.gz", "wt") as file:
+        frame.tail(40).to_csv(file, index=False)
+    result = run(
+        "fit",
+        tmp_path / "train.parquet",
+        "--target",
+        "sold",
+        *QUICK,
+        "--test",
+        tmp_path / "test.csv.gz",
+        "--no-refit",
+        "--out",
+        tmp_path,
+    )
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["n_train"], results["n_test"]) == (120, 40)
+    assert results["scores"]["error"] < 0.1
+    assert "Calibration" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    found = run(
+        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--probabilities"
+    )
+    shares = pd.read_csv(io.StringIO(found.stdout))
+    assert list(shares) == ["prediction", "probability of no", "probability of yes"]
+    np.testing.assert_allclose(shares.iloc[:, 1:].sum(axis=1), 1)
+    refused = run(
+        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--interval", 0.9
+    )
+    assert refused.exit_code == 2
+    assert "has no intervals" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X.drop(columns="weight"), "lacks 1 of the 3 columns"),
+        (
+            lambda X: X.astype({"weight": object}).replace(
+                {"weight": {X.weight[2]: "?"}}
+            ),
+            "row 2 holds '?'",
+        ),
+    ],
+)
+def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
+    change(table()).to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", fitted[0] / "out" / "model.skops", tmp_path / "new.csv")
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("nowhere.csv", "--target", "price"),
+    ("nowhere.txt", "--target", "price"),
+    ("sales.csv", "--target", "prices"),
+    ("sales.csv", "--target", "price", "--time-limit", "0"),
+])  # fmt: skip
+def test_what_cannot_be_fitted_is_told_in_a_line(fitted, arguments, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    result = run("fit", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_summary_warns_of_columns_that_look_wrong():
+    n = 40
+    y = np.arange(n, dtype=float)
+    X = pd.DataFrame(
+        {
+            "id": [f"row {i}" for i in range(n)],
+            "constant": 1,
+            "empty": np.nan,
+            "rare": [1.0, *[np.nan] * (n - 1)],
+            "copy": y,
+            "fine": np.arange(n) % 7,
+        }
+    )
+    found = "\n".join(summarise(X, y, "regression").warnings)
+    for name in ("id", "constant", "empty", "rare", "copy"):
+        assert f"{name!r}" in found
+    assert "fine" not in found
+    twice = pd.concat([X[["fine"]]] * 2)
+    labels = np.r_[np.zeros(2 * n - 1), 1]
+    found = summarise(twice, labels, "classification").warnings
+    assert any("repeat" in line for line in found)
+    assert any("Classes of fewer than 10 rows: 1.0" in line for line in found)
+
+
+def test_scores_are_those_of_scikit_learn():
+    from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
+
+    frame = table(200)
+    X, half = frame[["weight", "colour"]], slice(0, 100)
+    for task, y in (("regression", frame["price"]), ("classification", frame["sold"])):
+        y = y.to_numpy()
+        model = list(baselines(X[half], y[half], task).values())[1]
+        got = evaluate(model, X[100:], y[100:]).scores
+        if task == "regression":
+            expected = root_mean_squared_error(y[100:], model.predict(X[100:]))
+            assert got["rmse"] == pytest.approx(expected)
+            assert got["r2"] == pytest.approx(model.score(X[100:], y[100:]))
+            continue
+        P = model.predict_proba(X[100:])
+        assert got["error"] == pytest.approx(1 - model.score(X[100:], y[100:]))
+        assert got["log_loss"] == pytest.approx(log_loss(y[100:], P))
+        assert got["auc"] == pytest.approx(roc_auc_score(y[100:] == "yes", P[:, 1]))
+
+
+def test_the_standard_error_is_that_of_repeated_tests():
+    """Over 300 test sets of 200 rows the deviation of the error is what is told."""
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+
+    rng = np.random.default_rng(0)
+    for model, name, draw in (
+        (
+            DummyRegressor(strategy="constant", constant=0.0),
+            "rmse",
+            lambda: rng.normal(size=200),
+        ),
+        (
+            DummyClassifier(strategy="constant", constant=0),
+            "error",
+            lambda: rng.integers(0, 4, 200) // 3,
+        ),
+    ):
+        model.fit(np.zeros((2, 1)), np.array([0, 1]))
+        found = [evaluate(model, np.zeros((200, 1)), draw()) for _ in range(300)]
+        deviation = np.std([each.scores[name] for each in found])
+        told = np.mean([each.standard_error for each in found])
+        # A deviation of 300 normal numbers is known to 1/√600 = 4 %; 5 of these.
+        assert told == pytest.approx(deviation, rel=0.2)
+
+
+def test_a_class_that_was_not_fitted_has_the_least_probability():
+    from sklearn.dummy import DummyClassifier
+
+    model = DummyClassifier(strategy="prior").fit([[0], [0]], ["a", "b"])
+    got = evaluate(model, np.zeros((2, 1)), np.array(["a", "c"])).scores
+    floor = -np.log(np.finfo(float).eps)
+    assert got["log_loss"] == pytest.approx((np.log(2) + floor) / 2)
+    assert np.isnan(got["auc"])
+
+
+def test_the_commands_import_no_drawing_until_they_draw():
+    code = "import randkern.report.summary, sys; print('matplotlib' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "False"

@@ -1,0 +1,338 @@
+"""What users of processes ask for: bounds, priors, conditioning, paths, noise."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.optimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor as Exact
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import randkern as rk
+from randkern.plan import evaluate
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-2, 2, (80, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.normal(size=80)
+
+
+# -- bounds and priors ------------------------------------------------------------
+
+
+def test_fixed_and_bounded_as_in_scikit_learn(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        1.5 * rk.Gaussian([1.0, 1.0]),
+        noise=0.09,
+        n_components=None,
+        bounds={"scale": "fixed", "noise": "fixed", "lengthscale": (0.5, 1.5)},
+    )
+    model.fit(X, y)
+    kernel = ConstantKernel(1.5, "fixed") * RBF([1.0, 1.0], (0.5, 1.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        expected = Exact(kernel, alpha=0.09).fit(X, y)
+    np.testing.assert_allclose(
+        model.kernel_.kernel.lengthscale, expected.kernel_.k2.length_scale, rtol=1e-3
+    )
+    # The second column is linear: the longest lengthscale is the best.
+    assert model.kernel_.kernel.lengthscale[1] == pytest.approx(1.5, rel=1e-12)
+    assert model.kernel_.scale == pytest.approx(1.5, rel=1e-12)
+    assert model.noise_ == pytest.approx(0.09, rel=1e-12)
+
+
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+def test_priors_move_the_end_to_the_posterior_mode(D, data):
+    X, y = data
+    priors = {"noise": (0.5, 0.1), "kernel__lengthscale": (0.3, 0.2)}
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(1.0), 0.1, D, priors=priors, random_state=0
+    ).fit(X, y)
+
+    def negative(theta):
+        prior = ((theta[1] - np.log(0.3)) / 0.2) ** 2
+        prior += ((theta[2] - np.log(0.5)) / 0.1) ** 2
+        return prior / 2 - model.log_marginal_likelihood(theta)
+
+    found = scipy.optimize.minimize(
+        negative, model.theta_, method="Nelder-Mead", options={"xatol": 1e-5}
+    )
+    np.testing.assert_allclose(model.theta_, found.x, atol=5e-3)
+    free = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(1.0), 0.1, D, random_state=0
+    ).fit(X, y)
+    assert abs(free.noise_ - 0.5) > 3 * abs(model.noise_ - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bounds": {"nu": "fixed"}}, "bounds name 'nu', which is not learned"),
+        ({"bounds": {"noise": (1.0, 0.1)}}, "must ascend"),
+        ({"bounds": {"noise": "free"}}, "must be .*'fixed'"),
+        ({"priors": {"noise": 0.1}}, "must be .median, sigma."),
+        ({"priors": {"noise": (0.1, 0.0)}}, "of positive numbers"),
+    ],
+)
+def test_bad_bounds_and_priors(given, message, data):
+    with pytest.raises(ValueError, match=message):
+        rk.GaussianProcessRegressor(n_components=20, **given).fit(*data)
+
+
+def test_labels_have_bounds(data):
+    X, y = data
+    kernel = 2.0 * rk.Gaussian(1.0)
+    model = rk.GaussianProcessClassifier(
+        kernel, 40, bounds={"scale": "fixed"}, random_state=0
+    ).fit(X, y > 0)
+    assert model.kernel_.scale == pytest.approx(2.0, rel=1e-12)
+    assert model.kernel_.kernel.lengthscale != 1.0
+
+
+# -- more rows --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("several", [False, True], ids=["one target", "two"])
+@pytest.mark.parametrize("D", [50, None], ids=["features", "exact"])
+def test_conditioning_is_a_refit(D, several, weighted, data, rng):
+    X, y = data
+    y = np.column_stack([y, 3 + X[:, 1] ** 2]) if several else y
+    weight = rng.uniform(0.5, 2.0, len(X)) if weighted else None
+    before = slice(0, 60), slice(60, 63), slice(63, 80)
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 0.04, D, optimizer=None, random_state=0
+    )
+    whole = model.fit(X, y, weight)
+    new = rng.uniform(-3, 3, (20, 2))
+    expected = *whole.predict(new, return_std=True), whole.predict(new, return_cov=True)
+    value = whole.log_marginal_likelihood_value_
+    parts = [(X[s], y[s], weight[s] if weighted else None) for s in before]
+    first = model.fit(*parts[0])
+    kept = first.predict(new)
+    found = first.condition_on(*parts[1]).condition_on(*parts[2])
+    mean, std = found.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], atol=1e-9)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-8)
+    np.testing.assert_allclose(
+        found.predict(new, return_cov=True)[1], expected[2][1], atol=1e-9
+    )
+    assert found.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    np.testing.assert_array_equal(first.predict(new), kept)
+
+
+def test_conditioning_keeps_units(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        n_components=50, normalize_y=True, optimizer=None, random_state=0
+    )
+    kept = model.fit(X, 100 + y)
+    again = kept.condition_on(X, 100 + y)
+    weighted = model.fit(X, 100 + y, np.full(80, 2.0))
+    np.testing.assert_allclose(again.predict(X), weighted.predict(X), rtol=1e-9)
+
+
+def test_a_factor_is_extended_in_place_of_a_new_one(rng):
+    from randkern.backend.namespace import ops_of
+
+    Z, rows = rng.normal(size=(60, 40)), rng.normal(size=(5, 40))
+    algebra = ops_of(Z).algebra
+    factor = np.linalg.cholesky(Z.T @ Z)
+    expected = np.linalg.cholesky(Z.T @ Z + rows.T @ rows)
+    for m in (0, 1, 5):
+        found = algebra.extended_factor(factor, rows[:m])
+        expected = np.linalg.cholesky(Z.T @ Z + rows[:m].T @ rows[:m])
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+# -- paths ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [60, None], ids=["features", "exact"])
+def test_paths_have_the_posterior_law(D, data, rng):
+    X, y = data
+    X, y = X[:30], y[:30]
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 0.04, D, optimizer=None, random_state=0
+    ).fit(X, y)
+    new, n = rng.uniform(-3, 3, (6, 2)), 20_000
+    paths = model.sample_paths(n, random_state=1)
+    draws = paths(new)
+    mean, covariance = model.predict(new, return_cov=True)
+    spread = np.diag(covariance) ** 0.5
+    # Six deviations; of the exact kernel besides what 2,000 features leave: each
+    # entry of the prior's covariance is known to 1.3/√1000.
+    assert np.all(abs(draws.mean(axis=1) - mean) < 6 * spread / n**0.5)
+    found = np.cov(draws)
+    own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
+    assert np.all(abs(found - covariance) < own + (0 if D else 6 * 1.3 / 1000**0.5))
+    # They are functions: the same values row by row, whatever else is asked for.
+    np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
+
+
+def test_exact_paths_meet_targets_without_noise(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.3), 1e-6, None, optimizer=None
+    ).fit(X[:30], np.column_stack([y[:30], -y[:30]]))
+    values = model.sample_paths(5)(X[:30])
+    assert values.shape == (30, 2, 5)
+    expected = np.column_stack([y[:30], -y[:30]])[:, :, None]
+    # Six deviations of the noise.
+    np.testing.assert_allclose(values, expected + 0 * values, atol=6e-3)
+
+
+def test_samples_on_features_are_paths(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.sample_y(X, 3), model.sample_paths(3)(X))
+
+
+@pytest.mark.parametrize("kernel", [rk.Linear(), rk.Linear() + rk.Gaussian(0.8)])
+def test_paths_of_kernels_that_few_features_make(kernel, data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(kernel, 1e-4, None, optimizer=None).fit(X, y)
+    values = model.sample_paths(100)(X)
+    spread = 6 * (model.predict(X, return_cov=True)[1].diagonal() / 100) ** 0.5
+    assert np.all(abs(values.mean(axis=1) - model.predict(X)) < spread + 0.1)
+
+
+# -- noise per row ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [None, 50, 200], ids=["exact", "n > D", "n < D"])
+def test_precisions_are_scikit_learns_alpha(D, data, rng):
+    X, y = data
+    variances = rng.uniform(0.01, 0.5, len(X))
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.Gaussian(0.8), 1.0, D, optimizer=None, weights="precision",
+        random_state=0,
+    ).fit(X, y, 1 / variances)  # fmt: skip
+    new = rng.uniform(-3, 3, (20, 2))
+    if D is None:
+        kernel = ConstantKernel(1.3, "fixed") * RBF(0.8, "fixed")
+        expected = Exact(kernel, alpha=variances, optimizer=None).fit(X, y)
+        value = expected.log_marginal_likelihood_value_
+        mean, std = expected.predict(new, return_std=True)
+    else:
+        Z, z = (evaluate(model.plan_, rows) for rows in (X, new))
+        covariance = Z @ Z.T + np.diag(variances)
+        solved = np.linalg.solve(covariance, np.column_stack([y, Z @ z.T]))
+        mean = z @ Z.T @ solved[:, 0]
+        std = np.diag(z @ z.T - z @ Z.T @ solved[:, 1:]) ** 0.5
+        sign, log = np.linalg.slogdet(covariance)
+        value = -0.5 * (y @ solved[:, 0] + log + len(y) * np.log(2 * np.pi))
+    found = model.predict(new, return_std=True)
+    np.testing.assert_allclose(found[0], mean, atol=1e-8)
+    np.testing.assert_allclose(found[1], std, rtol=1e-6)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    theta = model.theta_
+    value, slopes = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, rel=1e-9)
+    for step, slope in zip(1e-5 * np.eye(3), slopes, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
+        assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_precisions_of_blocks_and_of_more_rows(data, rng):
+    X, y = data
+    weight = rng.uniform(0.1, 3.0, len(X))
+    weight[:3] = 0.0
+    model = rk.GaussianProcessRegressor(
+        rk.Gaussian(0.8), 0.1, 40, optimizer=None, weights="precision", random_state=0
+    )
+    value = model.fit(X, y, weight).log_marginal_likelihood_value_
+    parts = [slice(0, 50), slice(50, 80)]
+    blocks = rk.RowBlocks([(X[s], y[s], weight[s]) for s in parts])
+    assert model.fit(blocks).log_marginal_likelihood_value_ == pytest.approx(value)
+    first, second = ((X[s], y[s], weight[s]) for s in parts)
+    found = model.fit(*first).condition_on(*second).log_marginal_likelihood_value_
+    assert found == pytest.approx(value, rel=1e-9)
+
+
+# -- progress ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
+)
+def test_callbacks_hear_of_learning_and_stop_it(cls, data):
+    pytest.importorskip("sklearn.callback")
+    X, y = data
+    y = y > 0 if cls is rk.GaussianProcessClassifier else y
+
+    class Listener:
+        max_propagation_depth = None
+
+        def __init__(self, most):
+            self.begun, self.ended, self.most = [], 0, most
+
+        def setup(self, estimator, context): ...
+
+        def teardown(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context, **kwargs):
+            self.begun.append(context.task_name)
+
+        def on_fit_task_end(self, estimator, context, **kwargs):
+            self.ended += 1
+            return len(self.begun) > self.most
+
+    ends = []
+    for most in (1, 10**6):
+        listener = Listener(most)
+        model = cls(n_components=30, random_state=0).set_callbacks(listener)
+        ends.append(model.fit(X, y).theta_)
+        assert len(listener.begun) == listener.ended > 1
+        assert "iteration 0" in listener.begun
+    assert not np.array_equal(*ends)
+
+
+def test_a_warning_names_the_call_of_fit(data):
+    with pytest.warns(ConvergenceWarning, match="noise") as caught:
+        rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(
+            data[0], np.full(80, 2.0)
+        )
+    assert all(warning.filename == __file__ for warning in caught)
+
+
+# -- what kernels do --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+def test_a_linear_mean_is_a_term_of_the_kernel(D, data):
+    # Rasmussen & Williams 2006, eq. 2.42: generalised least squares.
+    X, y = data
+    y = y + X @ [30.0, -20.0]
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(0.8) + 1e6 * rk.Linear(),
+        0.04,
+        D,
+        bounds={"k2__scale": "fixed"},
+        random_state=0,
+    ).fit(X, y)
+    assert model.kernel_.k2.scale == pytest.approx(1e6)
+    far = np.array([[60.0, 0.0], [0.0, 60.0]])
+    if D is None:
+        covariance = model.kernel_.k1(X) + model.noise_ * np.eye(len(X))
+        solved = np.linalg.solve(covariance, np.column_stack([X, y]))
+        beta = np.linalg.solve(X.T @ solved[:, :2], X.T @ solved[:, 2])
+        np.testing.assert_allclose(model.predict(far), far @ beta, rtol=1e-4)
+    np.testing.assert_allclose(model.predict(far), far @ [30.0, -20.0], rtol=0.05)
+
+
+def test_a_column_tells_correlated_outputs_apart(rng):
+    X = rng.uniform(-2, 2, (60, 1))
+    output = np.arange(60) % 2
+    y = np.sin(2 * X[:, 0]) + 0.5 * output * X[:, 0] + 0.01 * rng.normal(size=60)
+    shared = 1.0 * rk.Gaussian(1.0, columns=[0])
+    own = 0.3 * (rk.Gaussian(1.0, columns=[0]) * rk.Categorical(columns=[1]))
+    rows = np.column_stack([X, output])
+    new = np.column_stack([np.repeat([-1.0, 0.5, 1.0], 2), [0, 1] * 3])
+    expected = np.sin(2 * new[:, 0]) + 0.5 * new[:, 1] * new[:, 0]
+    for D in (None, 400):
+        model = rk.GaussianProcessRegressor(shared + own, 1e-2, D, random_state=0)
+        np.testing.assert_allclose(model.fit(rows, y).predict(new), expected, atol=0.05)

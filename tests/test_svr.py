@@ -1,0 +1,127 @@
+"""`KernelSVR`: the objective against other solvers, and what it refuses."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from sklearn.svm import SVR
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randkern as rk
+from randkern.exceptions import MemoryLimitError
+
+KERNEL = rk.Gaussian(1.5)
+
+
+@parametrize_with_checks([rk.KernelSVR(), rk.KernelSVR(n_components=None)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def data(rng, n=60):
+    X = rng.normal(size=(n, 2))
+    return X, 5 + np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)
+
+
+def objective(K, a, y, C, epsilon, weight):
+    values = K @ a
+    slack = np.maximum(abs(y - values) - epsilon, 0.0)
+    return 0.5 * a @ values + C * (weight * slack).sum()
+
+
+@pytest.mark.parametrize("n_components", [40, 90, None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_objective_is_least(rng, n_components, weighted):
+    """Against a quadratic programme in the dual, by a general optimiser."""
+    X, y = data(rng)
+    w = rng.uniform(0.5, 2, 60) if weighted else np.ones(60)
+    C, epsilon = 3.0, 0.05
+    model = rk.KernelSVR(
+        KERNEL,
+        C,
+        n_components,
+        epsilon=epsilon,
+        tol=1e-8,
+        max_iter=100_000,
+        random_state=0,
+    )
+    model.fit(X, y, sample_weight=w if weighted else None)
+    assert model.intercept_ == pytest.approx(np.average(y, weights=w))
+    K = KERNEL(X)
+    if n_components:
+        Z = rk.RandomFeatures(KERNEL, n_components, random_state=0).fit_transform(X)
+        K = Z @ Z.T
+    target = y - model.intercept_
+
+    def dual(a):
+        value = 0.5 * a @ K @ a - target @ a + epsilon * abs(a).sum()
+        return value, K @ a - target + epsilon * np.sign(a)
+
+    # Split a = p − q to keep the problem smooth.
+    def split(z):
+        a = z[:60] - z[60:]
+        value = 0.5 * a @ K @ a - target @ a + epsilon * z.sum()
+        slope = K @ a - target
+        return value, np.concatenate([slope, -slope]) + epsilon
+
+    bounds = [(0, C * each) for each in np.tile(w, 2)]
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-10}
+    found = minimize(
+        split,
+        np.zeros(120),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options=options,
+    ).x
+    best = found[:60] - found[60:]
+    np.testing.assert_allclose(model.predict(X) - model.intercept_, K @ best, atol=2e-3)
+    least = -dual(best)[0]  # strong duality
+    values = model.predict(X) - model.intercept_
+    slack = np.maximum(abs(target - values) - epsilon, 0.0)
+    if n_components:
+        size = model.coef_ @ model.coef_
+    else:
+        K_fit = KERNEL(model.X_fit_)
+        size = model.dual_coef_ @ K_fit @ model.dual_coef_
+    assert 0.5 * size + C * (w * slack).sum() == pytest.approx(least, rel=1e-4)
+
+
+def test_close_to_scikit_learn(rng):
+    """Whose intercept is free: the kernel is smooth, and the mean is near it."""
+    X, y = data(rng, 300)
+    ours = rk.KernelSVR(KERNEL, 10.0, None, epsilon=0.05).fit(X, y)
+    theirs = SVR(C=10.0, epsilon=0.05, gamma=1 / (2 * 1.5**2)).fit(X, y)
+    gap = ours.predict(X) - theirs.predict(X)
+    assert np.abs(gap).max() < 0.1 * y.std()
+
+
+def test_outliers_count_less_than_in_ridge(rng):
+    X, y = data(rng, 300)
+    truth = y.copy()
+    y[::10] += 50
+    robust = rk.KernelSVR(KERNEL, 1.0, 100, random_state=0).fit(X, y)
+    ridge = rk.KernelRidgeRegressor(
+        KERNEL, 1.0, 100, fit_intercept=True, random_state=0
+    ).fit(X, y)
+    errors = [np.mean((fit.predict(X) - truth) ** 2) for fit in (robust, ridge)]
+    assert errors[0] < 0.25 * errors[1]
+
+
+def test_sparse_and_float32(rng):
+    X, y = data(rng)
+    X = np.round(X)
+    model = rk.KernelSVR(KERNEL, 1.0, 30, tol=1e-8, random_state=0)
+    expected = model.fit(X, y).predict(X)
+    for rows in (sp.csr_array(X), X.astype(np.float32)):
+        np.testing.assert_allclose(model.fit(rows, y).predict(rows), expected, 1e-4)
+
+
+def test_what_is_refused(rng):
+    X, y = data(rng)
+    with pytest.raises(ValueError, match="arrays in memory, got RowBlocks"):
+        rk.KernelSVR(n_components=5).fit(rk.RowBlocks.from_arrays(X, y))
+    with pytest.raises(ValueError, match="one target, got y with 2.*MultiOutput"):
+        rk.KernelSVR(n_components=5).fit(X, np.stack([y, y], 1))
+    with pytest.raises(MemoryLimitError, match="60 x 5000 features"):
+        rk.KernelSVR(n_components=5000, memory_limit="1MB").fit(X, y)

@@ -1,0 +1,43 @@
+"""What a fit learns of targets and weights in one pass, joined over blocks of rows."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from randkern.data.target_statistics import Moments, unit_of
+
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=(30, 2)) * [1.0, 50.0] + [3.0, -1e3]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 0.01, 1.0, 1e6])
+@pytest.mark.parametrize("cuts", [(0, 30), (0, 7, 8, 30)])
+def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
+    weight = scale * RNG.uniform(size=30)
+    parts = [Moments.of(Y[a:b], weight[a:b]) for a, b in itertools.pairwise(cuts)]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined.joined(part)
+    mean = np.average(Y, axis=0, weights=weight)
+    assert joined.weight_sum == pytest.approx(weight.sum())
+    np.testing.assert_allclose(joined.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(joined.squares, weight @ (Y - mean) ** 2, rtol=1e-9)
+
+
+def test_rows_of_no_weight_count_for_nothing():
+    nothing = Moments.of(Y, np.zeros(30))
+    some = Moments.of(Y, np.ones(30))
+    for joined in (some.joined(nothing), nothing.joined(some)):
+        np.testing.assert_allclose(joined.mean, some.mean, rtol=1e-14)
+        np.testing.assert_allclose(joined.squares, some.squares, rtol=1e-14)
+
+
+@pytest.mark.parametrize("largest", [0.0, 5e-324, 1e-300, 0.3, 1.0, 7.0, 1e300])
+def test_the_unit_of_weights_divides_exactly(largest):
+    unit = unit_of(largest)
+    assert np.frexp(unit)[0] == 0.5  # a power of two
+    assert np.isfinite(1e5 / unit)
+    assert unit == 1.0 if largest == 0 else unit <= max(largest, 2.0**-960)
+    if largest > 2.0**-960:
+        assert largest < 2 * unit
