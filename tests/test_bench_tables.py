@@ -77,7 +77,7 @@ def test_what_is_shown(results):
     shown = Tables.tables(results)
     titles = [table.title for table in shown]
     assert titles[:4] == [
-        "Root mean squared error (standardised)",
+        "Root mean squared error of standardised targets",
         *("Share of wrong labels", "Log loss", "Seconds of the fit"),
     ]
     assert titles[4:] == ["Mean ranks: regression, test_error"]

@@ -227,11 +227,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         And about how many seconds it takes.
         """
+        if n <= _MOST_ROWS:
+            return None, 0.0  # about what the fits in folds have taken
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
             last = factorising_seconds(n) + 4 * n**2 * k * _PASSES / rate
             last += 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
-            if last < seconds or n <= _MOST_ROWS:
+            if last < seconds:
                 return None, last
         least, most = _LANDMARKS
         D = max(min(most, _ENTRIES // n), least)

@@ -216,9 +216,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     ) -> Trial:
         """Return a trial for more rows than the search has looked at."""
         m = min(len(Y), _MOST_ADAPTED)
-        U = self._rows[trial.numbers]
-        each = factorising_seconds(m) + gram_seconds(trial.kernel, U, m)
-        if m < _ADAPTED_SHARE * len(self._searched) or 4 * each > seconds:
+        if m < _ADAPTED_SHARE * len(self._searched):
+            return trial
+        each = gram_seconds(trial.kernel, self._rows[trial.numbers], m)
+        if 4 * (each + factorising_seconds(m)) > seconds:
             return trial
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
@@ -376,8 +377,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._how, _ = plan_of(n, self.time_limit / 3)
         self._last_seconds = self.time_limit / 2
         if self._how == "factorise":
-            # The Gram matrix takes about as long as its factor.
-            self._last_seconds = min(self._last_seconds, 2 * factorising_seconds(n))
+            if n > _FEW_ROWS:  # the Gram matrix takes about as long as its factor
+                last = 2 * factorising_seconds(n)
+                self._last_seconds = min(self._last_seconds, last)
             return X, y, weight
         seed = int(stream.child("held out").generator().integers(2**31))
         self._held_out = (seed, JUDGED_ROWS, n - JUDGED_ROWS)
@@ -413,7 +415,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
             last = 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
-            last += factorising_seconds(n) if self._how == "factorise" else 0.0
+            if self._how == "factorise" and n > _FEW_ROWS:
+                last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
                 break  # the time is better spent on one good fit
             trial = self._adapted(trial, X, y, weight, 0.8 * seconds - last)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -325,7 +326,12 @@ def factorised_rows(seconds: float) -> int:
 
 
 def operations_per_second() -> float:
-    """Return how fast a matrix is factorised."""
+    """Return how fast a matrix is factorised, measured once a minute at most."""
+    return _measured_rate(int(time.monotonic() // 60))
+
+
+@lru_cache(maxsize=1)
+def _measured_rate(minute: int) -> float:
     n, seconds = _TIMED_ROWS, math.inf
     for _ in range(3):
         matrix = np.eye(n) + 1e-6
