@@ -47,7 +47,7 @@ _FEW_FEATURES = 512
 _SMOOTH_ROWS = 300
 _ROUGH_IMPROVEMENT = 1e-3
 # Enough to tell which start leads to the best maximum.
-_COMPARING_IMPROVEMENT = 1e-4
+_COMPARING_IMPROVEMENT = 1e-5
 # Ends as close as this in every logarithm are one maximum.
 _SAME = 0.1
 _MOST_CANDIDATES = 3
@@ -61,9 +61,9 @@ _PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
 # Or where evaluations have taken so many operations, of a sample and of all rows, but
 # never after fewer of them.
-_SAMPLED_OPERATIONS = 1e11
+_SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
-_FEWEST_EVALUATIONS = 6
+_FEWEST_EVALUATIONS = 7
 _MOST_EVALUATIONS = 300
 # A step that would still gain more per row is worth a warning.
 _UNFINISHED = 0.1
