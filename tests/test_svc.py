@@ -459,6 +459,14 @@ def test_memory_is_checked_first(cls, dtype, data):
         cls(n_components=60, memory_limit="30kB").fit(X.astype(dtype), y)
 
 
+def test_a_start_that_is_far_from_the_optimum(data, recwarn):
+    """Coordinate descent ends far from the solution for so large a penalty."""
+    X, y, _ = data
+    model = machine(1e7, None, tol=1e-5, max_iter=4).fit(X, y)
+    assert not recwarn.list
+    assert np.all(model.duality_gap_ < 1e-5)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_newtons_steps_keep_to_the_smaller_system(monkeypatch, data):
     """Of the rows within their bounds and D features: the cube of the smaller one."""

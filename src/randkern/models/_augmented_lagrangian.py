@@ -117,8 +117,9 @@ def solve_box(
     if start is None:
         at = problem.at(rows.ops.zeros(len(signs), signs))
     else:
+        # Equations lead far away where too many rows are taken for free.
         start = rows.square * start
-        at = problem.polished(start, math.inf) or problem.at(start)
+        at = problem.polished(start, _NEAR) or problem.at(start)
     best, weight, stalled = DualSolution(at.alpha, at.gap), _FIRST_WEIGHT, 0
     for _ in range(_MOST_ITERATIONS):
         if best.gap <= tol or best.residual <= _VANISHING:
