@@ -32,7 +32,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel minimum
-.PHONY: nightly pythons random coverage clean environments
+.PHONY: nightly pythons random coverage records clean environments
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -84,6 +84,13 @@ random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 
 coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
 	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are; data sets lie
+# in RANDKERN_DATA.
+RERUN ?=
+records: $(VENV)/test.stamp ## stale records and what they cost; RERUN=stale makes them again
+	$(BIN)/python -m randkern_lab.records benchmarks $(filter-out stale,$(RERUN)) \
+	    $(if $(RERUN),--rerun)
 
 # All environments, one after the other: targets that run side by side find them made.
 environments: $(VENV)/dev.stamp $(VENV)/docs.stamp $(VENV)/test.stamp $(ENVS)/minimum/stamp

@@ -103,9 +103,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        if item.nodeid.startswith(
-            ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
-        ):
+        if item.nodeid.startswith(("src/randkern_lab", "src/randkern/study")):
             item.add_marker(pytest.mark.slow)
     for test, tier in tiers.items():
         for number, item in enumerate(cases.get(test, [])):

@@ -160,6 +160,22 @@ def test_features_records(timed):
         assert record["ns_per_feature"] == pytest.approx(expected)
         own = record["library"] == "randkern"
         assert (record["ns_per_feature_in_place"] is not None) == own
+        wide = record["dtype"] == "float64" or "CountSketch" in record["method"]
+        if record["library"] != "lightonml":
+            assert record["output_bytes"] == 66 * 80 * (8 if wide else 4)
+
+
+def test_the_working_memory_of_a_peer_counts():
+    results = run_features(
+        **{"d": 30, "n_components": 400, "n": 100},
+        projections=("dense",),
+        families=("polynomial",),
+        memory_limit="1MB",
+    )
+    assert [record["method"] for record in results["records"]] == ["dense"]
+    (note,) = results["skipped"]
+    assert note["method"] == "PolynomialCountSketch float32"
+    assert "input and output 2.7 MB" in note["reason"]
 
 
 def test_every_projection_is_in_the_table(timed):

@@ -153,6 +153,23 @@ def test_contenders_take_turns_over_seeds():
     assert all(len(curve.get_xdata()) == 2 for curve in curves)
 
 
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("kernel", "peer"),
+    [("optical", "two products"), ("polynomial", "PolynomialCountSketch")],
+)
+def test_other_kernels_have_peers_of_their_own(kernel, peer):
+    results = run(kernel=kernel, degree=2, n_components=(20,), seed=3, n_test=30)
+    records = results["records"]
+    methods = [record["method"] for record in records]
+    assert methods == [peer, "pcg", "cholesky"]
+    assert {record["seed"] for record in records} == {3}
+    assert results["arguments"]["lengthscale"] is None
+    (table,) = Ridge.tables(results)
+    assert table.title.startswith(f"{kernel}, degree 2")
+    assert all(entry["speedup_over_peer"] for entry in results["summary"])
+
+
 def test_contenders_agree_on_the_classes(arrays):
     def error(method, family="gaussian", alpha=1e-3):
         named = {"method": method, "family": family, "alpha": alpha}

@@ -254,11 +254,3 @@ def test_fashion_mnist_features_reach_their_kernels(app, tmp_path, data_dir):
             if r["kernel"] == kernel
         )
         assert features < exact + 0.01
-
-
-@pytest.mark.parametrize("arguments", [["bench"], ["bench", "svm", "--quick"]])
-def test_commands_of_a_missing_package_say_how_to_install_it(monkeypatch, arguments):
-    monkeypatch.setattr(cli, "entry_points", lambda group: ())
-    result = run(cli._build_app(), *arguments)
-    assert result.exit_code == 2
-    assert 'pip install "randkern[lab]"' in result.output

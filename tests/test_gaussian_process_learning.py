@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
-from randkern.models import _gp_evidence, memory
+from randkern.models import _gp_evidence, _gp_learning, memory
 from randkern.models._gp_learning import (
     Stage,
     Start,
@@ -78,6 +78,49 @@ def test_all_rows_decide_between_the_ends_of_a_sample():
     np.testing.assert_allclose(found, [5.0], atol=1e-3)
 
 
+def test_a_known_curvature_leaves_one_step(rng):
+    root = rng.normal(size=(4, 4))
+    hessian, top = root @ root.T + np.eye(4), np.array([1.0, -0.5, 0.3, 0.2])
+    n_evaluations = []
+
+    def hill(theta, gradient=True):
+        n_evaluations.append(1)
+        away = theta - top
+        return -0.5 * float(away @ hessian @ away), -hessian @ away
+
+    # Rows of the second stage count ten times: so does its curvature.
+    stages = [
+        Stage(hill, 10),
+        Stage(lambda *given: tuple(10 * x for x in hill(*given)), 100),
+    ]
+    held = [(-9.0, 9.0)] * 3 + [(-9.0, 0.0)]
+    for limits, expected in (([(-9.0, 9.0)] * 4, top), (held, None)):
+        start = [Start(np.zeros(4), False)]
+        found = maximise(stages, ["scale"] * 4, start, limits, 0, Stream(0))
+        if expected is None:
+            inner = np.linalg.solve(hessian[:3, :3], hessian[:3, 3] * top[3])
+            expected = np.append(top[:3] + inner, 0.0)
+        np.testing.assert_allclose(found, expected, atol=2e-2)
+        assert len(n_evaluations) < 30
+        n_evaluations.clear()
+
+
+def test_single_precision_gradients_are_for_climbing(data):
+    X, y = data
+    plan = rk.RandomFeatures(rk.Gaussian(1.0), 40, random_state=0).fit(X).plan_
+    hyper = _gp_evidence.Hyperparameters(rk.Gaussian(1.0))
+    evidence = _gp_evidence.Evidence(ArrayRows(X, y[:, None]), hyper, plan)
+    for noise, differs in ((1e-3, True), (1e-9, False)):
+        theta = np.log([1.0, noise])
+        evidence.precise = True
+        value, slopes = evidence(theta)
+        evidence.precise = False
+        rough_value, rough = evidence(theta)
+        assert value == rough_value
+        np.testing.assert_allclose(rough, slopes, rtol=1e-3)
+        assert np.array_equal(rough, slopes) != differs
+
+
 # -- from which rows --------------------------------------------------------------
 
 
@@ -103,6 +146,31 @@ def test_most_evaluations_are_of_a_sample(rng, monkeypatch):
     low = model.log_marginal_likelihood(model.theta_)
     for step in 0.02 * np.vstack([np.eye(5), -np.eye(5)]):
         assert model.log_marginal_likelihood(model.theta_ + step) < low + 0.02
+
+
+def test_expensive_evaluations_are_few(rng, monkeypatch):
+    seen, tops = [], []
+    evaluate = _gp_evidence.Evidence.__call__
+
+    def counted(self, theta, gradient=True):
+        value, slopes = evaluate(self, theta, gradient)
+        seen.append((self.rows.n_rows, self.plan and self.plan.n_components))
+        tops.append(value)
+        return value, slopes
+
+    X = rng.normal(size=(1500, 3))
+    y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=1500)
+    kernel = 1.0 * rk.Gaussian(np.full(3, 3.0))
+    model = rk.GaussianProcessRegressor(kernel, n_components=80, random_state=0)
+    best = model.fit(X, y).log_marginal_likelihood_value_
+    monkeypatch.setattr(_gp_learning, "_FEW_FEATURES", 40)
+    monkeypatch.setattr(_gp_learning, "_LAST_OPERATIONS", 1.0)
+    monkeypatch.setattr(_gp_evidence.Evidence, "__call__", counted)
+    model.fit(X, y)
+    # The exact kernel on few rows, few features, all features, all rows.
+    assert list(dict.fromkeys(seen)) == [(300, None), (500, 40), (500, 80), (1500, 80)]
+    assert seen.count((1500, 80)) <= 7
+    assert model.log_marginal_likelihood_value_ > best - 5
 
 
 def test_samples_are_of_all_rows():

@@ -9,19 +9,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from randkern_lab.papers.convolutional_features import load_features
 
 import randkern as rk
+from _lab import COMMON as EVERYWHERE
+from randkern_lab import energy
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
 from randkern_lab.energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from randkern_lab.options import CommonOptions
 from randkern_lab.papers import (
-    energy,
     optical_convergence,
     optical_ridge,
     projection_cost,
 )
 from randkern_lab.papers.device_counts import acquired_counts
+from randkern_lab.papers.extraction import load_features
 from randkern_lab.papers.images import load_binary_images
 from randkern_lab.papers.optical_settings import KernelSetting, optical_settings
 from randkern_lab.papers.published import (
@@ -29,22 +30,19 @@ from randkern_lab.papers.published import (
     published_rows,
     published_source,
 )
-from randkern_lab.papers.transfer_learning import _standardised
+from randkern_lab.papers.transfer_learning import standardised
 from randkern_lab.provenance import code_hash, thread_counts
 
 pytestmark = pytest.mark.slow
 
-COMMON = {
-    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
-    *("records", "skipped", "published", "notes", "seconds", "provenance"),
-}
+COMMON = EVERYWHERE | {"experiment"}
 OWN = {
     "optical-ridge": {
         *("hyperparameters", "device", "overtaking", "device_loss"),
     },
     "optical-hyperparameters": {"best", "published_best"},
-    "transfer-learning": {"tried", "device"},
-    "projection-cost": {"energy", "crossings", "published_crossings"},
+    "transfer-learning": {"tried", "device", "device_loss"},
+    "projection-cost": {"energy", "crossings", "published_crossings", "growth"},
     "optical-convergence": {"exponents", "variances", "constants"},
 }
 RECORDS = {
@@ -56,38 +54,17 @@ RECORDS = {
     "optical-hyperparameters": {"kernel", "hyperparameters", "validation_error"},
     "transfer-learning": {
         *("method", "n_components", "hyperparameters", "validation_error"),
-        *("test_error", "fit_seconds", "predict_seconds"),
+        *("test_error", "fit_seconds", "predict_seconds", "inputs", "n_train"),
+        "at_edge",
     },
     "projection-cost": {
         *("method", "n_components", "columns", "batch", "seconds", "joules"),
-        "repeats",
+        *("repeats", "growth"),
     },
     "optical-convergence": {"measure", "degree", "n_components"},
 }
 OPTICAL = tuple(name for name in OWN if name in EXPERIMENTS)
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
-
-
-@pytest.fixture(scope="module")
-def smoke():
-    """The results of a smoke run of an experiment, run once, and its progress."""
-    found = {}
-
-    def run(name):
-        if name not in found:
-            experiment, calls = load(name), []
-            options = experiment.Options(quick=True)
-            results = experiment.run(options, lambda *call: calls.append(call))
-            found[name] = results, calls
-        return found[name]
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def quick(smoke):
-    """The results alone."""
-    return lambda name: smoke(name)[0]
 
 
 # -- every experiment ---------------------------------------------------------------
@@ -227,7 +204,7 @@ def test_features_are_read_from_files(tmp_path):
     write_features(tmp_path)
     features = load_features("final", tmp_path)
     assert features.X_train.shape == (60, 5)
-    train, test = _standardised(features, "root")
+    train, test = standardised(features, "root")
     np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(train.std(axis=0), 1, atol=1e-4)
     assert test.shape == (20, 5)
@@ -433,7 +410,7 @@ def test_the_device_takes_its_model(quick):
     ],
 )
 def test_crossings_are_interpolated(ratios, expected):
-    assert projection_cost._crossing(ratios) == (
+    assert projection_cost.crossing(ratios) == (
         None if expected is None else pytest.approx(expected)
     )
 
@@ -442,7 +419,7 @@ def test_too_large_and_too_slow_are_skipped():
     options = projection_cost.Options(
         quick=True, n_components=(64, 500, 5000), max_seconds=1e-5, memory_limit="1MB"
     )
-    results = projection_cost.run(options)
+    results = projection_cost.ProjectionCost.run(options)
     reasons = {s["method"]: s["reason"] for s in results["skipped"]}
     assert "more than the limit" in reasons["dense"]
     assert "it would take about" in reasons["streamed"]

@@ -5,29 +5,26 @@ import sys
 
 import numpy as np
 import pytest
-from randkern_lab.papers.reproductions import EXPERIMENTS
 
 import randkern as rk
+from _lab import COMMON as EVERY
 from randkern.datasets import Dataset
+from randkern.study import preparation
+from randkern_lab.catalogue import load
 from randkern_lab.papers import (
-    circle_images,
     compositional_accuracy,
     compositional_cost,
     compositional_structure,
     compositional_tables,
-    preparation,
+    images,
 )
 
 pytestmark = pytest.mark.slow
 
-COMMON = {
-    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
-    *("records", "published", "notes", "seconds"),
-}
+COMMON = EVERY | {"experiment"}
 OWN = {
-    "compositional-accuracy": {"medians", "gains", "slopes", "complexity"},
+    "compositional-accuracy": {"medians", "gains", "slopes", "complexity", "bounds"},
     "compositional-structure": {
-        "skipped",
         "lengthscales",
         "order",
         "growth_slopes",
@@ -39,14 +36,14 @@ OWN = {
 RECORDS = {
     "compositional-accuracy": {
         *("kernel", "method", "n_components", "seed", "mean_error", "rms_error"),
-        *("max_error", "correlation", "seconds"),
+        *("max_error", "correlation", "function_error", "seconds"),
     },
     "compositional-structure": {
         *("measure", "data", "curve", "n_components", "n_train", "seed", "alpha"),
         *("validation_error", "test_error", "fit_seconds", "predict_seconds"),
         "outcome",
     },
-    "compositional-cost": {"measure", "side", "seconds"},
+    "compositional-cost": {"measure", "side", "method", "seconds"},
     "compositional-tables": {
         *("data", "method", "n_components", "seed", "setting", "alpha"),
         *("validation_loss", "test_error", "fit_seconds"),
@@ -67,8 +64,9 @@ def small():
 
     def run(name):
         if name not in found:
-            module = EXPERIMENTS[name].load()
-            found[name] = module.run(module.Options(quick=True, **SMALL[name]))
+            experiment = load(name)
+            options = experiment.Options(quick=True, **SMALL[name])
+            found[name] = experiment.run(options)
         return found[name]
 
     return run
@@ -89,11 +87,11 @@ def test_results_have_their_documented_keys(name, small):
 
 @pytest.mark.parametrize("name", OWN)
 def test_tables_and_figures_are_of_the_results(name, small):
-    module, results = EXPERIMENTS[name].load(), small(name)
-    for table in module.tables(results):
+    experiment, results = load(name), small(name)
+    for table in experiment.tables(results):
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows)
-    assert len(module.figure(results).axes) == 3
+    assert len(experiment.figure(results).axes) == 3
 
 
 def test_command_writes_its_results(monkeypatch, tmp_path, capsys):
@@ -126,10 +124,10 @@ def fake_images(name, **_):
 
 def test_large_images_are_cropped_to_their_centre(monkeypatch):
     monkeypatch.setattr(preparation, "load_dataset", fake_images)
-    images = circle_images.load_circle_images("cifar10", None, n_train=3, n_test=2)
-    assert images.shape == (24, 24, 3)
-    assert (len(images.X_train), len(images.X_test)) == (3, 2)
-    first = images.X_train[0].reshape(24, 24, 3)[0, 0]
+    found = images.load_circle_images("cifar10", None, n_train=3, n_test=2)
+    assert found.shape == (24, 24, 3)
+    assert (len(found.X_train), len(found.X_test)) == (3, 2)
+    first = found.X_train[0].reshape(24, 24, 3)[0, 0]
     expected = np.pi / 2 * (2 * np.array([4, 4, 0]) / 255 - 1)
     np.testing.assert_allclose(first, expected, atol=1e-6)
 
@@ -145,21 +143,21 @@ def test_large_images_are_cropped_to_their_centre(monkeypatch):
     ],
 )
 def test_skeletons_read_every_pixel(name, shape, depth):
-    skeleton = circle_images.build_skeleton(name, shape)
+    skeleton = images.build_skeleton(name, shape)
     assert skeleton.n_features == np.prod(shape)
     assert skeleton.depth == depth
 
 
 def test_tables_are_no_images():
     with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
-        circle_images.load_circle_images("iris", None, n_train=10)
+        images.load_circle_images("iris", None, n_train=10)
 
 
 def test_a_directory_without_images_is_named(tmp_path):
     with pytest.raises(ValueError, match="none of the folders cifar10, mnist"):
-        circle_images.available_images(tmp_path)
+        images.available_images(tmp_path, ("cifar10", "mnist"))
     (tmp_path / "mnist").mkdir()
-    assert circle_images.available_images(tmp_path) == ("mnist",)
+    assert images.available_images(tmp_path, ("cifar10", "mnist")) == ("mnist",)
 
 
 # -- compositional-accuracy ---------------------------------------------------------
@@ -168,7 +166,7 @@ def test_a_directory_without_images_is_named(tmp_path):
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 def test_the_shallow_kernel_is_gaussian_in_the_embedded_points(scale):
     X = np.random.default_rng(0).uniform(-1.5, 1.5, (6, 64)).astype(np.float32)
-    shallow = compositional_accuracy._problems(X, (8, 8, 1), scale)[0]
+    shallow = compositional_accuracy.problems(X, (8, 8, 1), scale)["shallow"]
     embedded = compositional_accuracy.embed(X.astype(np.float64))
     gaussian = rk.Gaussian(shallow.lengthscale)(embedded)
     np.testing.assert_allclose(shallow.exact, gaussian, rtol=1e-10)
@@ -177,23 +175,43 @@ def test_the_shallow_kernel_is_gaussian_in_the_embedded_points(scale):
 def test_errors_are_those_off_the_diagonal():
     exact = np.array([[1.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 1.0]])
     Z = np.sqrt(2) * np.eye(3)  # a Gram matrix of 0 off the diagonal, 2 on it
-    errors = compositional_accuracy._errors(Z, exact)
+    errors = compositional_accuracy.gram_errors(Z, exact)
     assert errors["mean_error"] == pytest.approx(0.8 / 3)
     assert errors["rms_error"] == pytest.approx(np.sqrt(0.1))
     assert errors["max_error"] == pytest.approx(0.5)
     assert errors["correlation"] == 0.0
     factor = np.linalg.cholesky(exact)
-    assert compositional_accuracy._errors(factor, exact)["correlation"] > 0.999
+    assert compositional_accuracy.gram_errors(factor, exact)["correlation"] > 0.999
 
 
 def test_ratios_are_paired_by_seed():
     without = {seed: 10.0**seed for seed in range(5)}
-    ratio = compositional_accuracy._paired_ratio(
+    ratio = compositional_accuracy.paired_ratio(
         {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}, without
     )
     assert ratio["seeds"] == 5
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
     assert ratio["ratio"] == pytest.approx(0.5)
+
+
+def test_functions_err_as_their_gram_matrix_does():
+    """f̂ − f at the rows is (K̂ − K)a, of the norm-1 function that a stands for."""
+    K = np.array([[1.0, 0.5], [0.5, 1.0]])
+    Z = np.eye(2)
+    a = np.random.default_rng(0).standard_normal(2)
+    a /= np.sqrt(a @ K @ a)
+    expected = np.sqrt(np.mean(((np.eye(2) - K) @ a) ** 2))
+    found = compositional_accuracy.gram_errors(Z, K)["function_error"]
+    assert found == pytest.approx(expected)
+
+
+def test_bounds_hold_and_grow_with_c(small):
+    bounds = small("compositional-accuracy")["bounds"]
+    assert sorted({round(b["C"] ** 2, 9) for b in bounds}) == [1.5, 2.0, 4.0]
+    for b in bounds:
+        assert 0 < b["quantile"] < b["bound"]
+        expected = b["C"] ** 2 * np.sqrt(2 * np.log(40) / b["draws"])
+        assert b["bound"] == pytest.approx(expected)
 
 
 def test_more_features_err_less(small):
@@ -212,14 +230,14 @@ def test_more_features_err_less(small):
     [
         ({"images": 2}, "images must be 3 or more, got 2"),
         ({"gain_seeds": 1}, "gain_seeds must be 3 or more, got 1"),
-        ({"scale": -1.0}, "scale must be positive, got -1.0"),
-        ({"scale": float("nan")}, "scale must be positive"),
-        ({"n_components": (0,)}, "n_components must be a positive integer"),
+        ({"scale": -1.0}, "scale must be a positive number, got -1.0"),
+        ({"scale": float("nan")}, "scale must be a positive number"),
+        ({"n_components": (0,)}, "n_components must be 1 or more, got 0"),
     ],
 )
 def test_bad_options_of_accuracy(options, message):
     with pytest.raises(ValueError, match=message):
-        compositional_accuracy.run(compositional_accuracy.Options(**options))
+        compositional_accuracy.Options(**options)
 
 
 # -- compositional-structure --------------------------------------------------------
@@ -235,11 +253,12 @@ def test_every_part_is_measured(small):
     growth = [r for r in records if r["measure"] == "growth"]
     ratios = {r["n_components"] / r["n_train"] for r in growth if r["n_components"]}
     assert ratios == {0.5}
+    assert {r["loss"] for r in growth} == {"ridge", "svc", "logistic"}
     assert all(0 <= r["test_error"] < 0.5 for r in records if r["n_train"] == 240)
 
 
 def test_exact_kernels_stand_beside_features_that_grow(small):
-    """At every n up to --exact-rows; what the subset has already is not fitted anew."""
+    """At every n up to --exact-rows, of every loss."""
     results = small("compositional-structure")
     exact = {
         (r["curve"], r["n_train"])
@@ -247,9 +266,10 @@ def test_exact_kernels_stand_beside_features_that_grow(small):
         if r["measure"] == "growth" and r["n_components"] is None
     }
     assert exact == {(c, n) for c in ("shallow", "deep") for n in (30, 60)}
-    gaps = {(g["curve"], g["n_train"]): g for g in results["growth_gaps"]}
-    assert set(gaps) == exact
-    assert all(0 < g["standard_error"] < 0.1 for g in gaps.values())
+    gaps = results["growth_gaps"]
+    assert {(g["curve"], g["n_train"]) for g in gaps} == exact
+    assert len(gaps) == 3 * len(exact)
+    assert all(0 < g["standard_error"] < 0.1 for g in gaps)
     slopes = {(s["curve"], s["exact"]) for s in results["growth_slopes"]}
     assert slopes == {(c, e) for c in ("shallow", "deep") for e in (False, True)}
 
@@ -262,7 +282,7 @@ def test_gaps_are_of_the_same_rows():
         }
 
     records = [record(50, 100, 0.5), record(100, 200, 0.4), record(None, 200, 0.3)]
-    (gap,) = compositional_structure._growth_gaps(records, {"digits": 100})
+    (gap,) = compositional_structure.growth_gaps(records, {"digits": 100})
     assert gap["n_train"] == 200
     assert gap["difference"] == pytest.approx(0.1)
     assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
@@ -292,9 +312,9 @@ def test_order_is_by_error_at_the_largest_common_size():
     errors = {"gaussian": 0.3, "linear": 0.4, "shallow": 0.2, "deep": 0.1}
     records = [record(curve, 100, error) for curve, error in errors.items()]
     records += [record("deep", 1000, 0.9), record("gaussian", 1000, 0.05)]
-    order = compositional_structure._order(records)
+    order = compositional_structure.order(records)
     assert order == ["deep", "shallow", "gaussian", "linear"]
-    assert compositional_structure._order(records[:3]) == []
+    assert compositional_structure.order(records[:3]) == []
 
 
 @pytest.mark.parametrize(
@@ -314,16 +334,14 @@ def test_numbers_of_features(options, sizes):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"exact_rows": -1}, "must be finite and 0 or more, got -1 and 0.5"),
-        ({"features_per_row": -0.5}, "must be finite and 0 or more"),
-        ({"features_per_row": float("nan")}, "got 2000 and nan"),
-        ({"features_per_row": float("inf")}, "got 2000 and inf"),
-        ({"n": 0}, "n must be a positive integer"),
+        ({"exact_rows": -1}, "exact_rows must be 0 or more, got -1"),
+        ({"growth_seeds": 0}, "growth_seeds must be 1 or more"),
+        ({"n": 0}, "n must be 1 or more"),
     ],
 )
 def test_bad_options_of_structure(options, message):
     with pytest.raises(ValueError, match=message):
-        compositional_structure.run(compositional_structure.Options(**options))
+        compositional_structure.Options(**options)
 
 
 # -- compositional-cost -------------------------------------------------------------
@@ -334,12 +352,18 @@ def test_costs_are_of_what_they_say(small):
     by_measure = {}
     for record in records:
         by_measure.setdefault(record["measure"], []).append(record)
-    assert [r["side"] for r in by_measure["draw"]] == [16, 24]
+    draws = [(r["side"], r["method"]) for r in by_measure["draw"]]
+    methods = ("deep", "gaussian")
+    assert draws == [(side, method) for side in (16, 24) for method in methods]
+    found = {r["method"] for r in by_measure["evaluate"]}
+    assert found == {*methods, "rahimi-recht", "structured"}
     for r in by_measure["draw"]:
         assert r["nanoseconds"] == pytest.approx(1e9 * r["seconds"] / r["n_draws"])
     for r in by_measure["evaluate"]:
         entries = r["rows"] * r["n_components"]
         assert r["nanoseconds"] == pytest.approx(1e9 * r["seconds"] / entries)
+        if r["method"] not in methods:
+            continue
         # No more pixels than factors, and no more than there are.
         assert 0 < r["pixels"] <= min(3 * r["side"] ** 2, r["factors"] * entries)
         assert 1 <= r["factors"] < 20
@@ -352,15 +376,15 @@ def test_costs_are_of_what_they_say(small):
     ("options", "message"),
     [
         ({"sides": (8,)}, "sides must be 16 or more, got 8"),
-        ({"sides": (-1,)}, "sides must be a positive integer"),
-        ({"rows": 0}, "rows must be a positive integer"),
+        ({"sides": (-1,)}, "sides must be 16 or more, got -1"),
+        ({"rows": 0}, "rows must be 1 or more, got 0"),
         ({"exact_rows": -1}, "exact_rows must be 0 or more, got -1"),
-        ({"n_components": (0,)}, "n_components must be a positive integer"),
+        ({"n_components": (0,)}, "n_components must be 1 or more, got 0"),
     ],
 )
 def test_bad_options_of_cost(options, message):
     with pytest.raises(ValueError, match=message):
-        compositional_cost.run(compositional_cost.Options(**options))
+        compositional_cost.Options(**options)
 
 
 # -- compositional-tables -----------------------------------------------------------
@@ -392,7 +416,7 @@ def test_differences_are_paired_by_seed():
 
     both = records("gaussian", [0.1, 0.5, 0.9])
     both += records("by-type", [0.2, 0.6, 1.0])[::-1]
-    (found,) = compositional_tables._differences(both)
+    (found,) = list(compositional_tables._differences(both))
     assert found["method"] == "by-type"
     assert found["difference"] == pytest.approx(0.1)
     assert found["low"] == pytest.approx(found["high"])
@@ -403,7 +427,7 @@ def test_penalties_are_chosen_for_every_number_of_features():
     table = compositional_tables.DATA["generated"](120, 0)
     setting = {"scale": 1.0, "a": 1.0}
     chosen = [
-        compositional_tables._validated(
+        compositional_tables.validated(
             table, table.X, table.y, "by-type", setting, 0, size
         )
         for size in (None, 20)
@@ -438,13 +462,18 @@ def test_the_generated_table_is_what_it_says():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "wine,moons"}, "data must be of .*got 'moons'"),
-        ({"data": " , "}, "data must be of .*got ' , '"),
-        ({"rows": 20}, "rows must be 100 or more, and repeats 2 or more, got 20"),
-        ({"repeats": 1}, "repeats 2 or more"),
-        ({"n_components": 0}, "n_components must be a positive integer"),
+        ({"rows": 20}, "rows must be 100 or more, got 20"),
+        ({"repeats": 1}, "repeats must be 2 or more"),
+        ({"n_components": 0}, "n_components must be 1 or more, got 0"),
     ],
 )
 def test_bad_options_of_tables(options, message):
     with pytest.raises(ValueError, match=message):
-        compositional_tables.run(compositional_tables.Options(**options))
+        compositional_tables.Options(**options)
+
+
+@pytest.mark.parametrize("names", [("wine", "moons"), ()])
+def test_unknown_tables_are_named(names):
+    options = compositional_tables.Options(data=names)
+    with pytest.raises(ValueError, match=r"data must be of .*got ('moons'|none)"):
+        compositional_tables.CompositionalTables.run(options)

@@ -1,27 +1,19 @@
 """Gaussian processes and support vector machines beside what was published of them."""
 
 import json
-import sys
 from itertools import product
 
 import numpy as np
 import pytest
-from randkern_lab.benchmarks.gp_figures import plot_gaussian_processes
-from randkern_lab.oldcli.bench_gp_tables import gp_notes, gp_table
-from randkern_lab.papers.fourier_figures import plot_fourier_svm, plot_kitchen_sinks
-from scipy import stats
 from sklearn.svm import LinearSVC
 
 import randkern as rk
-from randkern_lab.benchmarks import gaussian_process
+from _lab import COMMON as BENCH_COMMON
 from randkern_lab.papers import fourier_svm, kitchen_sinks_gp
 
 pytestmark = pytest.mark.slow
 
-COMMON = {
-    *("command", "experiment", "arguments", "versions", "machine", "dataset"),
-    *("records", "published", "notes", "seconds"),
-}
+COMMON = BENCH_COMMON | {"experiment"}
 MEASURES = {
     "rows": {
         *("measure", "dataset", "method", "n_train", "n_components", "accuracy"),
@@ -41,21 +33,16 @@ MEASURES = {
         *("error", "least", "sum", "support", "residual"),
     },
 }
-BENCH_RECORD = {
-    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
-    *("coverage", "seconds", "cpu_seconds", "warm_up_seconds", "process_seconds"),
-    *("peak_memory_bytes", "peak_anonymous_bytes"),
-}
 
 
 @pytest.fixture(scope="module")
 def processes():
-    return kitchen_sinks_gp.run(kitchen_sinks_gp.Options(quick=True))
+    return kitchen_sinks_gp.KitchenSinks.run(kitchen_sinks_gp.Options(quick=True))
 
 
 @pytest.fixture(scope="module")
 def machines():
-    return fourier_svm.run(fourier_svm.Options(quick=True))
+    return fourier_svm.FourierSVM.run(fourier_svm.Options(quick=True))
 
 
 def of(results, measure):
@@ -67,6 +54,7 @@ def of(results, measure):
 
 def test_processes_have_their_documented_keys(processes):
     own = {"curves", "n_components", "exponents", "conventions", "difference"}
+    own |= {"learned"}
     assert set(processes) == COMMON | own
     keys = {"convention", "n_components", "seed", "mean_error", "sd_error", "seconds"}
     assert all(set(r) == keys for r in processes["records"])
@@ -81,24 +69,48 @@ def test_the_conventions_give_the_same_features(processes):
         assert abs(law["found"] / law["expected"] - 1) < 5 / np.sqrt(300)
 
 
-def test_the_traditional_convention_is_that_of_the_notes(processes):
-    """Eq. 9 with w ~ N(0, (2πℓ)⁻²), written out, is the plan's own features."""
-    options = kitchen_sinks_gp.Options()
-    task = kitchen_sinks_gp._draw_task(options)
-    features = task.features(20, "2*pi", seed=3)
-    small = features.transform(np.full((1, 1), 2 * np.pi * 1e-4))[0]
-    w = np.arctan2(small[1::2], small[::2]) / (2 * np.pi * 1e-4)
-    phases = 2 * np.pi * w * task.X
-    Z = features.transform(2 * np.pi * task.X)
-    np.testing.assert_allclose(Z[:, ::2], np.cos(phases) / np.sqrt(10), atol=1e-7)
-    np.testing.assert_allclose(Z[:, 1::2], np.sin(phases) / np.sqrt(10), atol=1e-7)
+@pytest.fixture
+def task():
+    """An experiment with its rows drawn."""
+    experiment = kitchen_sinks_gp.KitchenSinks(kitchen_sinks_gp.Options())
+    experiment.prepare()
+    return experiment
+
+
+def test_the_traditional_convention_is_that_of_the_notes(task):
+    """Eq. 9 with w ~ N(0, (2πℓ)⁻²), and the posterior of its features."""
+    w = task.frequencies(100_000, np.random.default_rng(0))
+    # The standard error of a standard deviation is 1/√(2n) of it.
+    expected = 1 / (2 * np.pi * task.options.lengthscale)
+    assert abs(w.std() / expected - 1) < 5 / np.sqrt(200_000)
+    w = w[:10]
+    Z = task.basis(w, task.X)
+    phases = 2 * np.pi * task.X * w
+    np.testing.assert_allclose(Z[:, :10], np.cos(phases) / np.sqrt(10))
+    np.testing.assert_allclose(Z[:, 10:], np.sin(phases) / np.sqrt(10))
+    # As a process with the kernel that these features have.
+    Z_new = task.basis(w, task.grid)
+    K = Z @ Z.T + task.options.noise * np.eye(len(Z))
+    cross = Z_new @ Z.T
+    mean, sd = task.written_out(w)
+    np.testing.assert_allclose(mean, cross @ np.linalg.solve(K, task.y), atol=1e-9)
+    variance = 1 - np.sum(cross * np.linalg.solve(K, cross.T).T, axis=1)
+    np.testing.assert_allclose(sd**2, variance, atol=1e-9)
+
+
+def test_hyperparameters_are_learned(processes):
+    exact, features = processes["learned"]
+    assert exact["n_components"] is None and features["n_components"] == 300
+    for learned in (exact, features):  # drawn with 0.5 and 0.05, 60 rows
+        assert 0.25 < learned["lengthscale"] < 1.0
+        assert 0.02 < learned["noise"] < 0.12
 
 
 def test_errors_fall_with_the_number_of_features(processes):
     """A tenfold D makes errors 3.2 times smaller; two are seen with 10 draws."""
     for convention, key in product(kitchen_sinks_gp.CONVENTIONS, ("mean", "sd")):
         few, many = (
-            kitchen_sinks_gp._root_mean_square(
+            kitchen_sinks_gp.root_mean_square(
                 processes["records"], convention, size, f"{key}_error"
             )
             for size in (30, 300)
@@ -107,10 +119,9 @@ def test_errors_fall_with_the_number_of_features(processes):
         assert processes["exponents"][convention][key] < 0
 
 
-def test_exact_curves_are_those_of_the_dense_formula(processes):
-    task = kitchen_sinks_gp._draw_task(kitchen_sinks_gp.Options())
-    kernel = rk.Gaussian(task.lengthscale)
-    K = kernel(task.X) + task.noise * np.eye(len(task.X))
+def test_exact_curves_are_those_of_the_dense_formula(processes, task):
+    kernel = rk.Gaussian(task.options.lengthscale)
+    K = kernel(task.X) + task.options.noise * np.eye(len(task.X))
     cross = kernel(task.grid, task.X)
     variance = 1 - np.sum(cross * np.linalg.solve(K, cross.T).T, axis=1)
     exact = processes["curves"]["exact"]
@@ -123,7 +134,7 @@ def test_exact_curves_are_those_of_the_dense_formula(processes):
 @pytest.mark.parametrize("name", ["lengthscale", "noise"])
 def test_numbers_must_be_positive(name):
     with pytest.raises(ValueError, match=f"{name} must be a positive number, got 0"):
-        kitchen_sinks_gp.run(kitchen_sinks_gp.Options(**{name: 0.0}))
+        kitchen_sinks_gp.Options(**{name: 0.0})
 
 
 # -- fourier-svm --------------------------------------------------------------------
@@ -135,25 +146,20 @@ def test_numbers_must_be_positive(name):
 )
 def test_bad_options_are_named(option, value):
     with pytest.raises(ValueError, match=f"^{option} must be"):
-        fourier_svm.run(fourier_svm.Options(quick=True, **{option: value}))
+        fourier_svm.Options(quick=True, **{option: value})
 
 
-def test_legends_cover_no_curve(machines, processes):
-    figure = plot_fourier_svm(machines)
-    figure.canvas.draw()
-    axes = figure.axes[2]
-    box = axes.get_legend().get_window_extent()
-    for line in axes.get_lines():
-        points = line.get_transform().transform(line.get_xydata())
-        assert not any(box.contains(*point) for point in points)
-    names = axes.get_legend().get_texts()
-    assert len({text.get_text() for text in names}) == 7
-    labels = plot_kitchen_sinks(processes).axes[0].get_legend().get_texts()
-    assert "exact ± 2 sd" in {text.get_text() for text in labels}
+def test_legends_name_the_curves(machines, processes):
+    figure = fourier_svm.FourierSVM.figure(machines)
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"scikit-learn's SVC", "Gaussian, pair", "Cauchy, offset"} <= names
+    figure = kitchen_sinks_gp.KitchenSinks.figure(processes)
+    labels = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert {"300 columns", "exact", "exact ± 2 sd", "rows"} == labels
 
 
 def test_machines_have_their_documented_keys(machines):
-    assert set(machines) == COMMON | {"exponents", "skipped"}
+    assert set(machines) == COMMON | {"exponents"}
     for measure, keys in MEASURES.items():
         found = of(machines, measure)
         assert found and all(set(r) == keys for r in found), measure
@@ -185,8 +191,8 @@ def test_both_maps_and_svc_learn(machines):
     assert {r["method"] for r in of(machines, "rows")} == {"SVC", *fourier_svm.KERNELS}
     exact = [r for r in of(machines, "soft") if r["n_components"] is None]
     assert {r["kernel"] for r in exact} == set(fourier_svm.KERNELS)
-    X, y = fourier_svm._generate(3500, seed=0)
-    X_test, y_test = X[3000:], y[3000:]
+    X, y = fourier_svm.generate(1300, seed=0)
+    X_test, y_test = X[800:], y[800:]
     # More than the larger class, by four standard errors of 500 rows.
     largest = max(y_test.mean(), 1 - y_test.mean())
     margin = 4 * np.sqrt(largest * (1 - largest) / 500)
@@ -208,7 +214,7 @@ def test_both_maps_and_svc_learn(machines):
 
 
 def test_a_pair_is_the_same_made_first_or_in_the_model():
-    X, y = fourier_svm._generate(200, seed=0)
+    X, y = fourier_svm.generate(200, seed=0)
     X = X.astype(np.float64)
     own = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "pair", 3).fit(X, y)
     Z = rk.RandomFeatures(rk.Gaussian(2.0), 60, random_state=3).fit_transform(X)
@@ -220,10 +226,12 @@ def test_a_pair_is_the_same_made_first_or_in_the_model():
 
 def test_offset_features_solve_the_primal_of_the_slides():
     """The objective of version 2 of the map is least: LinearSVC finds no less."""
-    X, y = fourier_svm._generate(200, seed=1)
+    X, y = fourier_svm.generate(200, seed=1)
     X = X.astype(np.float64)
     model = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "offset", 0)
-    Z = model.fit(X, y)[0].transform(X)
+    model.fit(X, y)
+    features = rk.RandomFeatures(rk.Gaussian(2.0), 60, fourier="offset", random_state=0)
+    Z = features.fit_transform(X)
     peer = LinearSVC(
         loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6, random_state=0
     ).fit(Z, y)
@@ -232,115 +240,13 @@ def test_offset_features_solve_the_primal_of_the_slides():
         return np.maximum(0, 1 - (2 * y - 1) * decision).sum() + w @ w / 2
 
     expected = objective(peer.decision_function(Z), peer.coef_[0])
-    margin = model[-1].margin_[0]
+    margin = model.margin_[0]
     found = np.maximum(0, 1 - (2 * y - 1) * model.decision_function(X)).sum()
     assert found + 0.5 / margin**2 == pytest.approx(expected, rel=1e-4)
 
 
 def test_rows_of_svc_may_be_limited():
     options = fourier_svm.Options(quick=True, rows=(100, 200), peer_rows=100)
-    results = fourier_svm.run(options)
+    results = fourier_svm.FourierSVM.run(options)
     assert [s["n_train"] for s in results["skipped"]] == [200]
-    assert any("skipped SVC" in note for note in results["notes"])
-
-
-# -- bench gp -----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The results of a run whose fits are all in this process, which is quicker."""
-
-    def ask(module, request):
-        assert module == gaussian_process.__name__
-        measured = gaussian_process._answer(json.loads(json.dumps(request)))
-        return measured | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
-
-    methods = ("features", "exact", "scikit-learn", "rff")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaussian_process, "ask_process", ask)
-        return gaussian_process.run(
-            200, n_components=40, exact_rows=80, steps=5, methods=methods
-        )
-
-
-def test_a_fit_has_a_process_of_its_own():
-    task = gaussian_process._friedman(100, 10, seed=0)
-    request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
-    measured = gaussian_process._measure(task["arrays"], request)
-    assert measured["process_seconds"] > measured["seconds"] > 0
-    # It answers what this process does.
-    X, y, X_test, y_test = (task["arrays"][name] for name in gaussian_process.ARRAYS)
-    mean, variance = gaussian_process._predict(request, X[:50], y[:50], X_test)
-    law = stats.norm(mean, np.sqrt(variance))
-    assert measured["rmse"] == pytest.approx(np.sqrt(np.mean((y_test - mean) ** 2)))
-    assert measured["nlpd"] == pytest.approx(-law.logpdf(y_test).mean())
-    low, high = law.interval(0.95)
-    assert measured["coverage"] == np.mean((low < y_test) & (y_test < high))
-
-
-def test_benchmark_has_its_documented_keys(bench):
-    assert set(bench) == {
-        *("command", "arguments", "versions", "machine"),
-        *("datasets", "records", "skipped"),
-    }
-    assert all(set(record) == BENCH_RECORD for record in bench["records"])
-    assert {"torch", "gpytorch"} <= set(bench["versions"])
-    assert json.loads(json.dumps(bench, allow_nan=False)) == bench
-
-
-def test_benchmark_scores_are_plausible(bench):
-    """Better than the mean of the targets, and no better than their noise allows."""
-    described = {d["name"]: d for d in bench["datasets"]}
-    without = -stats.norm.logpdf(0) + 0.5  # of targets of variance 1
-    for record in bench["records"]:
-        noise = described[record["dataset"]]["noise_rmse"] or 0.5
-        assert noise < record["rmse"] < 0.9
-        assert -stats.norm.logpdf(0, 0, noise) < record["nlpd"] < 1.05 * without
-        assert 0.8 < record["coverage"] < 0.99
-        # An interpreter with NumPy and SciPy, and no gigabyte.
-        assert 5e7 < record["peak_memory_bytes"] < 5e9
-    exact = [r for r in bench["records"] if r["method"] in ("exact", "scikit-learn")]
-    assert len(exact) == 4
-    assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
-
-
-def test_both_exact_processes_learn_the_same(bench):
-    """Where the likelihood has one maximum; that of few rows of diabetes has two."""
-    scores = {r["method"]: r for r in bench["records"] if r["dataset"] == "friedman"}
-    own, peer = scores["exact"], scores["scikit-learn"]
-    assert own["rmse"] == pytest.approx(peer["rmse"], abs=0.02)
-    assert own["nlpd"] == pytest.approx(peer["nlpd"], abs=0.05)
-
-
-def test_missing_gpytorch_is_named(bench):
-    if bench["versions"]["gpytorch"] is not None:
-        assert {r["method"] for r in bench["records"]} >= {"rff"}
-        return
-    assert {s["method"] for s in bench["skipped"]} == {"rff"}
-    assert all("pip install gpytorch" in note for note in gp_notes(bench)[1:])
-
-
-def test_benchmark_prints_and_draws(bench):
-    table = gp_table(bench)
-    assert table.row_count == len(bench["records"])
-    assert len(plot_gaussian_processes(bench).axes) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
-        (["--n-components", "0"], "n_components must be"),
-        (["--columns", "4"], "n_features must be"),
-    ],
-)
-def test_mistakes_are_one_line(arguments, message, monkeypatch, capsys, tmp_path):
-    from randkern.cli import main
-
-    command = ["randkern", "bench", "gp", *arguments, "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
+    assert any("skipped SVC, generated, 200" in note for note in results["notes"])

@@ -16,10 +16,18 @@ import randkern
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(randkern.__file__).resolve().parent
+LAB = PACKAGE.with_name("randkern_lab")
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+LAB_FILES = sorted(LAB.rglob("*.py"))
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8")) for path in [*FILES, *LAB_FILES]
+}
 EVERY_FILE = pytest.mark.parametrize(
     "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
+)
+# The second package stands above all floors.
+OF_BOTH = pytest.mark.parametrize(
+    "path", [*FILES, *LAB_FILES], ids=lambda path: str(path.relative_to(PACKAGE.parent))
 )
 
 MAX_FILE_LINES = 800
@@ -59,12 +67,14 @@ FLOORS = read_floors()
 
 def room_of(path: Path) -> str:
     """The top-level module or package of the file: ``kernels``, ``plan``, ..."""
+    if path.is_relative_to(LAB):
+        return "cli" if path.name in {"cli.py", "records.py"} else "lab"
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
     """(line, absolute dotted name) of every import, inside functions too."""
-    package = ("randkern", *path.relative_to(PACKAGE).parts[:-1])
+    package = path.relative_to(PACKAGE.parent).parts[:-1]
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -87,6 +97,12 @@ def test_architecture_lists_every_room():
         f"no floor for {sorted(rooms - set(FLOORS))}: add the room to the table "
         "in docs/architecture.md and say there why it stands where it does"
     )
+
+
+@EVERY_FILE
+def test_the_library_does_not_import_the_lab(path):
+    found = [m for _, m in imported_modules(path) if m.split(".")[0] == LAB.name]
+    assert not found, f"randkern_lab stands above the library: {found}"
 
 
 @EVERY_FILE
@@ -113,11 +129,11 @@ def test_imports_only_from_lower_floors(path):
 
 def module_of(path: Path) -> str:
     """The dotted name of the file."""
-    parts = ("randkern", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in FILES}
+MODULES = {module_of(path): path for path in [*FILES, *LAB_FILES]}
 
 
 def own_imports(path: Path) -> Iterator[tuple[int, str, str | None]]:
@@ -133,15 +149,9 @@ def own_imports(path: Path) -> Iterator[tuple[int, str, str | None]]:
 def test_no_circles_between_files():
     """Imports inside functions count, and those for type checkers."""
     needs = {
-        name: {other for _, other, _ in own_imports(path)} - {name}
+        name: {other for _, other, _ in own_imports(path)} - {name, "randkern"}
         for name, path in MODULES.items()
         if name != "randkern"  # resolves the public names lazily, above all files
-    }
-    needs = {
-        name: others - {"randkern"}
-        for name, others in needs.items()
-        # Experiments and their figures name each other's types.
-        if room_of(MODULES[name]) not in {"experiments", "bench"}
     }
     try:
         tuple(graphlib.TopologicalSorter(needs).static_order())
@@ -149,9 +159,9 @@ def test_no_circles_between_files():
         pytest.fail(" -> ".join(error.args[1]))
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_no_underscore_names_of_other_files(path):
-    if room_of(path) in {"cli", "experiments", "bench"}:
+    if room_of(path) == "cli":
         return
     found = [
         f"line {line}: {module}.{name}"
@@ -161,10 +171,10 @@ def test_no_underscore_names_of_other_files(path):
     assert not found, f"make what other files use public: {found}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_imports_stand_at_the_top(path):
     """But those of optional dependencies, and of the one dispatch between backends."""
-    if room_of(path) in {"cli", "experiments", "bench"}:
+    if room_of(path) in {"cli", "lab"}:
         return  # commands load what they run
     if path.name in {"namespace.py", "torch_kernels.py"}:
         return
@@ -178,9 +188,9 @@ def test_imports_stand_at_the_top(path):
     assert not found, f"import at the top: {found}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_frameworks_stay_in_the_backend(path):
-    if room_of(path) in {"backend", "bench", "experiments", "torch"}:
+    if room_of(path) in {"backend", "lab", "torch"}:
         return
     found = {
         f"line {line}: {name}"
@@ -190,7 +200,7 @@ def test_frameworks_stay_in_the_backend(path):
     assert not found, f"only backend/ knows Numba and PyTorch; {sorted(found)}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_extras_are_imported_on_use(path):
     inside = {
         id(node)
@@ -218,7 +228,7 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_file_length(path):
     count = len(path.read_text(encoding="utf-8").splitlines())
     assert count < MAX_FILE_LINES, f"{path.name} has {count} lines: split it"
@@ -241,7 +251,7 @@ def test_a_kernel_is_one_short_file(name):
     assert users == {"randkern.kernels"}
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_function_length(path):
     """Docstrings are long by design and are not counted; nor are signatures in cli.
 
@@ -260,14 +270,14 @@ def test_function_length(path):
     assert not long, f"functions of {MAX_FUNCTION_LINES} lines and more: {long}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_name_says_the_content(path):
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     vague = {"utils", "util", "helpers", "common", "misc"}
     assert not vague & {part.strip("_") for part in parts}
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_no_bare_except(path):
     lines = [
         node.lineno
@@ -277,7 +287,7 @@ def test_no_bare_except(path):
     assert not lines, f"bare except in lines {lines}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_no_print_outside_the_command_line(path):
     if room_of(path) == "cli":
         return
@@ -291,7 +301,7 @@ def test_no_print_outside_the_command_line(path):
     assert not lines, f"print in lines {lines}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_no_mutable_defaults(path):
     mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     found = []
@@ -307,7 +317,7 @@ def test_no_mutable_defaults(path):
     assert not found, f"mutable defaults: {found}"
 
 
-@EVERY_FILE
+@OF_BOTH
 def test_no_global_statement(path):
     lines = [n.lineno for n in ast.walk(TREES[path]) if isinstance(n, ast.Global)]
     assert not lines, f"global statement in lines {lines}"

@@ -247,7 +247,7 @@ def test_values_that_were_not_there_and_missing_ones():
     encoded = encoder.transform(new)
     assert not encoded[0].any()
     assert (encoded[1:] != 0).sum(axis=1).tolist() == [1, 1]
-    with pytest.raises(ValueError, match=r"column 'b' is .* but held numbers"):
+    with pytest.raises(ValueError, match=r"column 'b' held numbers .* row 0 holds"):
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
 
 
@@ -568,13 +568,13 @@ def test_lengthscales_are_adapted_to_more_rows():
 @pytest.mark.parametrize("make", [regressor, classifier])
 @pytest.mark.parametrize("n", [2600, 6000])
 def test_seconds_are_kept(make, n):
-    """Twice the limit at most, on a machine whose load changes."""
+    """Twice the limit of the processor's seconds at most, whatever else it does."""
     rng = np.random.default_rng(6)
     X = rng.normal(size=(n, 4))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n)
-    began = time.perf_counter()
+    began = time.process_time()
     make(time_limit=8).fit(X, y if make is regressor else y > 0)
-    assert time.perf_counter() - began < 16
+    assert time.process_time() - began < 16
 
 
 # -- as scikit-learn's users use it --------------------------------------------------

@@ -46,7 +46,7 @@ class _Group(NamingGroup):
         from .catalogue import load
 
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(_command(load(cmd_name)))
+        single.command(cmd_name)(command_of(load(cmd_name)))
         return typer.main.get_command(single)
 
 
@@ -92,7 +92,7 @@ def rich_table(table: Any, *, plain: bool = False) -> Table:
     return shown
 
 
-def _command(experiment: Any) -> Callable[..., None]:
+def command_of(experiment: Any) -> Callable[..., None]:
     """Return a command whose options are the fields of the experiment's options."""
     hints = get_type_hints(experiment.Options)
     several = {f.name: _member(hints[f.name]) for f in fields(experiment.Options)}
@@ -157,12 +157,10 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def _run(experiment: Any, options: Any, out: Path) -> None:
     """Run an experiment, write its results and figures, and print its tables."""
-    from .records import write
-
     out.mkdir(parents=True, exist_ok=True)
     with progress_bar() as progress:
         results = experiment.run(options, progress, out / "journal.jsonl")
-    written = write(experiment, results, out)
+    written = experiment.write(results, out)
     console = output()
     for table in experiment.tables(results):
         console.print(rich_table(table, plain=not console.is_terminal))

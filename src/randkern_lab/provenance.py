@@ -129,6 +129,9 @@ def modules_of(module: str) -> set[str]:
 
 @cache
 def _path(module: str) -> Path:
+    if module.partition(".")[0] not in _PACKAGES:  # an experiment of somebody else's
+        spec = importlib.util.find_spec(module)
+        return Path((spec and spec.origin) or __file__)
     place = _SOURCES.joinpath(*module.split("."))
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 

@@ -23,26 +23,13 @@ from typing import Annotated, Any
 import typer
 
 from randkern.cli.console import user_messages
-from randkern.plots import save_figure
-from randkern.study.records import write_results
 
 from .catalogue import load
+from .cli import command_of
 from .provenance import code_hash
 from .runner import Experiment
 
-__all__ = ["Record", "main", "read_records", "write"]
-
-
-def write(experiment: type[Experiment], results: Any, folder: Path) -> list[Path]:
-    """Write results and figures, in place of those of an earlier run.
-
-    Returns
-    -------
-    written : list of Path
-    """
-    written = [write_results(results, folder / "results.json")]
-    figures = experiment.figures(results)
-    return written + [save_figure(f, folder / name) for name, f in figures.items()]
+__all__ = ["Record", "main", "read_records"]
 
 
 @dataclass(frozen=True)
@@ -106,15 +93,13 @@ class Record:
 
     def rerun(self, data_dir: Path | None) -> list[Path]:
         """Run the command again, and write what it finds in place of the record."""
-        from .cli import _command
-
         words = shlex.split(self.command)[2:]
         if self.data:
             if data_dir is None:
                 raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
             words += ["--data-dir", str(data_dir)]
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command()(_command(self.experiment))
+        single.command()(command_of(self.experiment))
         command = typer.main.get_command(single)
         command.main([*words, "--out", str(self.folder)], standalone_mode=False)
         return sorted(self.folder.iterdir())

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from randkern.exceptions import MemoryLimitError
-from randkern.study.records import installed_versions
+from randkern.plots import save_figure
+from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
 from .provenance import code_hash, machine, provenance
@@ -232,17 +233,24 @@ class Experiment:
         return results
 
     @classmethod
+    def write(cls, results: Mapping[str, Any], folder: Path) -> list[Path]:
+        """Write ``results.json`` and the figures, and return their paths."""
+        written = [write_results(results, folder / "results.json")]
+        figures = cls.figures(results)
+        return written + [save_figure(f, folder / name) for name, f in figures.items()]
+
+    @classmethod
     def command_line(cls, options: Any) -> str:
         """Return the command that runs this; directories are named DIR."""
         words = ["randkern", cls.command, cls.name]
         defaults = cls.Options(quick=options.quick).arguments()
         for key, value in options.arguments().items():
-            if value == defaults[key] and key != "quick":
+            if value == defaults[key] and (key != "quick" or not value):
                 continue
             flag = "--" + key.replace("_", "-")
             if value is True:
                 words.append(flag)
-            elif value is False and key != "quick":
+            elif value is False:
                 words.append(flag.replace("--", "--no-", 1))
             elif isinstance(getattr(options, key), Path):
                 words += [flag, "DIR"]

@@ -225,7 +225,7 @@ def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
     ['skipped svc, D = 1, 2: big']
     """
     reasons: dict[tuple[str, str], list[str]] = {}
-    for note in results["skipped"]:
+    for note in results.get("skipped", ()):
         who = ", ".join(str(note[k]) for k in keys if k != "n_components" and note[k])
         size = note.get("n_components") if "n_components" in keys else ""
         reasons.setdefault((who, note["reason"]), []).append(count(size))

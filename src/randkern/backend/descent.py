@@ -127,7 +127,7 @@ def descend(
     rows : ndarray of int64, shape (n,)
         Which rows of `Z` take part.
     signs : ndarray of float64, shape (k, n)
-        ±1, a problem a row.
+        ±1, one problem per row.
     upper : ndarray of float64, shape (n,)
     alpha : ndarray of float64, shape (k, n)
         Where to start; overwritten.

@@ -56,7 +56,7 @@ class NumpyOps(ArrayOps):
     def constant(self, owner, name, like, make):
         """Return what `make` returns as an array like `like`.
 
-        On a device it is kept as long as `owner` lives, under `name`.
+        On a device it is cached as long as `owner` lives, under `name`.
         """
         return np.asarray(make())
 

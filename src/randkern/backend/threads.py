@@ -89,7 +89,7 @@ def run_over_ranges(
 def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose compiled loops run on the caller's thread only.
 
-    For workers of a pool or a cluster, of which there is one a core.
+    For workers of a pool or a cluster, of which there is one per core.
 
     Examples
     --------

@@ -72,7 +72,7 @@ def cached(maxsize):
 def constant(owner, name, like, make):
     """Return what `make` returns on the device of `like`, reals in its dtype.
 
-    It is copied there once, and kept as long as `owner` lives.
+    It is copied there once, and cached as long as `owner` lives.
     """
     kept = _CONSTANTS.setdefault(owner, {})
     tensor = kept.get((name, *key(like)))

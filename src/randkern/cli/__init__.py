@@ -8,7 +8,7 @@ is an extra, so it is imported only once `main` runs.
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
+from typing import Any
 
 import randkern
 
@@ -73,8 +73,6 @@ def _build_app() -> Any:
 
 def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
     """Add a command of another package, or one that says what it lacks."""
-    import typer
-
     reason = "is not installed"
     if entry is not None:
         try:
@@ -83,9 +81,7 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
         except ImportError as error:
             reason = f"could not be loaded ({error})"
 
-    def command(
-        arguments: Annotated[list[str] | None, typer.Argument()] = None,
-    ) -> None:
+    def command() -> None:
         from .console import error_exit
 
         raise error_exit(
@@ -93,5 +89,5 @@ def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
             'install it with: pip install "randkern[lab]"'
         )
 
-    anything = {"ignore_unknown_options": True, "help_option_names": []}
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(name, help=_LAB.get(name), context_settings=anything)(command)

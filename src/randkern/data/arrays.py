@@ -14,7 +14,7 @@ from randkern.data.ranges import row_blocks, rows_within
 __all__ = ["ArraySource"]
 
 _BLOCK_BYTES = 16 * 10**6
-# A chunk is decoded as a whole, however few of its rows are asked for: bands of
+# A chunk is decoded as a whole, however few of its rows are requested: bands of
 # chunks up to this size are read at once.
 _BAND_BYTES = 256 * 10**6
 # Rows that are read together where their order is random.

@@ -30,9 +30,9 @@ from randkern.data.training_data import ArrayRows, TrainingData, merge, stored_b
 
 __all__ = ["Seen", "StreamReader", "StreamedRows", "moved_blocks", "read_stream"]
 
-# Targets of a stream that are kept, so that sums over them need no pass over the rows.
+# Cached targets of a stream: sums over them need no pass over the rows.
 _TARGET_BYTES = 16 * 10**6
-# Batches that rows in a random order are drawn from at least.
+# Batches, at least, that rows in a random order are drawn from.
 _POOLED_BATCHES = 16
 
 

@@ -2,7 +2,7 @@
 
 A shard is summed over where it lies: on the worker that has it, or on a thread for its
 device. Nothing but plans (a few kilobytes), weights, targets and sums is moved; a
-projection is made again from its seed. Sums over tensors are joined in the order of the
+projection is redrawn from its seed. Sums over tensors are joined in the order of the
 shards, so that a fit gives the same weights again; those of workers by a tree, as NumPy
 arrays.
 
@@ -154,7 +154,7 @@ class DaskShards(Shards):
         super().__init__(lengths, n_targets, like)
         self.partitions = tuple(partitions)
         self._place = device, keep
-        # Functions with arguments, which make of a partition what is asked.
+        # Functions with their arguments, to be applied to partitions.
         self._steps: tuple[_Step, ...] = ()
 
     def each(self, function: Callable[..., Any], *args: Any) -> DaskShards:

@@ -15,11 +15,11 @@ __all__ = ["SQUARABLE", "Moments", "Survey", "unit_of", "unit_of_weights"]
 
 # Sums of squares of smaller numbers, and of their inverses, are finite.
 SQUARABLE = 1e120
-# Weighted sums of so small a power of the weights hardly tell which is the largest.
+# Weighted sums of so small a power of the weights hardly depend on the largest.
 _SMALL_POWER = 1 / 16
 # Squares about the mean below this share of all squares are rounding errors.
 _ROUNDED = 1e-26
-# Targets are far from 0 whose mean is so many standard deviations.
+# Targets whose mean is this many standard deviations are far from 0.
 _FAR = 8.0
 
 
@@ -61,7 +61,7 @@ class Moments:
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
         with np.errstate(over="ignore"):  # see Survey.target_scale
             squares = weight @ (Y - mean) ** 2
-        # One number a target: what follows from them is computed on the host.
+        # One number per target: what follows from them is computed on the host.
         return cls(weight_sum, to_host(mean), to_host(squares))
 
     def joined(self, other: Moments) -> Moments:
@@ -120,7 +120,7 @@ class Survey:
         ops = ops_of(Y)
         used = ops.ones(len(Y), Y)
         if weight is not None:
-            # Targets of rows without weight say nothing, not even how large they are.
+            # Targets of rows without weight count for nothing, not even for the scale.
             used = ops.as_float64(weight > 0)
             Y = Y * used[:, None]
         even = Moments.of(Y, used)

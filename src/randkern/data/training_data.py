@@ -117,7 +117,7 @@ class TrainingData:
         Sums over targets that are all far from 0 have few digits for how they differ.
         """
         shift = self.survey().target_shift
-        # Numbers, which have no device.
+        # Plain numbers, which have no device.
         numbers = tuple(shift.tolist())
         return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
 
@@ -142,7 +142,7 @@ class ArrayRows(TrainingData):
         self._copy: ArrayRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What lies on the device of one process is made again in others.
+        # What lies on the device of one process is recomputed in others.
         return self.__dict__ | {"_copy": None}
 
     @property

@@ -43,11 +43,11 @@ _SAMPLE_BYTES = 64 * 10**6
 _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 1000)
 _FEW_FEATURES = 512
-# Of few rows the exact kernel's likelihood costs least.
+# With few rows, the likelihood of the exact kernel is the cheapest.
 _SMOOTH_ROWS = 300
 _ROUGH_IMPROVEMENT = 1e-3
 # Enough to tell which start leads to the best maximum.
-_COMPARING_IMPROVEMENT = 1e-4
+_COMPARING_IMPROVEMENT = 1e-5
 # Ends as close as this in every logarithm are one maximum.
 _SAME = 0.1
 _MOST_CANDIDATES = 3
@@ -61,9 +61,9 @@ _PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
 # Or where evaluations have taken so many operations, of a sample and of all rows, but
 # never after fewer of them.
-_SAMPLED_OPERATIONS = 1e11
+_SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
-_FEWEST_EVALUATIONS = 6
+_FEWEST_EVALUATIONS = 7
 _MOST_EVALUATIONS = 300
 # A step that would still gain more per row is worth a warning.
 _UNFINISHED = 0.1
@@ -79,7 +79,7 @@ _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
 _LENGTHSCALE_RANGE = 1e3
 # Shares of the mean square of the targets that the noise may take. Rows that repeat
-# exactly would otherwise make the likelihood grow for ever as the noise vanishes.
+# exactly would otherwise make the likelihood grow without bound as the noise vanishes.
 _NOISE_SHARES = (1e-5, 1e2)
 # By how much the variance of the process may differ from it at the start: the slope
 # along the scale vanishes where it is far below the noise.
@@ -92,7 +92,7 @@ _LARGEST_WEIGHT = 1e60
 _USUAL_SHARE = 0.1
 # Descents from lengthscales that are too long end where the scale makes up for them.
 _SHORTER = math.log(4.0)
-# How close to a bound is on it.
+# Values this close to a bound count as on it.
 _TOUCHING = 1e-3
 
 # Returns a value at θ and, unless told not to, its gradient.
@@ -408,7 +408,7 @@ def maximise(
         starts.append(Start(moved.clip(low, high), False))
     first, lengthscales = stages[0].objective, _lengthscales(names)
     with warnings.catch_warnings():
-        # Trial values may be ill conditioned; the value that is kept says so again.
+        # Trial values may be ill conditioned; the value that is returned warns again.
         warnings.simplefilter("ignore", IllConditionedWarning)
         ends = _distinct(
             [_rough_end(first, start, limits, lengthscales) for start in starts]
@@ -605,5 +605,5 @@ def _is_usual(name: str, side: str, names: list[str]) -> bool:
     if side == "lower":
         return False
     # A column that does not matter has a lengthscale as long as it may be; classes
-    # that are told apart with certainty (there is no noise) the largest scale.
+    # that are separated with certainty (there is no noise) have the largest scale.
     return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")

@@ -109,7 +109,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         stream: Stream,
         report: FitReport,
     ) -> None:
-        """Set θ, the kernel and its plan, learned unless told not to.
+        """Set θ, the kernel and its plan, learned unless `optimizer` is None.
 
         From the rows of the sample; `extra` holds the logarithms of hyperparameters
         beside those of the kernel.

@@ -43,13 +43,13 @@ _MOST_ROUNDS = 500
 # The square of the weights grows with every row that is added; where it grows by less
 # than this share of itself, rounding errors decide which rows have weight.
 _GROWTH = 1e-9
-# The gap that is asked for on tensors.
+# The gap that Newton's method is to reach on tensors.
 _EXACT = 1e-12
 # Margins may lack this much of 1, or what rounding errors of a score make, in units of
 # the precision and of |w||z|.
 _VIOLATION = 1e-7
 _ROUNDING = 16.0
-# How often weights are mended, what margins may lack then, and which rows take part:
+# How often weights are corrected, what margins may lack then, and which rows take part:
 # those whose margins are above 1 by so many times what the worst lacks.
 _MOST_REPAIRS = 3
 _REPAIRED = 1e-12

@@ -13,13 +13,13 @@ from randkern.backend.namespace import ops_of
 
 __all__ = ["Curvature", "Function", "descend"]
 
-# Of the gradient a step may leave so much.
+# The share of the gradient that a step may leave.
 _SHARE = 0.05
 _DECREASE = 1e-4
 _MOST_TRIALS = 40
 # Changes of the value below this share of it are rounding errors.
 _ROUNDING = 2.0**-46
-# Where they are, the gradient must still fall by this factor.
+# Where changes are that small, the gradient must still fall by this factor.
 _PROGRESS = 0.5
 
 # Returns the value at a vector, and the gradient there.
@@ -44,7 +44,7 @@ def descend(
     curvature : callable
     start : ndarray or tensor of shape (m,), float64
     reached : callable
-        Tells from the value and the gradient whether to stop.
+        Whether to stop, given the value and the gradient.
     most_products : int
         With the second derivative.
 
@@ -94,7 +94,7 @@ def _search(
             best = (at + length * step, after, gradient)
             if length < 1 or not lower:
                 return best
-            # Exponential tails go on for much longer than their curvature tells.
+            # Exponential tails go on for much longer than their curvature suggests.
             length *= 2
         else:
             length /= 2

@@ -208,7 +208,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
         "auto" does so where the direct system does not fit the memory limit, or
         takes twice the work: min(n, D) operations an entry of the features,
         against 4k + 60 (what it takes to make one) in each of 30 iterations, or of 15
-        where labels are told apart before they are met.
+        where the signs of labels are right before their values are.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"

@@ -238,7 +238,7 @@ class SVMDual:
     # -- Newton's method ---------------------------------------------------------------
 
     def _may_follow_newton(self) -> bool:
-        """Tell whether it may find the very optimum, in little time and memory."""
+        """Return whether it may find the optimum, in little time and memory."""
         free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
         return (
             self.features.cached is not None

@@ -316,7 +316,7 @@ class ClassLabels:
             for label, value in self.class_weight.items():
                 check_positive(f"class_weight[{label!r}]", value, zero=True)
         classes = ops_of(self.classes_).to_host(self.classes_)
-        # To balance them: a class whose rows have no weight is as good as absent.
+        # For balancing, a class whose rows have no weight counts as absent.
         present = totals > 0 if self.class_weight == "balanced" else totals >= 0
         by_class = np.zeros(len(classes))
         by_class[present] = compute_class_weight(

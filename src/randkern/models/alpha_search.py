@@ -121,7 +121,7 @@ class PrimalSearch:
     alphas : ndarray
     fit_intercept : bool
     spare : int
-        Bytes beyond :func:`primal_search_bytes` that features may be kept in.
+        Bytes beyond :func:`primal_search_bytes` for cached features.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PrimalSearch:
         self.alphas = alphas
         self.fit_intercept = fit_intercept
         self.unit = unit_of_weights(weight)
-        # Kept, and once more for the rows of a fold.
+        # Cached, and once more for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
             plan, X = _kept(plan, X)

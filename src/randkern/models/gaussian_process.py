@@ -141,7 +141,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     climbs the exact likelihood of 300 rows, then, of up to 1,000 rows, that of 512
     features and of all, and with the curvature found there that of all rows. There it
     stops where a step promises less than 10⁻³ of the log likelihood, or after 5·10¹¹
-    operations, but never after fewer than 6 evaluations. Where a hyperparameter ends
+    operations, but never after fewer than 7 evaluations. Where a hyperparameter ends
     on a bound, or a step still promises more than 0.1 per row, there is a
     :class:`~sklearn.exceptions.ConvergenceWarning`.
 
@@ -450,9 +450,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         -------
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
+        check_count("n_samples", n_samples)
         if self.n_components is not None:
             return self.sample_paths(n_samples, random_state)(X)
-        check_count("n_samples", n_samples)
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         ops, generator = ops_of(X), self._sample_generator(random_state)

@@ -38,11 +38,11 @@ __all__ = [
 # Predictions at the training rows differ by at most this share of the targets'
 # standard deviation from the solution's.
 _DUAL_TOL = 1e-2
-# Labels coded as ±1 are told apart before that.
+# Labels coded as ±1 have the right sign before that.
 _DUAL_TOL_OF_LABELS = 5e-2
 # So may the loss be, with less caution: see randkern.solvers.Loss.
 _FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
-# Eigenpairs of the preconditioner: an iteration makes tiles of the kernel again.
+# Eigenpairs of the preconditioner: each iteration recomputes tiles of the kernel.
 _DUAL_RANK = 2000
 # Rows that stand for all where a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
@@ -67,7 +67,7 @@ class Problem:
     error_of : callable
         The error of predictions on validation rows.
     labels : bool
-        Whether targets are ±1, which are told apart long before they are met.
+        Whether targets are ±1, whose signs are right long before their values are.
     report : FitReport
         The callback of the solver.
     attributes_of : callable
@@ -268,7 +268,7 @@ def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
         return dual, mean
 
     if problem.checkpoint is not None:
-        # The right-hand side tells nothing of the kernel.
+        # The right-hand side does not depend on the kernel.
         probe = rows.X[:: max(1, n // _PROBE_ROWS)]
         gram = kernel._gram(probe, None)
         problem.checkpoint.identity["gram"] = ops.to_host(gram)

@@ -132,7 +132,7 @@ class FeatureOperator:
             right = self.plan.solve(right, transposed=True)
             scale = ops.largest(abs(right)) or 1.0
             right, size = right / scale, size * scale
-        # Products are taken in the dtype of the features: no more need be sent.
+        # Products are computed in the dtype of the features: no more need be sent.
         right = ops.asarray(right.T, self.features.like)
         out = ops.contiguous(self._solved(self.features.reduce(_product, right).T))
         out *= size
@@ -163,7 +163,7 @@ class FeatureOperator:
         gram = ops.zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
-        # Sums of products in single precision have no digits for more.
+        # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)

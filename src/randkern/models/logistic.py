@@ -33,7 +33,7 @@ __all__ = ["KernelLogistic"]
 _PAIRS = 20
 # A slope at w = 0 of this size: the solution is minus it, to rounding.
 _VANISHING = 1e-100
-# Minus this is the logarithm of nothing.
+# Minus this stands for the logarithm of 0.
 _HUGE = 1e300
 
 

@@ -51,7 +51,7 @@ __all__ = [
 _BLOCK_BYTES = 64 * 10**6
 # The same of what is predicted, at every penalty or with variances.
 _FLOAT64_BYTES = 64 * 10**6
-# Phases of so many rows are there while features are made of them.
+# Phases of this many rows are in memory while features are computed from them.
 _MADE_ROWS = 1024
 # Rows whose products with targets are summed at a time.
 CROSS_ROWS = 512
@@ -64,16 +64,16 @@ _GRAM_TILES = 6
 # the second product than they save.
 _LEAST_ROWS = 128
 _MOST_ROWS = 4096
-# What blocks come down to where memory is short.
+# The smallest blocks, where memory is short.
 FEWEST_ROWS = 16
 # Scales and weights of a cached row, besides its features and targets.
 CACHED_ROW_BYTES = 24
 
-# Columns of sampled features that are made at a time, and sampled rows per eigenpair of
+# Columns of sampled features computed at a time, and sampled rows per eigenpair of
 # a preconditioner.
 SAMPLED_COLUMNS = 2048
 ROWS_PER_EIGENPAIR = 4
-# The same of the exact kernel, which is made in tiles.
+# The same for the exact kernel, which is computed in tiles.
 KERNEL_TILE = 2048
 _KERNEL_TILES = 6
 KERNEL_ROWS_PER_EIGENPAIR = 2
@@ -81,9 +81,9 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
 # workspace of twice its size.
 _EIGH_WORKSPACE = 2
-# Rows that Gaussian processes make float64 copies of at a time.
+# Rows that Gaussian processes copy to float64 at a time.
 SUMMED_ROWS = 2**14
-# Rows of features that margins make float64 copies of at a time.
+# Rows of features that are weighted at a time for the Gram matrix of a margin.
 SIGNED_ROWS = 8192
 
 
@@ -139,7 +139,7 @@ def normal_equations_bytes(
     """
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
-    # Beside a block of features while it is made, and while it is summed.
+    # Beside a block of features, while it is computed and while it is summed.
     made = min(rows, _MADE_ROWS) * D * itemsize
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
     beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
@@ -274,7 +274,7 @@ def feature_cache_bytes(
         return limit // 2
     width = plan.n_components
     state = per_row * n + per_feature * width
-    # A block of features that are made, and the rows that are worked on.
+    # A block of features that is computed, and the rows in use.
     few = 8 * width * min(n, FEWEST_ROWS)
     check_memory(
         state + 2 * few,
@@ -300,7 +300,7 @@ def check_process_memory(
 ) -> None:
     """Raise before a process is fitted that takes too much.
 
-    Hyperparameters are learned from `learned` rows, 0 if they are kept.
+    Hyperparameters are learned from `learned` rows, 0 if they are fixed.
     """
     n = rows.n_rows
     # Factors of tensors are not made in place.

@@ -15,7 +15,7 @@ from randkern.plan import evaluate
 
 __all__ = ["FeatureBatches"]
 
-# Features of sampled rows that the length of a step is found from.
+# Features of sampled rows from which the step size is estimated.
 _SAMPLED_BYTES = 64 * 10**6
 
 
@@ -50,7 +50,7 @@ class FeatureBatches:
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the root of its weight."""
         n_bytes = self.size * self._rows.dtype.itemsize
-        # They are there three times while the preconditioner is applied to them.
+        # Applying the preconditioner takes three copies of them.
         most = min(_SAMPLED_BYTES, self._spare_bytes // 3) // n_bytes
         n = min(self._rows.n_rows, max(1, self._at_once // 2, most))
         generator = self._operator.stream.child("step").generator()

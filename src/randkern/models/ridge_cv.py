@@ -260,7 +260,7 @@ class _ChoosesAlpha(KernelRidge):
         found = zip(splits, search.held_out(splits), strict=True)
         for (train, test), predictions in found:
             part = None if weight is None else weight[test]
-            # Classes that a fit has not seen it does not predict.
+            # A fit does not predict classes that it has not seen.
             seen = (Y[train] > 0).any(axis=0)
             parts.append(self._scored(predictions, given[test], scale, part, seen))
         return np.stack(parts, axis=1)
@@ -328,7 +328,7 @@ class _ChoosesAlpha(KernelRidge):
             return np.array([chosen, chosen])
         with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
-        # A ratio of squares that overflow, as R2, is that of the rescaled targets.
+        # A ratio of squares that overflow, such as R², is taken from rescaled targets.
         return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
@@ -405,7 +405,7 @@ def _checked_alphas(alphas: Any) -> np.ndarray:
 
 
 def _among(kept: np.ndarray, split: Split) -> Split:
-    """Return a split of rows as positions among those that are kept."""
+    """Return a split of rows as positions among those with weight."""
     position = np.full(kept[-1] + 1, -1)
     position[kept] = np.arange(len(kept))
     train, test = (rows[np.isin(rows, kept)] for rows in split)

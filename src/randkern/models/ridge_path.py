@@ -26,7 +26,7 @@ from randkern.models.normal_equations import NormalEquations
 __all__ = ["DualPath", "PrimalPath", "eigenpairs"]
 
 _TILE = 1024
-# A residual of a fit that goes through its row says nothing about that row.
+# The residual of a fit that interpolates its row says nothing about that row.
 _LEAST_FREEDOM = np.finfo(float).eps
 
 

@@ -279,7 +279,7 @@ class Cholesky:
             if not relative(after) < relative(residual):
                 break
             x, residual, steps = better, after, steps + 1
-        # What is left of the system that was asked for.
+        # The residual of the system as it was given.
         error = relative(residual + state.jitter * x)
         outcome = state.outcome
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:

@@ -17,11 +17,11 @@ from randkern.backend.namespace import ops_of
 
 __all__ = ["Iterate", "Loss", "normalised", "orthonormal", "squared_sizes"]
 
-# What is left of the loss is estimated by the largest of so many last decreases.
+# What is left of the loss is estimated by the largest of this many last decreases.
 _LAST = 5
-# What is left of the loss is compared with no more than so many times what was gained.
+# What is left of the loss is compared with at most this many times what was gained.
 _LITTLE = 10.0
-# Decreases are known up to so many rounding errors of the largest.
+# Decreases are known up to this many rounding errors of the largest.
 _ROUNDED = 16.0
 
 
@@ -77,7 +77,7 @@ class Loss:
     least : float
         A loss below this share of `spread` counts as this share: where 99.9 % of the
         variance is explained, the rest need not be known as well; and labels coded as
-        ±1 are told apart long before they are met, so that 1 is enough for them.
+        ±1 have the right sign long before their values are met: 1 is enough for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
     most : ndarray of shape (k,), optional
@@ -149,7 +149,7 @@ class Iterate:
         gains = self.gains[int(self.before) :]
         if len(gains) <= _LAST + 1 or shift <= 0:
             return left
-        # Decreases come in bursts: plateaus so far tell how long the next may be.
+        # Decreases come in bursts: plateaus so far suggest how long the next may be.
         gains = np.maximum(gains, np.finfo(float).tiny)
         following = np.cumsum(gains[::-1], axis=0)[::-1]
         burst = np.max(following / gains, axis=0)

@@ -12,9 +12,9 @@ from randkern.backend.namespace import ops_of
 __all__ = ["EarlyStopping"]
 
 # The error of few rows is noisy, while iterates of conjugate gradients come ever closer
-# to the minimiser: of those that are about as good the last is taken.
+# to the minimiser: the last of those that are about as good is taken.
 _AS_GOOD = 1e-2
-# Gains of less do not count.
+# Smaller gains do not count.
 _LEAST_GAIN = 1e-3
 
 

@@ -25,7 +25,7 @@ __all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
-# Steps an epoch at least, where batches are not smaller than the smallest.
+# Steps per epoch, at least, unless batches would be smaller than the smallest.
 _STEPS = 32
 # Of the running average over all steps: later ones count more.
 _DECAY = 8
@@ -35,9 +35,9 @@ _SAFETY = 0.9
 _FOLLOWED = 3.0
 # And all others, down to the penalty, by e^(−1).
 _FOLLOWED_LAST = 1.0
-# Batches up to so many times as heavy as the mean do not bias the steps much.
+# Batches up to this many times as heavy as the mean hardly bias the steps.
 _UNEVEN = 4.0
-# Weights and losses do not grow that much in a pass that does not diverge.
+# Weights and losses do not grow by this much in a pass that does not diverge.
 _GROWTH = 1e3
 _SAME_TARGETS = 1e-9
 _POWER_STEPS = 30
@@ -125,7 +125,7 @@ def _smallest_eigenvalue(Z: Any) -> float:
         return 0.0
     values = ops.algebra.singular_values(Z)
     first, last = float(values[0]), float(values[-1])
-    # Less is rounding.
+    # Smaller values are rounding errors.
     eps = float(np.finfo(ops.numpy_dtype(Z)).eps)
     noise = eps * max(Z.shape) * first
     return last**2 if last > noise else 0.0
@@ -150,7 +150,7 @@ class SGDState:
     epoch: int = 0
     batch: int = 0
     loss: Any = 0.0
-    # Of every epoch, each target's.
+    # For each epoch, those of all targets.
     losses: list[list[float]] = field(default_factory=list)
     # About the loss of weights that are 0, (k,): from the first batch.
     initial: Any = 0.0

@@ -25,6 +25,9 @@ __all__ = [
     "DEFAULT_N_COMPONENTS",
     "METRICS",
     "compare",
+    "describe_dataset",
+    "few_rows",
+    "report",
     "test_error",
 ]
 
@@ -126,15 +129,15 @@ def compare(
     total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
     done = 0
     for choice in choices:
-        _report(progress, done, total, f"{choice.label}: choosing hyperparameters")
+        report(progress, done, total, f"{choice.label}: choosing hyperparameters")
         runs.begin(choice, alpha)
         done += 1
         for size, seed, which in _schedule(sizes, exact, n_seeds, features):
             doing = "exact" if size is None else f"{size:,} features, seed {seed}"
-            _report(progress, done, total, f"{_label(choice, which)}: {doing}")
+            report(progress, done, total, f"{_label(choice, which)}: {doing}")
             runs.run(choice, size, seed, which)
             done += 1
-    _report(progress, total, total, "done")
+    report(progress, total, total, "done")
     return {
         "command": "compare",
         "arguments": {
@@ -146,7 +149,7 @@ def compare(
             "n_seeds": n_seeds,
             "memory_limit": memory_limit,
         },
-        "dataset": _describe(dataset, data),
+        "dataset": describe_dataset(dataset, data),
         "versions": installed_versions(),
         "machine": describe_machine(),
         "selection": {k: asdict(v) for k, v in runs.selections.items()},
@@ -229,7 +232,7 @@ class _Runs:
 
     def _compile(self, choice: KernelChoice) -> None:
         """Fit on a few rows what will be timed, and forget it."""
-        data, rows = self.data, _few_rows(self.data)
+        data, rows = self.data, few_rows(self.data)
         # The exact kernel, and fewer features than rows: the primal system.
         for size in (None, 2 if choice.family == "linear" else len(rows) // 2):
             # Whoever exceeds the limit on a few rows will be skipped on all.
@@ -332,7 +335,7 @@ def _label(choice: KernelChoice, features: str) -> str:
     return choice.label if features == "random" else f"{choice.label}, landmarks"
 
 
-def _few_rows(data: PreparedData) -> NDArray[np.intp]:
+def few_rows(data: PreparedData) -> NDArray[np.intp]:
     """Return the first 16 rows, and a row of each of the first two classes."""
     rows = np.arange(min(16, len(data.y_train)))
     if data.task == "classification":
@@ -340,7 +343,8 @@ def _few_rows(data: PreparedData) -> NDArray[np.intp]:
     return rows
 
 
-def _describe(dataset: Any, data: PreparedData) -> dict[str, Any]:
+def describe_dataset(dataset: Any, data: PreparedData) -> dict[str, Any]:
+    """Return what the results say of a data set: its metric, sizes and preparation."""
     description: dict[str, Any] = {
         "name": dataset.name,
         "task": data.task,
@@ -380,6 +384,7 @@ def _check_numbers(alpha: float | None, n_seeds: int) -> None:
         raise ValueError(f"at least 1 seed is needed, got {n_seeds}")
 
 
-def _report(progress: Progress | None, done: int, total: int, doing: str) -> None:
+def report(progress: Progress | None, done: int, total: int, doing: str) -> None:
+    """Tell what is being done, if anybody listens."""
     if progress is not None:
         progress(done, total, doing)

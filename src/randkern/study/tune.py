@@ -23,8 +23,7 @@ from .._extras import import_extra
 from .._memory import resolve_memory_limit
 from .._validation import check_count, check_positive
 from ..exceptions import MemoryLimitError
-from .compare import _describe as describe_dataset
-from .compare import _few_rows, _report, test_error
+from .compare import describe_dataset, few_rows, report, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import PreparedData, prepare
 from .records import describe_machine, installed_versions
@@ -145,13 +144,13 @@ def tune(
             setting = choice.label
             if choice.opens is not None:
                 setting += f", {choice.opens} {value:.4g}"
-            _report(progress, done, total, setting)
+            report(progress, done, total, setting)
             search.score(choice, value)
             done += 1
-        _report(progress, done, total, f"{choice.label}: the best on the test rows")
+        report(progress, done, total, f"{choice.label}: the best on the test rows")
         search.conclude(choice)
         done += 1
-    _report(progress, total, total, "done")
+    report(progress, total, total, "done")
     arguments = {
         "kernels": [choice.label for choice in choices],
         **asdict(grid),
@@ -312,7 +311,7 @@ class _Search:
 
     def compile(self, choice: KernelChoice) -> None:
         """Fit on a few rows what will be timed, and forget it."""
-        rows = _few_rows(self.data)
+        rows = few_rows(self.data)
         model = self._model("CV", choice.build(1.0 if choice.opens else None), choice)
         with warnings.catch_warnings(), suppress(MemoryLimitError):
             warnings.simplefilter("ignore")

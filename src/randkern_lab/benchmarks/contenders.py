@@ -76,7 +76,8 @@ class Contender:
         For randkern the name of a projection or ``"landmarks"``, otherwise one of
         `PEERS`.
     dtype : {"float32", "float64"}
-        Type of the rows, and of the features.
+        Type of the rows; the features have it too, but for
+        ``PolynomialCountSketch``, which makes float64.
     degree : float
         Of the optical or the polynomial kernel.
     lengthscale : float, optional
@@ -180,6 +181,14 @@ class Contender:
             return entries * (8 + single) + 3 * 8 * d * min(d, rows)
         if self.method == "qmc":  # float64 points and their normal quantiles
             return entries * (16 + single)
+        return 0
+
+    def working_bytes(self) -> int:
+        """Estimate the memory beside input and output, per element of the output."""
+        if self.method == "two products":
+            return np.dtype(self.dtype).itemsize  # the second product
+        if self.method == "PolynomialCountSketch":  # sketches, transforms, a product
+            return 24 * int(self.degree) + 16
         return 0
 
     def to_dict(self) -> dict[str, Any]:

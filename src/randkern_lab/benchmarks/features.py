@@ -132,13 +132,10 @@ class FeatureCost(Experiment):
             ]
             sizes = case["n"], case["d"], case["n_components"]
             for _, record in self._timed(sizes, members):
-                kept = ("method", "seconds", "ns_per_feature", "family", "reason")
-                skipped = "reason" in record
-                yield {
-                    key: record[key]
-                    for key in kept[: None if skipped else 3]
-                    if key in record
-                }
+                kept = ("method", "seconds", "ns_per_feature")
+                if "reason" in record:
+                    kept = ("family", "method", "reason")
+                yield {key: record[key] for key in kept}
             return
         members = contenders(case["family"], self.projections, options.degree)
         sizes = options.n, options.d, options.n_components
@@ -169,7 +166,7 @@ class FeatureCost(Experiment):
             if reason is None:
                 self.say(f"{contender.family}, {label}: fitting")
                 try:
-                    feature_map, fit_seconds = _fitted(
+                    feature_map, measured = _fitted(
                         contender, d, size, X, self.options.seed
                     )
                 except ValueError as error:  # a law or a width that it cannot draw
@@ -178,7 +175,7 @@ class FeatureCost(Experiment):
                 record["reason"] = reason
                 continue
             record |= {"library": contender.package, "dtype": contender.dtype}
-            record["fit_seconds"] = fit_seconds
+            record |= measured
             calls[label] = partial(feature_map.transform, X)
             if in_place and contender.package == "randkern":
                 plan = feature_map.plan_
@@ -205,9 +202,8 @@ class FeatureCost(Experiment):
         n, d, size = sizes
         itemsize = np.dtype(contender.dtype).itemsize
         matrix = contender.matrix_bytes(d, size)
-        # One array beside the output: NumPy's second product.
-        outputs = 2 if contender.method == "two products" else 1
-        arrays = (n * d + outputs * n * size) * itemsize
+        arrays = (n * d + n * size) * itemsize
+        arrays += n * size * contender.working_bytes()
         if matrix + arrays <= self.limit:
             return None
         return (
@@ -234,11 +230,9 @@ class FeatureCost(Experiment):
         self, contender: Contender, sizes: tuple[int, int, int]
     ) -> dict[str, Any]:
         """Return what only a process of its own can measure."""
-        n, _, size = sizes
         request: dict[str, Any] = {"contender": contender.to_dict(), "sizes": sizes}
         request |= {"seed": self.options.seed, "first_only": False}
         found: dict[str, Any] = {
-            "output_bytes": n * size * np.dtype(contender.dtype).itemsize,
             "peak_memory_bytes": None,
             "first_call_seconds": None,
             "cold_call_seconds": None,
@@ -417,8 +411,8 @@ def fresh_call(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fitted(
     contender: Contender, d: int, size: int, X: Any, seed: int
-) -> tuple[Any, float]:
-    """Return a fitted and warmed-up map, and how long that took.
+) -> tuple[Any, dict[str, Any]]:
+    """Return a fitted and warmed-up map, how long that took, and its output's bytes.
 
     A projection may draw its matrix when it is first used, so that the warm-up
     counts as fitting.
@@ -426,8 +420,10 @@ def _fitted(
     feature_map = contender.build(d, size, seed)
     gc.collect()
     start = time.perf_counter()
-    feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-    return feature_map, time.perf_counter() - start
+    Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
+    seconds = time.perf_counter() - start
+    output = len(X) * size * Z.dtype.itemsize
+    return feature_map, {"fit_seconds": seconds, "output_bytes": output}
 
 
 def _add_speedups(records: Sequence[dict[str, Any]]) -> None:

@@ -176,7 +176,8 @@ class Ridge(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return contenders in turn, seed after seed, and the points of the scaling."""
         options = self.options
-        for seed in range(options.repeats if options.comparison else 0):
+        seeds = range(options.seed, options.seed + options.repeats)
+        for seed in seeds if options.comparison else ():
             for size in sorted(set(options.n_components)):
                 for method in self.methods:
                     yield {

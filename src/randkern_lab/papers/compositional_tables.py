@@ -405,7 +405,9 @@ def _scatter(axes: Any, results: Mapping[str, Any], name: str) -> None:
             axes.scatter(
                 [100 * r["test_error"] for r in own],
                 [rows[r["method"]] + shift for r in own],
-                *(size, colour, marker),
+                s=size,
+                c=colour,
+                marker=marker,
                 alpha=alpha,
                 linewidths=0,
                 label=label if key == "means" else None,

@@ -146,7 +146,9 @@ class OpticalConvergence(Experiment):
             lambda g: f"{g.error.mean():.4f} ({g.predicted.mean():.4f})",
             headings=heads,
         )
-        tail = of(records, measure="tail")
+        # Records of before had one pair, and the upper tail alone.
+        before = {"pair": "equal", "share_below": float("nan")}
+        tail = [before | r for r in of(records, measure="tail")]
         shown = [r for r in tail if r["deviation"] in (1.0, 2.0, 3.0, 4.0, 6.0)]
         shares = pivot(
             f"share of {tail[0]['draws']:,} draws above / below the kernel by more "

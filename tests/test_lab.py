@@ -1,0 +1,378 @@
+"""The runner of experiments: cases, journals, tables, figures, records."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pandas")
+from typer.testing import CliRunner
+
+import randkern
+from randkern import cli
+from randkern.exceptions import MemoryLimitError
+from randkern_lab import provenance
+from randkern_lab.cli import rich_table
+from randkern_lab.options import CommonOptions, DataOptions, option
+from randkern_lab.panels import Panel, draw, styled
+from randkern_lab.process import in_fresh_process
+from randkern_lab.records import main, read_records
+from randkern_lab.runner import Experiment, SkippedCase, grid
+from randkern_lab.tables import TextTable, listing, pivot
+
+
+@dataclass(frozen=True)
+class Options(DataOptions):
+    sizes: tuple[int, ...] = option((1, 2, 3), "Sizes.", quick=(1,))
+    loud: bool = option(True, "Say so.")
+
+
+class Squares(Experiment):
+    """Squares of sizes, of which 2 is not to be had."""
+
+    name, title, Options = "squares", "Squares of sizes.", Options
+    measured: ClassVar[list[int]] = []
+
+    def prepare(self):
+        return {"name": "whole numbers"}
+
+    def cases(self):
+        return grid(kind=["square"], size=self.options.sizes)
+
+    def measure(self, case):
+        self.measured.append(case["size"])
+        if case["size"] == 2:
+            raise SkippedCase("it is even")
+        if case["size"] == 4:
+            raise MemoryLimitError("it is large")
+        if case["size"] == 5 and len(self.measured) < 10:
+            raise KeyboardInterrupt
+        return {"value": case["size"] ** 2, "seed": 0}
+
+    def conclude(self, results):
+        return {"total": sum(r["value"] for r in results["records"])}
+
+    @classmethod
+    def tables(cls, results):
+        return [listing("", results["records"], {"size": lambda r: str(r["size"])})]
+
+    @classmethod
+    def figure(cls, results):
+        return draw(results, [Panel("size", "value", "kind", styled(["square"]))])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_measured():
+    Squares.measured.clear()
+
+
+def test_cases_become_records_or_reasons():
+    calls = []
+    options = Options(sizes=(1, 2, 3, 4))
+    results = Squares.run(options, lambda *call: calls.append(call))
+    kind = {"kind": "square"}
+    assert results["records"] == [
+        {**kind, "size": size, "value": size**2, "seed": 0} for size in (1, 3)
+    ]
+    assert [(s["size"], s["reason"]) for s in results["skipped"]] == [
+        (2, "it is even"),
+        (4, "it is large"),
+    ]
+    assert results["total"] == 10
+    assert results["dataset"] == {"name": "whole numbers"}
+    assert [call[:2] for call in calls] == [(i, 4) for i in range(5)]
+    assert results["notes"][-1].startswith("all in ")
+
+
+def test_a_run_that_was_interrupted_continues(tmp_path):
+    journal = tmp_path / "journal"
+    options = Options(sizes=(1, 3, 5))
+    with pytest.raises(KeyboardInterrupt):
+        Squares.run(options, journal=journal)
+    assert Squares.measured == [1, 3, 5]
+    # A line that was cut short counts for nothing.
+    journal.write_text(journal.read_text() + '{"case": "{')
+    Squares.measured[:] = [0] * 10
+    results = Squares.run(options, journal=journal)
+    assert Squares.measured[10:] == [5]
+    assert [r["value"] for r in results["records"]] == [1, 9, 25]
+    assert not journal.exists()
+
+
+def test_the_journal_of_another_run_is_not_continued(tmp_path):
+    journal = tmp_path / "journal"
+    with pytest.raises(KeyboardInterrupt):
+        Squares.run(Options(sizes=(1, 5)), journal=journal)
+    Squares.measured[:] = [0] * 10
+    Squares.run(Options(sizes=(1, 3)), journal=journal)
+    assert Squares.measured[10:] == [1, 3]
+
+
+def test_options_are_checked_and_shortened():
+    assert Options(quick=True).sizes == (1,)
+    assert Options(quick=True, sizes=(7, 8)).sizes == (7, 8)
+    with pytest.raises(ValueError, match="sizes must be 1 or more, got 0"):
+        Options(sizes=(1, 0))
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        CommonOptions(seed=-1)
+
+
+def test_the_command_line_names_what_differs_and_no_directory(tmp_path):
+    options = Options(sizes=(4, 5), loud=False, data_dir=tmp_path)
+    line = "randkern reproduce squares --data-dir DIR --sizes 4,5 --no-loud"
+    assert Squares.command_line(options) == line
+    assert Squares.command_line(Options(quick=True)) == (
+        "randkern reproduce squares --quick"
+    )
+    results = Squares.run(Options(sizes=(1,), data_dir=tmp_path))
+    assert results["arguments"]["data_dir"] == "DIR"
+    assert str(tmp_path) not in json.dumps(results)
+
+
+# -- tables and figures -------------------------------------------------------------
+
+RECORDS = [
+    {"kernel": kernel, "n_components": size, "seed": seed, "e": seed + (size or 0)}
+    for kernel in ("b", "a")
+    for size in (30, None, 4)
+    for seed in (0, 1)
+]
+
+
+def test_pivots_are_sorted_with_the_exact_kernel_last():
+    table = pivot("t", RECORDS, "n_components", "kernel", lambda g: f"{g.e.mean():.1f}")
+    assert table.columns == ("D", "b", "a")
+    assert table.rows == [
+        ("4", "4.5", "4.5"),
+        ("30", "30.5", "30.5"),
+        ("exact", "0.5", "0.5"),
+    ]
+
+
+def test_headings_choose_columns_and_empty_cells_stay_empty():
+    records = [r for r in RECORDS if (r["kernel"], r["n_components"]) != ("a", 4)]
+    heads = {"a": "first", "c": "none", "b": "second"}
+    table = pivot(
+        *("t", records, "n_components", "kernel", lambda g: str(len(g))),
+        headings=heads,
+    )
+    assert table.columns == ("D", "first", "second")
+    assert table.rows[0] == ("4", "", "2")
+
+
+def test_tables_are_plain_where_redirected():
+    shown = rich_table(TextTable("t", ("a", "b"), [("1", "2")], "c"), plain=True)
+    assert (shown.row_count, shown.caption) == (1, "c")
+
+
+def test_curves_are_means_and_records_without_x_are_levels():
+    pytest.importorskip("matplotlib")
+    panel = Panel("n_components", "e", "kernel", styled(["a"]), {"kernel": "a"})
+    (axes,) = draw({"records": RECORDS}, [panel]).axes
+    curve = axes.lines[0]
+    assert curve.get_xydata().tolist() == [[4, 4.5], [30, 30.5]]
+    levels = [line.get_ydata()[0] for line in axes.lines if line.get_zorder() == 1]
+    assert levels == [0.5]
+    assert axes.get_xscale() == "log"
+
+
+# -- provenance ---------------------------------------------------------------------
+
+
+def test_code_hashes_follow_the_code_and_not_its_comments(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "_SOURCES", tmp_path)
+    (tmp_path / "randkern_lab").mkdir()
+    used, other = (tmp_path / "randkern_lab" / f"{name}.py" for name in ("b", "c"))
+    (tmp_path / "randkern_lab" / "a.py").write_text("def f():\n    from . import b\n")
+
+    def found():
+        for function in ("_path", "_tree", "_imports", "_code"):
+            getattr(provenance, function).cache_clear()
+        return provenance.code_hash("randkern_lab.a")
+
+    used.write_text('"""Words."""\nx = 1\n')
+    other.write_text("y = 1\n")
+    first = found()
+    used.write_text('"""Other words."""\n\nx = 1  # a comment\n')
+    other.write_text("y = 2\n")
+    assert found() == first
+    used.write_text('"""Words."""\nx = 2\n')
+    assert found() != first
+    for function in ("_path", "_tree", "_imports", "_code"):
+        getattr(provenance, function).cache_clear()
+
+
+def test_experiments_rest_on_the_models_they_fit():
+    modules = provenance.modules_of("randkern_lab.papers.optical_ridge")
+    assert {
+        *("randkern.models.ridge", "randkern.solvers.pcg", "randkern.kernels.optical"),
+        *("randkern_lab.runner", "randkern.study.tune", "randkern.backend.hadamard"),
+    } <= modules
+    assert "randkern.persistence" not in modules
+    assert "randkern_lab.benchmarks.svm" not in modules
+
+
+# -- processes ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_work_of_a_new_process_is_answered_and_measured(monkeypatch):
+    paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    found = in_fresh_process(_double, {"x": 21})
+    assert found["double"] == 42
+    assert found["peak_memory_bytes"] > 10e6
+    with pytest.raises(ValueError, match="no x"):
+        in_fresh_process(_double, {})
+
+
+def _double(request):
+    if "x" not in request:
+        raise ValueError("no x")
+    return {"double": 2 * request["x"]}
+
+
+# -- records ------------------------------------------------------------------------
+
+LISTED = """
+[curve]
+command = "reproduce optical-convergence --quick"
+
+[never]
+command = "bench svm"
+"""
+CHANGES = """
+[[change]]
+date = 2026-01-01
+rule = "tails are counted on both sides"
+records = ["curve"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "records.toml").write_text(LISTED)
+    (tmp_path / "rule_changes.toml").write_text(CHANGES)
+    (tmp_path / "curve").mkdir()
+    return tmp_path
+
+
+def record(folder, **changed):
+    origin = {
+        "commit": "abc",
+        "clean": True,
+        "date": "2026-02-01",
+        "module": "randkern_lab.papers.optical_convergence",
+        "code_hash": provenance.code_hash("randkern_lab.papers.optical_convergence"),
+    }
+    results = {"seconds": 12.0, "provenance": origin | changed}
+    (folder / "curve" / "results.json").write_text(json.dumps(results))
+    return next(iter(read_records(folder)))
+
+
+def test_records_of_this_code_are_fresh(folder):
+    assert record(folder).why_stale() == []
+    assert record(folder).cost() == "12 s"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"code_hash": "0"}, "the code has changed since abc"),
+        ({"clean": False}, "the sources were not those of its commit"),
+        ({"date": "2025-12-31"}, "tails are counted on both sides (2026-01-01)"),
+    ],
+)
+def test_stale_records_say_why(folder, changed, reason):
+    assert record(folder, **changed).why_stale() == [reason]
+
+
+def test_records_without_an_origin_and_those_never_made_are_stale(folder):
+    (folder / "curve" / "results.json").write_text('{"seconds": null}')
+    curve, never = read_records(folder)
+    assert "it does not say of which commit it is" in curve.why_stale()
+    assert curve.cost() == "unknown"
+    assert never.why_stale() == ["it was never made"]
+
+
+def test_rule_changes_name_records_that_there_are(folder):
+    (folder / "rule_changes.toml").write_text(CHANGES.replace("curve", "curves"))
+    with pytest.raises(ValueError, match=r"records.toml has no 'curves'"):
+        list(read_records(folder))
+
+
+def test_stale_records_are_listed_with_their_cost(folder, capsys):
+    record(folder, code_hash="0")
+    main(folder)
+    printed = capsys.readouterr().out
+    assert "curve: took 12 s\n  the code has changed since abc" in printed
+    assert "never: took unknown\n  it was never made" in printed
+    assert printed.endswith("in all 12 s of what is recorded\n")
+
+
+@pytest.mark.slow
+def test_stale_records_are_made_again(folder):
+    record(folder, code_hash="0")
+    main(folder, ["curve"], rerun=True)
+    results = json.loads((folder / "curve" / "results.json").read_text())
+    assert results["records"] and results["provenance"]["date"] > "2026-02-01"
+    assert (folder / "curve" / "optical-convergence.png").exists()
+    assert not (folder / "curve" / "journal.jsonl").exists()
+
+
+def test_results_and_figures_are_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    written = Squares.write(Squares.run(Options(sizes=(1, 3))), tmp_path)
+    assert [path.name for path in written] == ["results.json", "squares.png"]
+
+
+# -- the command --------------------------------------------------------------------
+
+
+def test_commands_are_found_by_entry_points():
+    app = cli._build_app()
+    for name in ("reproduce", "bench"):
+        done = CliRunner().invoke(app, [name, "--help"])
+        assert done.exit_code == 0, done.output
+    assert "optical-ridge" in CliRunner().invoke(app, ["reproduce", "--help"]).output
+
+
+@pytest.mark.parametrize("arguments", [["reproduce"], ["bench", "svm", "--quick"]])
+def test_commands_without_the_lab_name_the_extra(monkeypatch, arguments):
+    monkeypatch.setattr(cli, "entry_points", lambda group: ())
+    done = CliRunner().invoke(cli._build_app(), arguments)
+    assert done.exit_code == 2
+    assert f"what runs `randkern {arguments[0]}` is not installed" in done.output
+    assert 'pip install "randkern[lab]"' in done.output
+    assert done.output.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_commands_without_pandas_name_the_extra():
+    code = (
+        "import sys; sys.modules['pandas'] = None\n"
+        "sys.argv = ['randkern', 'reproduce', 'optical-ridge']\n"
+        "from randkern.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "randkern reproduce needs pandas" in done.stderr
+    assert 'pip install "randkern[lab]"' in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_library_never_imports_the_lab():
+    root = provenance._SOURCES / "randkern"
+    named = re.compile(r"^\s*(from|import) randkern_lab", re.MULTILINE)
+    found = [path for path in root.rglob("*.py") if named.search(path.read_text())]
+    assert not found
+    assert randkern.__version__

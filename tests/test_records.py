@@ -1,0 +1,142 @@
+"""Records of the repository: their commands, their age, and the numbers docs quote.
+
+A comment ``<!-- record: NAME, NAME -->`` stands before a table or a list of the docs
+whose numbers are of these records: the numbers of each of its rows are those of one row
+of the tables that a record prints, or of one of its notes, but for rounding, and for
+units of a thousandth or a hundredth (milliseconds, megabytes, percent).
+"""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pandas")
+import typer
+
+from randkern_lab.cli import command_of
+from randkern_lab.records import read_records
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = {record.name: record for record in read_records(ROOT / "benchmarks")}
+MARK = re.compile(r"<!-- record: ([\w, -]+?) -->\n\n?((?:[|*].*\n|  .*\n)+)")
+UNITS = (1.0, 1e-2, 1e-3)
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+QUOTED = [
+    pytest.param(name, block, id=f"{path.stem}-{name}-{number}")
+    for path in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+    for number, (name, block) in enumerate(MARK.findall(path.read_text("utf-8")))
+]
+
+
+def numbers(text):
+    """The numbers of a text as they are written, without signs and commas."""
+    return NUMBER.findall(re.sub(r"(?<=\d),(?=\d{3})", "", text))
+
+
+def is_rounded(text, number):
+    """Whether a number of the docs is one of a record, in some unit."""
+    digits = text.partition("e")[0].partition(".")[2]
+    half = 0.5 * 10.0 ** -len(digits) * (1 + 1e-9)
+    if "e" in text:
+        return text == number
+    return any(abs(float(text) - unit * float(number)) <= half for unit in UNITS)
+
+
+def holds(row, line):
+    """Whether a row of a record has all numbers of a line of the docs."""
+    left = list(row)
+    for text in numbers(line):
+        found = next((n for n in left if n == text), None)
+        found = found or next((n for n in left if is_rounded(text, n)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def rows_of(record):
+    """The rows of all tables that a record prints, with headings, and its notes."""
+    results, experiment = record.results, record.experiment
+    beside = {}  # rows of all tables that begin alike: docs may join them
+    for table in experiment.tables(results):
+        heading = numbers(" ".join((table.title, *table.columns, table.caption)))
+        for row in table.rows:
+            found = numbers(" ".join(row)) + heading
+            beside[row[0]] = beside.get(row[0], []) + found
+            yield found
+    yield from beside.values()
+    for note in results.get("notes") or experiment.notes(results):
+        yield numbers(note)
+
+
+def lines_of(block):
+    """The rows of a table, without its heading, or the items of a list, joined."""
+    if block.startswith("|"):
+        return block.splitlines()[2:]
+    return re.sub(r"\n  +", " ", block).splitlines()
+
+
+@pytest.mark.parametrize(("name", "block"), QUOTED)
+def test_quoted_numbers_are_those_of_the_record(name, block):
+    names = name.split(", ")
+    found = [row for each in names for row in rows_of(RECORDS[each])]
+    for line in lines_of(block):
+        assert any(holds(row, line) for row in found), f"no row of {name} has {line!r}"
+
+
+def test_docs_quote_records():
+    assert len(QUOTED) >= 10
+
+
+def test_a_wrong_number_is_found():
+    record = RECORDS["compositional-tables"]
+    rows = list(rows_of(record))
+    line = "| wine, exact | 1.8 | 1.3 | 1.3 | 1.3 |"
+    assert any(holds(row, line) for row in rows)
+    assert not any(holds(row, line.replace("1.8", "1.7")) for row in rows)
+
+
+def test_every_folder_is_listed():
+    folders = {path.parent.name for path in ROOT.glob("benchmarks/*/results.json")}
+    assert folders <= set(RECORDS)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_commands_are_understood(record):
+    group, name, *words = shlex.split(record.command)
+    assert (record.experiment.command, record.experiment.name) == (group, name)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command()(command_of(record.experiment))
+    command = typer.main.get_command(single)
+    context = command.make_context(name, [*words, "--out", "x"])
+    assert ("data_dir" in context.params) >= record.data
+    if record.results is not None:
+        named = record.results.get("experiment", record.results["command"])
+        assert named in (name, f"bench {name}")
+
+
+def test_stale_records_are_named_where_they_are_quoted():
+    """Those that are older than a change of a rule, and those that were never made."""
+    text = (ROOT / "docs" / "reproduce.md").read_text("utf-8")
+    section = text.partition("## Records that wait")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([\w-]+)`", section.partition("\n\n")[2])) & set(RECORDS)
+    never = {name for name, record in RECORDS.items() if record.results is None}
+    old = {
+        name
+        for name, record in RECORDS.items()
+        if any(c["rule"] in " ".join(record.why_stale()) for c in record.changes)
+    }
+    assert told == never | old
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_records_can_be_drawn_and_tell_no_paths(record):
+    if record.results is None:
+        return
+    assert record.experiment.figures(record.results)
+    text = json.dumps(record.results)
+    assert not re.search(r'"/(home|root|work|tmp|Users)', text)
