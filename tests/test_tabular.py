@@ -312,7 +312,7 @@ def test_many_rows(monkeypatch, how):
     rows = 100 if how == "part" else 3
     monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: rows)
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
-    fit = regressor().fit(TABLE, TARGET)
+    fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._residuals) == 30
     assert isinstance(fit.model_.members[0].fit, model.ExactRidge) == (how == "part")
     again = run(fit.model_.explain(), TABLE, TARGET)
