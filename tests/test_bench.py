@@ -475,7 +475,12 @@ def test_accuracy_command(command, tmp_path):
     assert results["arguments"]["data"] == "iris"
     for name in ("accuracy.png", "cost.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    for text in ("ratio to dense", "centred / plain", "at equal cost", "exact kernel"):
+    for text in (
+        "ratio to dense",
+        "centred / plain",
+        "at equal cost",
+        "exact Gaussian kernel",
+    ):
         assert text in result.output
 
 
