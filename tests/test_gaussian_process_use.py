@@ -151,24 +151,33 @@ def test_a_factor_is_extended_in_place_of_a_new_one(rng):
 # -- paths ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("D", [60, None], ids=["features", "exact"])
-def test_paths_have_the_posterior_law(D, data, rng):
+@pytest.mark.parametrize(
+    ("D", "features"),
+    [(60, "random"), (10, "nystrom"), (None, "random")],
+    ids=["features", "landmarks", "exact"],
+)
+def test_paths_have_the_posterior_law(D, features, data, rng):
     X, y = data
     X, y = X[:30], y[:30]
     model = rk.GaussianProcessRegressor(
-        1.3 * rk.Gaussian(0.8), 0.04, D, optimizer=None, random_state=0
+        *(1.3 * rk.Gaussian(0.8), 0.04, D),
+        features=features,
+        optimizer=None,
+        random_state=0,
     ).fit(X, y)
     new, n = rng.uniform(-3, 3, (6, 2)), 20_000
     paths = model.sample_paths(n, random_state=1)
     draws = paths(new)
     mean, covariance = model.predict(new, return_cov=True)
     spread = np.diag(covariance) ** 0.5
-    # Six deviations; of the exact kernel besides what 2,000 features leave: each
-    # entry of the prior's covariance is known to 1.3/√1000.
+    # Six deviations; of draws of the prior besides what 2,000 features leave: each
+    # entry of its covariance is known to 1.3/√1000.
     assert np.all(abs(draws.mean(axis=1) - mean) < 6 * spread / n**0.5)
     found = np.cov(draws)
     own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
-    assert np.all(abs(found - covariance) < own + (0 if D else 6 * 1.3 / 1000**0.5))
+    assert np.all(
+        abs(found - covariance) < own + (0 if D == 60 else 6 * 1.3 / 1000**0.5)
+    )
     # They are functions: the same values row by row, whatever else is asked for.
     np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
 

@@ -468,8 +468,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Return draws of f from the posterior, as one function of rows.
 
         Every call of the function returns values of the same draws, wherever the rows
-        are. On features a path is φ(x)·b with b from the posterior of the weights. For
-        the exact kernel it is a draw of the prior, on 2,000 random features,
+        are. On features a path is φ(x)·b with b from the posterior of the weights; on
+        landmarks what these leave out of a draw of the prior is added. For the exact
+        kernel it is a draw of the prior, on 2,000 random features,
         moved by what the targets say about it (Matheron's rule):
 
             f(x) + k(x, X)(K + σ²W⁻¹)⁻¹(y − f(X) − ε),
@@ -511,32 +512,47 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, FeaturePosterior):
             drawn = like(generator.normal(size=(len(posterior.factor), columns)))
             weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
-            return partial(self._path_values, self._plan, weights, None)
-        stream = root_stream(random_state).child("paths")
-        n_features = self.X_fit_.shape[1]
-        widths = [term.most_columns(n_features) for term in self.kernel_.terms()]
-        exact = None if None in widths else sum(width or 0 for width in widths)
-        plan = fit_plan(
-            self.kernel_, self.X_fit_, None, exact or _PATH_FEATURES, stream
-        )
-        weights = like(generator.normal(size=(plan.n_components, columns)))
+            if self.features == "random":
+                return partial(self._path_values, [(self._plan, weights)], None)
+            # What landmarks leave out is a draw of the prior but for its part in their
+            # span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+            projection: Any = self._plan.groups[0].factors[0].projection
+            landmarks = projection.rows
+            prior = self._prior_paths(landmarks, columns, random_state)
+            apart = self._plan.solve(predict_by_features(*prior, landmarks))
+            parts = [(self._plan, weights - apart), prior]
+            return partial(self._path_values, parts, None)
+        prior = self._prior_paths(self.X_fit_, columns, random_state)
         noise = like(generator.normal(size=(len(posterior.root), columns)))
         # In the units of B⁻¹, where the noise of a row has the variance 1.
-        values = predict_by_features(plan, weights, self.X_fit_)
+        values = predict_by_features(*prior, self.X_fit_)
         right = posterior.root[:, None] * values + noise
         dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
-        return partial(self._path_values, plan, weights, -dual)
+        return partial(self._path_values, [prior], -dual)
+
+    def _prior_paths(
+        self, rows: Rows, columns: int, random_state: Any
+    ) -> tuple[Plan, np.ndarray]:
+        """Return random features of the kernel, and weights of draws of the prior."""
+        stream = root_stream(random_state).child("paths")
+        n_features = rows.shape[1]
+        widths = [term.most_columns(n_features) for term in self.kernel_.terms()]
+        exact = None if None in widths else sum(width or 0 for width in widths)
+        plan = fit_plan(self.kernel_, rows, None, exact or _PATH_FEATURES, stream)
+        weights = stream.child("weights").generator()
+        drawn = weights.normal(size=(plan.n_components, columns))
+        return plan, ops_of(rows).float64_like(drawn, rows)
 
     def _sample_generator(self, random_state: Any) -> np.random.Generator:
         return root_stream(random_state).child("sample_y").generator()
 
     def _path_values(
-        self, plan: Plan, weights: np.ndarray, dual: np.ndarray | None, X: Any
+        self, parts: list[tuple[Plan, np.ndarray]], dual: np.ndarray | None, X: Any
     ) -> np.ndarray:
         """Return values of draws about the posterior mean, and that added."""
         X = validate_rows(self, X, reset=False)
         rows = ops_of(X).as_float64(X)
-        draws = predict_by_features(plan, weights, rows)
+        draws: Any = sum(predict_by_features(*part, rows) for part in parts)
         if dual is not None:
             draws += predict_by_rows(self.kernel_, self.X_fit_, dual, rows)
         return self._about_the_mean(X, draws)
