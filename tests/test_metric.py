@@ -187,6 +187,9 @@ def test_columns_that_do_not_matter_have_no_importance(labelled):
     metric = learner(metric="diagonal").fit(rows, y > 14 if labelled else y)
     assert metric.feature_importances_[5:].max() < 0.01
     assert metric.feature_importances_[:5].min() > 0.01
+    # Products of gradients that share no noise may be below 0, which is cut off;
+    # squares never are.
+    assert (metric.feature_importances_[5:] == 0).any()
 
 
 @pytest.mark.parametrize("load", [load_iris, load_wine])
