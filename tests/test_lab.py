@@ -24,7 +24,7 @@ from randkern_lab.options import CommonOptions, DataOptions, option
 from randkern_lab.panels import Panel, draw, styled
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
-from randkern_lab.runner import Experiment, SkippedCase, grid
+from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
 from randkern_lab.tables import TextTable, listing, pivot
 
 
@@ -104,6 +104,15 @@ def test_a_run_that_was_interrupted_continues(tmp_path):
     assert Squares.measured[10:] == [5]
     assert [r["value"] for r in results["records"]] == [1, 9, 25]
     assert not journal.exists()
+
+
+def test_what_follows_a_line_cut_short_is_kept(tmp_path):
+    path = tmp_path / "journal"
+    Journal(path, "key").keep({"n": 1}, {"records": []})
+    path.write_text(path.read_text() + '{"case": "{')
+    Journal(path, "key").keep({"n": 2}, {"records": []})
+    assert Journal(path, "key").recall({"n": 1}) is not None
+    assert Journal(path, "key").recall({"n": 2}) is not None
 
 
 def test_the_journal_of_another_run_is_not_continued(tmp_path):

@@ -80,12 +80,16 @@ class Journal:
         if not lines or lines[0] != key:
             path.write_text(key + "\n")
             return
+        whole = [key]
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
             except ValueError:  # the run ended while it was written
                 break
             self._kept[entry.pop("case")] = entry
+            whole.append(line)
+        if len(whole) < len(lines):
+            path.write_text("".join(f"{line}\n" for line in whole))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
         """Return what was kept of a case, None if it was not measured."""
