@@ -53,10 +53,12 @@ _SAME = 0.1
 _MOST_CANDIDATES = 3
 # Ends whose log likelihood is this much less than the best are not gone on from.
 _LIKELY = 5.0
-# A stage ends where a step promises less of the log likelihood: a few hundredths of a
-# standard error of θ. Where evaluations are expensive, less per row, of which densities
-# of predictions show nothing. On a share of the rows less than one unit is decided.
-_PROMISE = 1e-3
+# A stage ends where a step promises less of the log likelihood. Where evaluations are
+# expensive, a few hundredths of a standard error of θ, and less per row, of which
+# densities of predictions show nothing. On a share of the rows less than one unit is
+# decided.
+_PROMISE = 1e-8
+_EXPENSIVE_PROMISE = 1e-3
 _PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
 # Or where evaluations have taken so many operations, of a sample and of all rows, but
@@ -352,7 +354,9 @@ class Stage:
         if is_last:
             promise = _PROMISE
             if most < _MOST_EVALUATIONS:
-                promise = max(promise, _PROMISE_PER_ROW * n_rows)
+                promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
+        # Single precision makes other ends of rounding errors: only where it saves time.
+        evidence.precise = most == _MOST_EVALUATIONS
         return cls(objective, n_rows, most, promise)
 
 

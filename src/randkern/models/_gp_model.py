@@ -182,7 +182,6 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
-                evidence.precise = False
                 objective = with_priors(evidence, self.hyperparameters_, self.priors)
                 stages.append(Stage.of(evidence, objective, later is None))
         return stages
