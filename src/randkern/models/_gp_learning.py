@@ -355,7 +355,7 @@ class Stage:
             promise = _PROMISE
             if most < _MOST_EVALUATIONS:
                 promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
-        # Single precision makes other ends of rounding errors: only where it saves time.
+        # In single precision rounding decides where learning ends: only to save time.
         evidence.precise = most == _MOST_EVALUATIONS
         return cls(objective, n_rows, most, promise)
 
