@@ -4,8 +4,6 @@ import gzip
 import io
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -297,11 +295,3 @@ def test_a_class_that_was_not_fitted_has_the_least_probability():
     floor = -np.log(np.finfo(float).eps)
     assert got["log_loss"] == pytest.approx((np.log(2) + floor) / 2)
     assert np.isnan(got["auc"])
-
-
-def test_the_commands_import_no_drawing_until_they_draw():
-    code = "import randkern.report.summary, sys; print('matplotlib' in sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "False"
