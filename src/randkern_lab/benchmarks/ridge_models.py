@@ -132,7 +132,7 @@ class XGPRClassifier:
     """
 
     def __init__(self, lengthscale: float, alpha: float, n_components: int, seed: int):
-        self.library = importlib.import_module("xGPR")
+        self.package = importlib.import_module("xGPR")
         constants = importlib.import_module("xGPR.constants.constants")
         self.exact = n_components <= constants.MAX_CLOSED_FORM_RFFS
         self.hyperparameters = np.log([alpha**0.5, 1 / lengthscale])
@@ -141,8 +141,8 @@ class XGPRClassifier:
     def fit(self, X: Any, y: Any) -> "XGPRClassifier":
         """Fit on the processor."""
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        data = self.library.build_classification_dataset(X, numbers)
-        self.model_ = self.library.xGPDiscriminant(
+        data = self.package.build_classification_dataset(X, numbers)
+        self.model_ = self.package.xGPDiscriminant(
             self.n_components,
             kernel_settings={"intercept": False},
             verbose=False,

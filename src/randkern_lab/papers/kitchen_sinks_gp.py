@@ -85,7 +85,7 @@ class KitchenSinks(Experiment):
         values, vectors = np.linalg.eigh(self._kernel()(self.X))
         f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
         self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
-        self.exact = self.library(None)
+        self.exact = self.computed(None)
         return {"name": "drawn from the process", "n_rows": n}
 
     def cases(self) -> Iterator[Case]:
@@ -103,7 +103,7 @@ class KitchenSinks(Experiment):
         """Return the root mean square errors of mean and standard deviation."""
         watch = Stopwatch()
         if case["convention"] == "1":
-            found = self.library(case["n_components"], case["seed"])
+            found = self.computed(case["n_components"], case["seed"])
         else:
             rng = np.random.default_rng(case["seed"])
             found = self.written_out(self.frequencies(case["n_components"] // 2, rng))
@@ -135,8 +135,8 @@ class KitchenSinks(Experiment):
         variance = self.options.noise * np.sum(Z_new * solved.T, axis=1)
         return mean, np.sqrt(variance)
 
-    def library(self, n_components: int | None, seed: int = 0) -> Posterior:
-        """Return the same by the library, exactly or on features."""
+    def computed(self, n_components: int | None, seed: int = 0) -> Posterior:
+        """Return the same as randkern computes it, exactly or on features."""
         model = self._process(n_components, seed, None).fit(self.X, self.y)
         mean, sd = model.predict(self.grid, return_std=True)
         return mean, sd
@@ -165,7 +165,7 @@ class KitchenSinks(Experiment):
         curves = {
             "exact": self.exact,
             "2*pi": self.written_out(own),
-            "1": self.library(size, options.seed),
+            "1": self.computed(size, options.seed),
         }
         features = randkern.RandomFeatures(
             self._kernel(), size, projection="dense", random_state=options.seed
