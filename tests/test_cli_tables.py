@@ -295,3 +295,20 @@ def test_a_class_that_was_not_fitted_has_the_least_probability():
     floor = -np.log(np.finfo(float).eps)
     assert got["log_loss"] == pytest.approx((np.log(2) + floor) / 2)
     assert np.isnan(got["auc"])
+
+
+def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
+    """Missing categories, names that would be formulas, and classes one by one."""
+    frame = table(160).drop(columns="price").sort_values("sold")
+    frame["cost in $, or $ a day"] = frame.pop("weight")
+    frame.loc[frame.index[::7], "colour"] = None
+    frame.loc[frame.index[::5], "count"] = np.nan
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.sample(40, random_state=0).to_csv(tmp_path / "test.csv", index=False)
+    arguments = ("--test", tmp_path / "test.csv", "--no-refit", "--out", tmp_path)
+    result = run("fit", tmp_path / "train.csv", "--target", "sold", *QUICK, *arguments)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "cost in $, or $ a day" in page
+    # Of the first rows alone, which are of one class, there would be no curve.
+    assert "What more rows would bring" in page

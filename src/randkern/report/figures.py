@@ -34,7 +34,7 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     """Draw the share of each column in the predictions."""
     order = np.argsort(-shares, kind="stable")[:_MOST_COLUMNS][::-1]
     figure, axes = _figure(0.9 + 0.28 * len(order))
-    axes.barh([str(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
+    axes.barh([_plain(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
     axes.set_xlabel("share in the variance of predictions (%)")
     best = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
     return _svg(figure), "Which columns matter", best
@@ -78,8 +78,8 @@ def quality(
         )
     axes.plot(predictions, y[few], ".", color=_ACCENT, markersize=3, label="rows")
     axes.axline((predictions.mean(),) * 2, slope=1, color=_INK, linewidth=0.8)
-    axes.set_xlabel(f"predicted {target}")
-    axes.set_ylabel(f"{target} of rows held out")
+    axes.set_xlabel(f"predicted {_plain(target)}")
+    axes.set_ylabel(f"{_plain(target)} of rows held out")
     axes.legend(frameon=False)
     said = f"R² = {evaluation.scores['r2']:.3f} on rows that the model has not seen."
     yield _svg(figure), "Predictions and truth", said
@@ -87,7 +87,7 @@ def quality(
     figure, axes = _figure(3.0)
     axes.plot(predictions, residuals[few], ".", color=_ACCENT, markersize=3)
     axes.axhline(0, color=_INK, linewidth=0.8)
-    axes.set_xlabel(f"predicted {target}")
+    axes.set_xlabel(f"predicted {_plain(target)}")
     axes.set_ylabel("residual")
     half = np.quantile(abs(residuals), 0.5)
     yield _svg(figure), "Residuals", f"Half of the residuals are below {half:.3g}."
@@ -103,8 +103,12 @@ def effects(
     for axes, j in zip(panels, order, strict=True):
         name, classes = X.columns[j], is_classifier(model)
         text = not is_numeric(X[name])
-        # Whole numbers are refused: values between them would be rounded.
-        rows = X.astype({name: object if text else float})
+        # Missing values have no place on an axis. Whole numbers are refused: values
+        # between them would be rounded.
+        rows = X[X[name].notna()].astype({name: object if text else float})
+        axes.set_xlabel(_plain(name))
+        if rows.empty:
+            continue
         found = partial_dependence(
             *(model, rows, [int(j)]),
             categorical_features=[int(j)] if text else None,
@@ -115,17 +119,16 @@ def effects(
         for k, line in enumerate(found["average"][:_MOST_CLASSES]):
             label = None
             if classes:
-                label = str(model.classes_[-1 if len(model.classes_) == 2 else k])
+                label = _plain(model.classes_[-1 if len(model.classes_) == 2 else k])
             if text:
                 at = np.arange(len(values))
                 axes.plot(at, line, "o", color=colours[k], label=label)
-                axes.set_xticks(at, [str(value) for value in values], rotation=45)
+                axes.set_xticks(at, [_plain(value) for value in values], rotation=45)
             else:
                 axes.plot(values.astype(float), line, color=colours[k], label=label)
                 axes.locator_params(axis="x", nbins=4)
-        axes.set_xlabel(str(name))
-    panels[0].set_ylabel("mean probability" if is_classifier(model) else target)
-    if is_classifier(model):
+    panels[0].set_ylabel("mean probability" if is_classifier(model) else _plain(target))
+    if panels[0].lines and is_classifier(model):
         panels[0].legend(frameon=False)
     said = "The mean prediction where one column has a value in all rows."
     return _svg(figure), "How predictions depend on columns", said
@@ -162,8 +165,10 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     for (i, j), share in np.ndenumerate(rows):
         colour = "white" if share > 0.5 else _INK
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(labels)), [str(label) for label in labels], rotation=45)
-    axes.set_yticks(range(len(labels)), [str(label) for label in labels])
+    axes.set_xticks(
+        range(len(labels)), [_plain(label) for label in labels], rotation=45
+    )
+    axes.set_yticks(range(len(labels)), [_plain(label) for label in labels])
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     worst = labels[np.argmin(rows.diagonal())]
@@ -188,6 +193,11 @@ def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
     for axes in grid[:n_panels]:
         _clean(axes)
     return figure, list(grid[:n_panels])
+
+
+def _plain(text: Any) -> str:
+    """Return text that Matplotlib writes as it is, not as a formula."""
+    return str(text).replace("$", r"\$")
 
 
 def _clean(axes: Axes) -> None:

@@ -28,7 +28,7 @@ _LEAST_ROWS = 40
 # Rows that figures of dependence are made of.
 _FEW_ROWS = 300
 _MOST_TRIALS = 12
-#: What scores are called, how they are shown, and whether a smaller one is better.
+#: What scores are called, and how they are shown.
 SCORES = {
     "error": ("misclassified", "{:.2%}"),
     "log_loss": ("log loss", "{:.4f}"),
@@ -112,7 +112,7 @@ def learning_curve(
 ) -> dict[int, float]:
     """Return the error on test rows by the number of training rows.
 
-    The best kernel of the model is fitted to them, up to 4,000, as they are: its
+    The best kernel of the model is fitted to a sample of them, up to 4,000: its
     hyperparameters are those of the whole fit.
     """
     (X, y), (X_test, y_test) = train, test
@@ -125,13 +125,15 @@ def learning_curve(
         fit = KernelRidgeRegressor(
             member.kernel, member.fit.alpha, n_components=None, fit_intercept=True
         )
-    out = {}
+    # Files may be sorted. The lengthscales are those of the columns that the encoder
+    # makes of all rows.
+    order = np.random.default_rng(0).permutation(len(y))[:largest]
+    rows, labels = member.encoder.transform(X.iloc[order]), y[order]
+    rows_test, out = member.encoder.transform(X_test), {}
     for size in sorted(sizes):
-        if is_classifier(model) and len(np.unique(y[:size])) < 2:
+        if is_classifier(model) and len(np.unique(labels[:size])) < 2:
             continue
-        # The lengthscales are those of the columns that the encoder makes of all rows.
-        rows = member.encoder.transform(X.iloc[:size])
-        found = clone(fit).fit(rows, y[:size]).predict(member.encoder.transform(X_test))
+        found = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
         wrong = found != y_test if is_classifier(model) else (found - y_test) ** 2
         out[size] = float(wrong.mean() if is_classifier(model) else wrong.mean() ** 0.5)
     return out
