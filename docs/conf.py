@@ -50,8 +50,13 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"randkern {version}"
-html_logo, html_favicon = "images/logo.svg", "images/logo.svg"
+html_favicon = "images/logo.svg"
 html_theme_options = {
+    "logo": {
+        "image_light": "images/logo.svg",
+        "image_dark": "images/logo-dark.svg",
+        "alt_text": "randkern, home",
+    },
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
