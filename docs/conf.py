@@ -68,6 +68,11 @@ html_static_path: list[str] = []
 sphinx_gallery_conf = {
     "examples_dirs": [str(HERE.parent / "examples")],
     "gallery_dirs": ["auto_examples"],
+    "subsection_order": [
+        f"../examples/{part}"
+        for part in ("prediction", "processes", "features", "structure", "optics")
+    ],
+    "nested_sections": False,
     "filename_pattern": r"plot_.*\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,
