@@ -67,6 +67,6 @@ for number, (name, kernel) in enumerate(kernels.items()):
 panels[0].set(title="kernel", xlabel="distance")
 panels[0].legend(fontsize=8)
 panels[1].set(title="law of the frequencies", xlabel="ω")
-panels[2].set(title="random functions: features times normal weights", xlabel="x")
+panels[2].set(title="features times normal weights", xlabel="x")
 panels[2].set_yticks([])
 plt.show()
