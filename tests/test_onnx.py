@@ -76,7 +76,9 @@ REGRESSORS = {
     ),
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=60, random_state=0),
     "svr": rk.KernelSVR(n_components=60, random_state=0),
-    "process": rk.GaussianProcessRegressor(n_components=60, random_state=0),
+    "process": rk.GaussianProcessRegressor(
+        n_components=60, normalize_y=True, random_state=0
+    ),
     "process exact": rk.GaussianProcessRegressor(n_components=None, optimizer=None),
 }
 

@@ -41,6 +41,7 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     "export_onnx": ".onnx",
+    "to_torch": ".deployment",
     **dict.fromkeys(
         ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
     ),
