@@ -57,7 +57,17 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
 EXTRAS = {
     *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
     *("h5py", "optuna", "zarr"),
-    *("PIL", "skops", "typer", "rich", "lightonml", "jinja2"),
+    *(
+        "PIL",
+        "skops",
+        "onnx",
+        "skl2onnx",
+        "onnxruntime",
+        "typer",
+        "rich",
+        "lightonml",
+        "jinja2",
+    ),
 }
 EXTRAS_OF_ROOM = {
     "cli": {"typer", "rich"},
