@@ -65,24 +65,33 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     n_restarts_optimizer : int, default=0
         Further starts, each a factor of about 4 away from the given one.
     bounds, priors : dict or None, default=None
-        As in :class:`~randkern.GaussianProcessRegressor`.
+        ``"fixed"``, or the least and the largest value, and the median and standard
+        deviation (of the logarithm) of log-normal laws, of what is learned by name:
+        ``{"lengthscale": (0.1, 10.0)}``. Names are those of `hyperparameters_`;
+        without an index or a path they stand for every entry of that name.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
+        ``"structured"`` or ``"qmc"``, each explained by
+        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
-        As in :class:`~randkern.GaussianProcessRegressor`: kernel values at landmarks,
-        and the variance of the deterministic training conditional.
+        ``"nystrom"``: kernel values at `n_components` landmarks (see
+        :class:`~randkern.NystromFeatures`), and the variance of the deterministic
+        training conditional, which far from the data is that of the prior.
     memory_limit : int, str or None, default=None
-        As in :class:`~randkern.GaussianProcessRegressor`.
+        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
+        what is free.
     random_state : int, generator or None, default=None
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, hyperparameters_, theta_, n_rows_learned_
-        As in :class:`~randkern.GaussianProcessRegressor`; on features a uniform sample
-        of 1,000 rows is learned from (464 for ten classes), all for the exact kernel.
+        The kernel with the learned numbers, the drawn features, names and logarithms of
+        what was learned, and from how many rows: on features from a uniform sample of
+        1,000 (464 for ten classes), from all for the exact kernel.
     log_marginal_likelihood_value_ : float
         Laplace's approximation for all rows, the sum over classes if there are more
         than two.

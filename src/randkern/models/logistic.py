@@ -67,7 +67,9 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Iterations of L-BFGS and of conjugate gradients within Newton's method: each
         takes a pass over the features.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
+        ``"structured"`` or ``"qmc"``, each explained by
+        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -90,7 +92,8 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Gram matrix has rank.
     n_iter_ : int
     kernel_, plan_
-        As in :class:`~randkern.KernelRidgeRegressor`.
+        The kernel with numbers for all that depended on data, and the features that
+        were drawn of it (None for the exact kernel).
 
     Notes
     -----

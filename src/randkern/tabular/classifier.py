@@ -69,7 +69,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     classes_ : ndarray of shape (n_classes,)
     model_, leaderboard_, feature_importances_
-        As in :class:`TabularRegressor`.
+        The fitted model, a dataframe of what was tried with its errors, and the share
+        of each column in the variance of the predictions.
     temperature_ : float
         Logarithms of probabilities are divided by it.
     n_features_in_ : int
