@@ -62,19 +62,8 @@ def fitted_classifier():
     return classifier(time_limit=4).fit(TABLE, LABELS)
 
 
-def expected_failures(estimator):
-    """Leaving out a heavy row leaves out all of it, not one of its repetitions."""
-    if isinstance(estimator, rk.TabularEncoder):
-        return {}
-    reason = (
-        "what is left out, and which rows the search looks at, depend on repetitions"
-    )
-    return {"check_sample_weight_equivalence_on_dense_data": reason}
-
-
 @parametrize_with_checks(
-    [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()],
-    expected_failed_checks=expected_failures,
+    [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
 )
 def test_scikit_learn_conventions(estimator, check, monkeypatch):
     # Less to try, so that the clock decides nothing and the checks are quick.
@@ -249,6 +238,21 @@ def test_values_that_were_not_there_and_missing_ones():
     assert (encoded[1:] != 0).sum(axis=1).tolist() == [1, 1]
     with pytest.raises(ValueError, match=r"column 'b' held numbers .* row 0 holds"):
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
+
+
+@pytest.mark.parametrize("numbers", ["standard", "quantile"])
+def test_weights_that_are_whole_numbers_repeat_rows_for_the_encoder(numbers):
+    times = np.arange(N) % 4
+    encoder = rk.TabularEncoder(numbers).fit(TABLE, sample_weight=times)
+    repeated = rk.TabularEncoder(numbers).fit(TABLE.iloc[np.repeat(range(N), times)])
+    expected = repeated.transform(TABLE)
+    np.testing.assert_allclose(encoder.transform(TABLE), expected, atol=1e-12)
+    assert not np.allclose(rk.TabularEncoder(numbers).fit_transform(TABLE), expected)
+    # Others do not, and counts of people are no counts of rows.
+    for weight in (times + 0.5, 10**6 * times + 10**5):
+        weighted = rk.TabularEncoder(numbers).fit(TABLE, sample_weight=weight)
+        plain = rk.TabularEncoder(numbers).fit_transform(TABLE)
+        assert np.array_equal(weighted.transform(TABLE), plain)
 
 
 def test_free_text_is_refused_by_name():
@@ -490,6 +494,40 @@ def test_rows_of_weight_zero_are_no_rows(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+def test_copies_of_rows_are_no_evidence(make):
+    """A row that is left out beside its copies is predicted however noisy it is."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(120, 3))
+    y = X[:, 0] + rng.normal(size=120)
+    y = y if make is regressor else y > 0
+    copies = np.repeat(np.arange(120), rng.integers(2, 5, size=120))
+    rng.shuffle(copies)
+    fit = make(time_limit=30).fit(X[copies], y[copies])
+    weighted = make(time_limit=30).fit(X, y, sample_weight=np.bincount(copies))
+    kind = "predict" if make is regressor else "predict_proba"
+    new = rng.normal(size=(1000, 3))
+    predicted = getattr(fit, kind)(new)
+    np.testing.assert_allclose(predicted, getattr(weighted, kind)(new), rtol=1e-9)
+    if make is regressor:
+        assert np.mean((predicted - new[:, 0]) ** 2) < 0.3
+    else:
+        assert np.mean((predicted[:, 1] > 0.5) == (new[:, 0] > 0)) > 0.8
+    again = run(fit.model_.explain(), X[copies], y[copies])
+    np.testing.assert_allclose(
+        again.predict(new), fit.predict(new), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_equal_rows_of_different_targets_are_no_copies():
+    cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
+    targets = (np.arange(60) % 3 > 0)[:, None]
+    assert estimators.different_rows(cells, targets, np.ones(60)) is None
+    rows, weight = estimators.different_rows(cells, cells, np.arange(60.0))
+    assert cells[rows, 0].tolist() == [0.0, 1.0, 2.0]
+    assert weight.tolist() == [190.0, 590.0, 990.0]
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_say_which_rows_count(make):
     """Two laws in one table: the fit follows that of the heavy rows."""
     rng = np.random.default_rng(7)
@@ -526,7 +564,7 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
         assert (again == fit.predict(TABLE)).mean() > 0.99
     elif kind == "one":
         np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-6)
-    else:  # weights are divided by their mean before some rows are set apart
+    else:  # features in single precision
         np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-3, atol=1e-3)
 
 

@@ -105,7 +105,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         y : array of shape (n,)
             Labels.
         sample_weight : array of shape (n,), optional
-            Rows of weight zero are left out.
+            Rows of weight zero are left out. Up to 16,000 rows, copies of a row are one
+            row with the sum of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -118,6 +119,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 f"{type(self).__name__} needs labels of at least 2 classes, got one "
                 f"class, {self.classes_.tolist()[0]!r}."
             )
+        X, labels, weight = self._merged(X, labels, weight)
+        weight = self._normalised(weight)
         stream = root_stream(self.random_state)
         Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
         Y = Y[:, 1:] if len(self.classes_) == 2 else Y
@@ -216,7 +219,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
             model = _logistic(trial.kernel, C, D, seed)
             U = self._encoded(trial.numbers, X, dtype)
-            _quietly(model, U, labels, weight if self._weighted else None)
+            _quietly(model, U, labels, None if self._counts is None else weight)
             members.append(Member(share, encoder, model))
         return normalised(members)
 

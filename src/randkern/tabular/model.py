@@ -381,6 +381,8 @@ class TabularModel:
         of the others are fitted.
     weighted : bool
         Whether rows have weights.
+    unit : float
+        What weights have been divided by.
     """
 
     def __init__(
@@ -390,8 +392,9 @@ class TabularModel:
         held_out: tuple[int, int, int] | None = None,
         *,
         weighted: bool = False,
+        unit: float = 1.0,
     ):
-        self.weighted = weighted
+        self.weighted, self.unit = weighted, unit
         self.members = list(members)
         self.estimator = estimator
         self.held_out = held_out
@@ -415,7 +418,6 @@ class TabularModel:
             lines += [
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
-                "sample_weight = sample_weight / sample_weight.mean()",
             ]
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
@@ -450,7 +452,8 @@ class TabularModel:
         if isinstance(self.members[0].fit, ExactRidge):
             # The columns are encoded by more rows than are fitted.
             yield "from sklearn.frozen import FrozenEstimator"
-            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X)"
+            given = ", sample_weight=sample_weight" if self.weighted else ""
+            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
             cut = ", ".join(f"{name}[:{n}]" for name in names)
             yield f"{', '.join(names)} = {cut}"
 
@@ -467,10 +470,14 @@ class TabularModel:
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
         if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
-            options["alpha"] = float(fit.alpha)
+            options["alpha"] = float(fit.alpha * self.unit)
             options["fit_intercept"] = True
         else:
-            options |= {"C": float(fit.C), "tol": fit.tol, "max_iter": fit.max_iter}
+            options |= {
+                "C": float(fit.C / self.unit),
+                "tol": fit.tol,
+                "max_iter": fit.max_iter,
+            }
         options["n_components"] = getattr(fit, "n_components", None)
         if not isinstance(fit, ExactRidge):
             options["random_state"] = fit.random_state
@@ -488,7 +495,9 @@ class TabularModel:
             encoder = "FrozenEstimator(encoder)"
         model = f"rk.{self.estimator}(kernel, {text})"
         if self.weighted:
-            model += ".set_fit_request(sample_weight=True)"
+            request = ".set_fit_request(sample_weight=True)"
+            model += request
+            encoder += request if "Frozen" not in encoder else ""
         yield f"{name} = make_pipeline({encoder}, {model})"
 
     def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:
