@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern.tabular import classifier as classification
-from randkern.tabular import estimators, model, search
+from randkern.tabular import clock, estimators, model, search
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
@@ -655,6 +655,75 @@ def test_few_seconds_are_kept():
     assert 1 <= len(fit.leaderboard_) <= 3
 
 
+@pytest.mark.parametrize("wall", [10.0, 100.0])
+def test_the_clock_stands_still_while_others_have_the_processor(monkeypatch, wall):
+    """But for two thirds of the time that passes."""
+    seconds = {"thread_time": 5.0, "perf_counter": 7.0}
+    for name in seconds:
+        monkeypatch.setattr(time, name, lambda name=name: seconds[name])
+    passed = clock.Clock()
+    seconds["thread_time"] += 9.0
+    seconds["perf_counter"] += wall
+    assert passed() == pytest.approx(max(9.0, wall / 1.5))
+
+
+class Sleeper:
+    """Does nothing after each trial, for a while."""
+
+    max_propagation_depth = None
+    setup = teardown = on_fit_task_begin = lambda self, *args, **kwargs: None
+
+    def on_fit_task_end(self, *args, **kwargs):
+        time.sleep(0.25)
+
+
+def test_waiting_does_not_shorten_the_search(monkeypatch):
+    monkeypatch.setattr(clock, "_SLOWEST", 100.0)
+    fits = [regressor(time_limit=3), regressor(time_limit=3).set_callbacks(Sleeper())]
+    trials = [len(fit.fit(TABLE[:40], TARGET[:40]).leaderboard_) for fit in fits]
+    assert trials[0] == trials[1] >= 10
+
+
+@pytest.mark.parametrize("share", [0.05, 5.0])
+def test_rows_follow_the_time(monkeypatch, share):
+    """On a clock of n³ operations: all kernels are tried, and no time is left over."""
+    spent = [0.0]
+
+    def counted(gram, penalty):
+        spent[0] += len(gram) ** 3
+        return inverse(gram, penalty)
+
+    monkeypatch.setattr(search, "inverse", counted)
+    X, Y = rows_and_targets(700)
+    # 250 evaluations on 600 rows are what first descents take about, half of the time.
+    limit = share * 500 * 600**3
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(700), limit),
+        *(rk._random.root_stream(0), lambda trial: False, lambda: spent[0]),
+    )
+    machine.run()
+    trials = machine.trials
+    assert {trial.form for trial in trials} >= set(search.FORMS)
+    assert spent[0] < 1.1 * limit
+    first, last = trials[0].n_rows, max(trial.n_rows for trial in trials)
+    assert 200 <= first <= 600
+    assert (first < 600) == (share < 0.5)
+    assert last == 700 if share == 5 else last > first
+
+
+def test_targets_that_do_not_vary():
+    fit = regressor().fit(TABLE, np.full(N, 3.0))
+    np.testing.assert_allclose(fit.predict(TABLE), 3.0)
+
+
+def test_rare_labels_that_the_first_rows_lack(monkeypatch):
+    monkeypatch.setattr(search, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(search, "_LEAST_ROWS", 20)
+    labels = np.arange(N) >= N - 2
+    fit = classifier().fit(TABLE, labels)
+    assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2
+
+
 def test_labels_of_one_class():
     with pytest.raises(ValueError, match="at least 2 classes, got one class, 'a'"):
         classifier().fit(TABLE, ["a"] * N)
@@ -666,7 +735,7 @@ def test_a_fit_that_fails_changes_nothing():
     with pytest.raises(ValueError, match="infinity"):
         fit.fit(TABLE.assign(noise=np.inf), TARGET)
     assert np.array_equal(fit.predict(TABLE), before)
-    assert not hasattr(fit, "_began")
+    assert not hasattr(fit, "_clock")
 
 
 class Stopper:

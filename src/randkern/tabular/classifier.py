@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from copy import copy
 from typing import Any
@@ -62,7 +61,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. On a busy machine these are seconds for
+        which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
 
     Attributes
@@ -156,7 +156,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if found and self._left() < _LAST_SHARE * self.time_limit:
                 break
             spare = self._left() - _LAST_SHARE * self.time_limit
-            until = time.perf_counter() + spare / (len(trials) - at)
+            until = self._clock() + spare / (len(trials) - at)
             found.append(self._best_penalty(trial, labels, weight, folds, until))
         found.sort(key=lambda part: part[0])
         parts = [part for _, _, part, _ in found]
@@ -183,7 +183,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             C = 1 / (share * trial.alpha)
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             for train, held in folds:
-                if best is not None and time.perf_counter() > until:
+                if best is not None and self._clock() > until:
                     return best
                 model = _logistic(trial.kernel, C, None, 0)
                 if len(np.unique(labels[train])) < 2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -34,6 +33,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
+from randkern.tabular.clock import Clock
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
@@ -92,7 +92,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return checked rows and weights; those of weight zero are no rows."""
         self._validate_params()
-        self._began = time.perf_counter()
+        self._clock = Clock()
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -151,7 +151,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return weight / self._unit
 
     def _left(self) -> float:
-        return self._began + self.time_limit - time.perf_counter()
+        return float(self.time_limit) - self._clock()
 
     def _search(
         self,
@@ -182,7 +182,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         }
         blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
         seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
-        until = self._began + seconds
         report.begin(lambda _: {})
         self._n_reported = 0
 
@@ -193,7 +192,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         search = KernelSearch(
             *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(until, stream.child("search"), tell),
+            *(seconds, stream.child("search"), tell, self._clock),
         )
         refined = search.run()
         self._trials = [
@@ -252,15 +251,16 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
         sample = self._encoded(trial.numbers, _safe_indexing(X, rows))
-        until = time.perf_counter() + seconds
+        until = self._clock() + seconds
         kernel, alpha = adapted(
-            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows], until)
+            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
+            *(until, self._clock),
         )
         return replace(trial, kernel=kernel, alpha=alpha)
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_began", "_how"):
+        for name in ("_rows", "_order", "_searched", "_encoders", "_clock", "_how"):
             self.__dict__.pop(name, None)
         for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
             self.__dict__.pop(name, None)
@@ -321,7 +321,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. On a busy machine these are seconds for
+        which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
 
     Attributes
@@ -482,10 +483,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial.numbers, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
-        until = time.perf_counter() + max(self._left(), floor)
-        solver = clone(SOLVER).set_params(
-            callback=lambda _: time.perf_counter() > until
-        )
+        until = self._clock() + max(self._left(), floor)
+        clock = self._clock
+        solver = clone(SOLVER).set_params(callback=lambda _: clock() > until)
         whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
