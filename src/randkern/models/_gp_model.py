@@ -31,6 +31,7 @@ from randkern.models._gp_learning import (
     smooth_rows,
     with_priors,
 )
+from randkern.models._gp_reach import Reach
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.plan import Plan
 
@@ -46,6 +47,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
         "bounds": [dict, None],
         "priors": [dict, None],
+        "far_variance": [StrOptions({"features", "prior"})],
     }
 
     # Rows of a fit on landmarks whose exact likelihood is maximised.
@@ -57,6 +59,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
     n_restarts_optimizer: int
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
+    far_variance: str
+    # None: the variance is that of the features.
+    _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # Numbers, which have no device.
@@ -74,16 +79,28 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         """The features that hyperparameters are learned on; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
-    def _draw_landmarks(self, X: Rows, sample_weight: Any, stream: Stream) -> None:
+    def _draw_landmarks(
+        self, X: Rows, sample_weight: Any, stream: Stream, limit: int
+    ) -> None:
         """Choose landmarks for the learned kernel, if there are any."""
+        self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
+        elif self.plan_ is not None and self.far_variance == "prior":
+            D, stream = self.plan_.n_components, stream.child("reach")
+            self._reach = Reach.of(self.kernel_, self._sample, D, stream, limit)
 
-    def _left_out(self, X: Rows, Z: Any) -> Any:
-        """Return k(x, x) − φ(x)·φ(x) of landmarks, 0 of random features."""
-        if self.features == "random":
+    def _left_out(self, X: Rows, Z: Any, variance: Any) -> Any:
+        """Return what is added to the variance that features Z of rows have.
+
+        k(x, x) − φ(x)·φ(x) of landmarks and pivots; of random features what they lack
+        far from the data.
+        """
+        if self.plan_ is None or self.features == "nystrom":
+            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        if self._reach is None:
             return 0.0
-        return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self._reach.least_variance(X) - variance).clip(0.0)
 
     @abstractmethod
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:

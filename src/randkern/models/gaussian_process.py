@@ -38,6 +38,7 @@ from randkern.models._gp_learning import (
     most_learning_rows,
 )
 from randkern.models._gp_model import GaussianProcess
+from randkern.models._gp_reach import landmarks_of
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
@@ -103,6 +104,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         regressors, the variance that of the deterministic training conditional, which
         adds k(x, x) − φ(x)·φ(x), what the features leave out: far from the data it is
         that of the prior.
+    far_variance : {"features", "prior"}, default="features"
+        Of random features. ``"features"``: the variance is that of their D weights,
+        which many rows determine everywhere. ``"prior"``: far from the data it is
+        k(x, x) again (see Notes), for D landmarks chosen in the fit and about twice
+        the time of a prediction of variances.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
@@ -153,6 +159,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     kernel, whose hyperparameters maximise the exact likelihood of a uniform sample of
     1,000 rows. Features are computed in
     float64 also for float32 rows, whose errors would exceed a small noise.
+
+    Of D weights that many rows determine, d = tr ZᵀZA⁻¹ are known, and that takes
+    the share d/D off the variance even where no row is near. With
+    ``far_variance="prior"`` it is at least
+
+        max(0, (q(x) − q₀ k(x, x))/(1 − q₀)),   q(x) = k(x, x) − k(x, L)K_LL⁻¹k(L, x),
+
+    q being the variance of the exact process given its values at D landmarks L, and q₀
+    the 95 % quantile of q(x)/k(x, x) over rows of the fit that are no landmarks: among
+    the data the variance is that of the features. It is 0 where all rows are
+    landmarks, and the bound then is one of the exact process. `sample_paths` and
+    covariances add a draw of what landmarks leave, scaled to that variance.
 
     The prior mean is zero: targets far from it are to be centred (`normalize_y`). A
     linear mean of coefficients with a vague prior is a term of the kernel, such as
@@ -214,6 +232,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         weights: str = "counts",
         projection: str = "auto",
         features: str = "random",
+        far_variance: str = "features",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -228,6 +247,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.weights = weights
         self.projection = projection
         self.features = features
+        self.far_variance = far_variance
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -264,7 +284,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         extra = {"noise": math.log(self.noise)}
         self._learn(sample, extra, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream)
+        self._draw_landmarks(*drawn_from, stream, limit)
         self.noise_ = math.exp(self.theta_[-1])
         if self.plan_ is None:
             K = self.kernel_._gram(sample.X, None)
@@ -405,34 +425,44 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
         for rows in row_blocks(len(out), float64_block_rows(width)):
-            part = X[rows]
-            half = self._half(part)
+            part = ops_of(X).as_float64(X[rows])
+            Z = None if self.plan_ is None else evaluate(self._plan, part)
+            half = self._half(part, Z)
             out[rows] = ops_of(X).algebra.column_products(half, half)
             if self.plan_ is None:
                 out[rows] = self.kernel_._diag(part) - out[rows]
-            elif self.features == "nystrom":
-                part = ops_of(X).as_float64(part)
-                out[rows] += self._left_out(part, evaluate(self._plan, part))
+            else:
+                out[rows] += self._left_out(part, Z, out[rows])
         return out.clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
-        half = self._half(X)
-        covariance = half.T @ half
-        if self.plan_ is not None and self.features == "random":
-            return covariance
         X = ops_of(X).as_float64(X)
-        exact = self.kernel_._gram(X, None)
+        Z: Any = None if self.plan_ is None else evaluate(self.plan_, X)
+        half = self._half(X, Z)
+        covariance = half.T @ half
         if self.plan_ is None:
-            return exact - covariance
-        Z = evaluate(self.plan_, X)
-        return covariance + exact - Z @ Z.T
+            return self.kernel_._gram(X, None) - covariance
+        if self.features == "nystrom":
+            return covariance + self.kernel_._gram(X, None) - Z @ Z.T
+        if self._reach is not None:
+            share = self._share_left(X)
+            covariance += share[:, None] * self._reach.left_covariance(X) * share
+        return covariance
 
-    def _half(self, X: Rows) -> np.ndarray:
-        if self.plan_ is not None:
-            X = ops_of(X).as_float64(X)
-            return self._posterior.half(evaluate(self.plan_, X))
-        K = self.kernel_._gram(ops_of(X).as_float64(X), self.X_fit_)
-        return self._posterior.half(K)
+    def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
+        """Return the half of the posterior of float64 rows X, of features Z."""
+        if Z is None:
+            Z = self.kernel_._gram(X, self.X_fit_)
+        return self._posterior.half(Z)
+
+    def _share_left(self, X: Rows) -> np.ndarray:
+        """Return by what draws of what landmarks leave are multiplied, (n,)."""
+        assert self._reach is not None
+        Z = evaluate(self._plan, X)
+        half = self._half(X, Z)
+        variance = ops_of(X).algebra.column_products(half, half)
+        left = self._reach.left_over(X)
+        return (self._left_out(X, Z, variance) / (left + (left == 0))) ** 0.5
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -512,23 +542,33 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, FeaturePosterior):
             drawn = like(generator.normal(size=(len(posterior.factor), columns)))
             weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
-            if self.features == "random":
-                return partial(self._path_values, [(self._plan, weights)], None)
-            # What landmarks leave out is a draw of the prior but for its part in their
-            # span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
-            projection: Any = self._plan.groups[0].factors[0].projection
-            landmarks = projection.rows
-            prior = self._prior_paths(landmarks, columns, random_state)
-            apart = self._plan.solve(predict_by_features(*prior, landmarks))
-            parts = [(self._plan, weights - apart), prior]
-            return partial(self._path_values, parts, None)
+            left: list[tuple[Plan, np.ndarray]] = []
+            if self.features == "nystrom":
+                prior, (_, apart) = self._left_paths(self._plan, columns, random_state)
+                parts = [(self._plan, weights + apart), prior]
+                return partial(self._path_values, parts, None, left)
+            if self._reach is not None:
+                left = self._left_paths(self._reach.plan, columns, random_state)
+            return partial(self._path_values, [(self._plan, weights)], None, left)
         prior = self._prior_paths(self.X_fit_, columns, random_state)
         noise = like(generator.normal(size=(len(posterior.root), columns)))
         # In the units of B⁻¹, where the noise of a row has the variance 1.
         values = predict_by_features(*prior, self.X_fit_)
         right = posterior.root[:, None] * values + noise
         dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
-        return partial(self._path_values, [prior], -dual)
+        return partial(self._path_values, [prior], -dual, [])
+
+    def _left_paths(
+        self, plan: Plan, columns: int, random_state: Any
+    ) -> list[tuple[Plan, np.ndarray]]:
+        """Return parts that add up to draws of what landmarks leave of the prior.
+
+        A draw of the prior but for its part in the landmarks' span,
+        k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+        """
+        landmarks = landmarks_of(plan)
+        prior = self._prior_paths(landmarks, columns, random_state)
+        return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
 
     def _prior_paths(
         self, rows: Rows, columns: int, random_state: Any
@@ -547,12 +587,20 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return root_stream(random_state).child("sample_y").generator()
 
     def _path_values(
-        self, parts: list[tuple[Plan, np.ndarray]], dual: np.ndarray | None, X: Any
+        self,
+        parts: list[tuple[Plan, np.ndarray]],
+        dual: np.ndarray | None,
+        left: list[tuple[Plan, np.ndarray]],
+        X: Any,
     ) -> np.ndarray:
         """Return values of draws about the posterior mean, and that added."""
         X = validate_rows(self, X, reset=False)
         rows = ops_of(X).as_float64(X)
         draws: Any = sum(predict_by_features(*part, rows) for part in parts)
+        if left:
+            draws += self._share_left(rows)[:, None] * sum(
+                predict_by_features(*part, rows) for part in left
+            )
         if dual is not None:
             draws += predict_by_rows(self.kernel_, self.X_fit_, dual, rows)
         return self._about_the_mean(X, draws)
@@ -612,6 +660,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             Z = evaluate(self._plan, rows.X)
             out._posterior = posterior.given(Z, Y, weight, self.noise_)
             out.coef_ = self._transposed(out._posterior.mean)
+            if self._reach is not None:
+                out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)

@@ -73,6 +73,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     features : {"random", "nystrom"}, default="random"
         As in :class:`~randkern.GaussianProcessRegressor`: kernel values at landmarks,
         and the variance of the deterministic training conditional.
+    far_variance : {"features", "prior"}, default="features"
+        As in :class:`~randkern.GaussianProcessRegressor`, of the latent function.
     memory_limit : int, str or None, default=None
         As in :class:`~randkern.GaussianProcessRegressor`.
     random_state : int, generator or None, default=None
@@ -126,6 +128,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         class_weight: Any = None,
         projection: str = "auto",
         features: str = "random",
+        far_variance: str = "features",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -138,6 +141,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.class_weight = class_weight
         self.projection = projection
         self.features = features
+        self.far_variance = far_variance
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -163,7 +167,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learn(sample, {}, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream)
+        self._draw_landmarks(*drawn_from, stream, limit)
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
@@ -210,26 +214,24 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         out = ops.zeros((X.shape[0], len(self._posteriors)), X)
         width = len(self._posteriors[0].mean)
         for rows in row_blocks(len(out), float64_block_rows(width)):
-            Z, left_over = self._features_of(X[rows])
+            Z = self._features_of(X[rows])
             for t, posterior in enumerate(self._posteriors):
                 mean, variance = posterior.moments(Z)
-                out[rows, t] = mean_probability(mean, variance + left_over)
+                variance += self._left_out(X[rows], Z, variance)
+                out[rows, t] = mean_probability(mean, variance)
         if out.shape[1] == 1:
             return ops.hstack([1 - out, out])
         total = out.sum(axis=1)[:, None]
         none = ops.asarray(total == 0, out)
         return out / (total + none) + none / out.shape[1]
 
-    def _features_of(self, X: Rows) -> tuple[np.ndarray, np.ndarray | float]:
-        """Return features of rows, and the variance that they leave out."""
+    def _features_of(self, X: Rows) -> np.ndarray:
+        """Return features of rows, of the exact kernel those of its pivots."""
         if self.plan_ is not None:
-            Z = evaluate(self.plan_, X)
-            return Z, self._left_out(X, Z)
+            return evaluate(self.plan_, X)
         ops = ops_of(X)
         K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
-        Z = ops.algebra.triangular_solve(self._triangle, K.T).T
-        left_over = self.kernel_._diag(X) - ops.squared_norms(Z)
-        return Z, left_over.clip(0.0)
+        return ops.algebra.triangular_solve(self._triangle, K.T).T
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posteriors")
