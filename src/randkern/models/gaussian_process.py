@@ -215,6 +215,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "weights": [StrOptions({"counts", "precision"})],
     }
 
+    _scale_range = 1e10
     _needs_sums_alone = True
     _posterior: FeaturePosterior | RowPosterior
 

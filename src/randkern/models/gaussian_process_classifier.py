@@ -13,33 +13,24 @@ from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_model import check_same_device
 from randkern.models._gp_laplace import (
     LaplaceEvidence,
-    LaplacePosterior,
     mean_probability,
 )
 from randkern.models._gp_learning import learning_rows
-from randkern.models._gp_model import GaussianProcess
+from randkern.models._gp_likelihoods import Bernoulli
+from randkern.models._gp_model import GaussianProcess, laplace_rows
 from randkern.models._targets import ClassLabels
 from randkern.models.callbacks import with_callbacks
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
-from randkern.models.memory import check_laplace_memory, float64_block_rows
-from randkern.plan import Plan, evaluate
+from randkern.models.memory import check_laplace_memory
+from randkern.plan import Plan
 
 __all__ = ["GaussianProcessClassifier"]
-
-# Rows that hyperparameters are learned from, at most and at least; between them as many
-# as a number of operations takes, of order n³ per class.
-_MOST_LEARNING_ROWS = 1000
-_LEAST_LEARNING_ROWS = 300
-_OPERATIONS = 1e9
 
 
 class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
@@ -108,9 +99,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     True
     """
 
-    # Log odds of a deviation of 10 times that at the start say all there is to say;
-    # beyond, Laplace's approximation fails.
-    _scale_range: ClassVar[float] = 1e2
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GaussianProcess._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -162,31 +150,18 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         rows, drawn_from = read(self, X, y, sample_weight, stream)
         self._draw(*drawn_from, stream)
         limit, k = self._memory_for(rows), rows.n_targets
-        most = _learning_rows(k)
+        most = laplace_rows(k)
         learned = min(rows.n_rows, most)
         check_laplace_memory(self.plan_, rows.n_rows, k, learned, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learn(sample, {}, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
-        features: FeatureMatrix
-        if self.plan_ is not None:
-            features = FeatureMatrix(self.plan_, rows, limit // 4)
-            signs, weight = rows.targets()
-            D = self.plan_.n_components
-        else:
-            features = GramFactor(self.kernel_._gram(sample.X, None))
-            signs, weight = sample.targets()
-            D = len(features.pivots)
-            self.X_fit_ = sample.X[features.pivots]
-            self._triangle = features.triangle
-        self._posteriors = [
-            LaplacePosterior.of(features, D, column, weight) for column in signs.T
-        ]
+        self._posteriors = self._laplace(rows, sample, Bernoulli(), limit)
         report.end()
         return self
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LaplaceEvidence:
-        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan)
+        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan, Bernoulli())
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -209,35 +184,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
-        check_same_device(X, self._posteriors[0].mean)
         ops = ops_of(X)
-        out = ops.zeros((X.shape[0], len(self._posteriors)), X)
-        width = len(self._posteriors[0].mean)
-        for rows in row_blocks(len(out), float64_block_rows(width)):
-            Z = self._features_of(X[rows])
-            for t, posterior in enumerate(self._posteriors):
-                mean, variance = posterior.moments(Z)
-                variance += self._left_out(X[rows], Z, variance)
-                out[rows, t] = mean_probability(mean, variance)
+        means, variances = self._laplace_moments(X, self._posteriors)
+        out = ops.zeros(means.shape, X)
+        for c in range(out.shape[1]):
+            out[:, c] = mean_probability(means[:, c], variances[:, c])
         if out.shape[1] == 1:
             return ops.hstack([1 - out, out])
         total = out.sum(axis=1)[:, None]
         none = ops.asarray(total == 0, out)
         return out / (total + none) + none / out.shape[1]
 
-    def _features_of(self, X: Rows) -> np.ndarray:
-        """Return features of rows, of the exact kernel those of its pivots."""
-        if self.plan_ is not None:
-            return evaluate(self.plan_, X)
-        ops = ops_of(X)
-        K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
-        return ops.algebra.triangular_solve(self._triangle, K.T).T
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posteriors")
-
-
-def _learning_rows(n_problems: int) -> int:
-    """Return how many rows hyperparameters are learned from."""
-    affordable = round((_OPERATIONS / n_problems) ** (1 / 3))
-    return max(_LEAST_LEARNING_ROWS, min(_MOST_LEARNING_ROWS, affordable))
