@@ -227,7 +227,8 @@ class LaplaceEvidence(LikelihoodOfRows):
         total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
         for t, y in enumerate(self.rows.Y.T):
             problem = _RowProblem(K, likelihood, y, self._weight)
-            self._modes[t] = _newton(problem, self._modes[t], _DECREMENT)
+            start = problem.better_of(self._modes[t], 0 * self._modes[t])
+            self._modes[t] = _newton(problem, start, _DECREMENT)
             problem.end()
             total += problem.evidence
             if gradient:
@@ -251,6 +252,13 @@ class _RowProblem(_Problem):
         self.at, self.f = at, self.K @ at
         self.terms = self._terms(self.f)
         self.value = float(self.terms.log.sum()) - 0.5 * float(at @ self.f)
+
+    def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return where the value is larger: another K may have moved f far away."""
+        self.go_to(one)
+        value = self.value
+        self.go_to(other)
+        return one if value > self.value else other
 
     def step(self) -> tuple[np.ndarray, float]:
         terms = self.terms

@@ -16,8 +16,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from randkern.backend.namespace import ops_of
+from randkern.data.training_data import TrainingData
+from randkern.models.memory import SUMMED_ROWS
 
-__all__ = ["Bernoulli", "Likelihood", "Poisson", "StudentT", "Terms"]
+__all__ = ["Bernoulli", "Likelihood", "Poisson", "StudentT", "Terms", "likelihood_of"]
 
 # e to this is still far from overflow.
 _LARGEST_LOGARITHM = 500.0
@@ -155,3 +157,34 @@ class StudentT(Likelihood):
     ) -> tuple[np.ndarray, np.ndarray]:
         own = self.noise * self.freedom / (self.freedom - 2)
         return mean, variance + own if of_targets else variance
+
+
+def likelihood_of(
+    name: str, rows: TrainingData, noise: float, counted: bool, normalized: bool
+) -> Likelihood | None:
+    """Return what a name stands for, given rows; None is Gaussian.
+
+    `counted` says whether weights count rows, `normalized` whether targets were scaled.
+    """
+    if name == "gaussian":
+        return None
+    if rows.n_targets > 1:
+        raise ValueError(
+            f"likelihood={name!r} takes one target, got {rows.n_targets}: fit a model "
+            "to each, as MultiOutputRegressor does."
+        )
+    if not counted:
+        raise ValueError(
+            f"likelihood={name!r} takes weights that count rows (weights='counts'), "
+            "got weights='precision'."
+        )
+    if name == "student-t":
+        return StudentT(noise)
+    mean = float(rows.survey().target_mean[0])
+    least = min(float(block.Y.min()) for block in rows.blocks(SUMMED_ROWS))
+    if normalized or least < 0 or not mean > 0:
+        raise ValueError(
+            "likelihood='poisson' takes counts as they are (normalize_y=False), not "
+            f"all of them 0; got targets from {least:.3g} of mean {mean:.3g}."
+        )
+    return Poisson(math.log(mean))
