@@ -224,6 +224,9 @@ def test_outliers_hardly_move_students_process(rng):
     for name in ("gaussian", "student-t"):
         model = process(name, 60, 1.0 * rk.Gaussian(1.0), optimizer="l-bfgs-b")
         mean, std = model.fit(X, y).predict(X, return_std=True)
+        # That of all rows is the one that was learned, of the noise that was found.
+        value = model.log_marginal_likelihood(model.theta_)
+        assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-6)
         errors[name] = np.sqrt(np.mean((mean - truth) ** 2))
     # 270 good rows, of deviation 0.1, determine about 10 numbers.
     assert errors["student-t"] < 0.3 * errors["gaussian"]
