@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import (
     _check_feature_names_in,
+    _check_sample_weight,
     check_is_fitted,
     validate_data,
 )
@@ -20,6 +22,7 @@ from randkern._tables import (
     check_categories,
     is_numeric,
     is_table,
+    is_time,
     numbers_of,
     objects_of,
     rows_of_text,
@@ -39,6 +42,8 @@ _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
 _FARTHEST = 3.0
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
+# Weights of a larger sum do not count repetitions.
+_MOST_REPEATED = 10**6
 
 
 class TabularEncoder(TransformerMixin, BaseEstimator):
@@ -90,10 +95,22 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self.dtype = dtype
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None) -> TabularEncoder:
-        """Learn medians, scales and categories from dataframe or array `X`."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularEncoder:
+        """Learn medians, scales and categories.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Whole numbers, of a sum of at most a million, say how often rows are
+            repeated, over their common divisor. Of others only zeros matter: such rows
+            are left out.
+        """
         self._validate_params()
         X = self._checked(X, reset=True)
+        if sample_weight is not None:
+            X = _safe_indexing(X, _repeated_rows(sample_weight, X))
         if is_table(X):
             categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
         else:
@@ -261,7 +278,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _read_numbers(self, column: Any, j: int) -> np.ndarray:
         name = self._name(j)
-        if _is_time(column):
+        if is_time(column):
             values = np.asarray(column.to_numpy())
             days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
             return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)
@@ -293,12 +310,21 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _is_time(column: Any) -> bool:
-    """Tell whether a column holds dates or durations."""
-    dtype = str(column.dtype).lower()
-    return dtype.startswith(("date", "timedelta", "duration"))
+def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
+    """Return the numbers of rows, as often as their weights say."""
+    weight = _check_sample_weight(
+        sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
+    )
+    if not weight.any():
+        raise ValueError("sample_weight is zero for all rows.")
+    whole = np.array_equal(weight, np.round(weight))
+    if not whole or weight.sum() > _MOST_REPEATED:
+        return np.flatnonzero(weight)
+    times = weight.astype(int)
+    # Rows that are all repeated equally often are as good as not repeated.
+    return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
 
 
 def _is_text(column: Any) -> bool:
     """Tell whether a column holds anything but numbers and dates."""
-    return not is_numeric(column) and not _is_time(column)
+    return not is_numeric(column) and not is_time(column)
