@@ -98,6 +98,8 @@ SECTIONS = {
     "datasets": "Data sets",
     "data": "Rows",
     "persistence": "Keeping models",
+    "onnx": "Deployment",
+    "deployment": "Deployment",
     "exceptions": "Errors and warnings",
 }
 
@@ -167,7 +169,7 @@ write_api_page()
 
 
 def mathml(text: str, display: str) -> str:
-    """Return a formula as MathML, of which browsers do not know all kinds of letters."""
+    """Return a formula as MathML; browsers do not know all of its alphabets."""
     text = text.replace(r"\mathbb R", "\N{DOUBLE-STRUCK CAPITAL R}")
     text = text.replace(r"\mathbb E", "\N{MATHEMATICAL DOUBLE-STRUCK CAPITAL E}")
     return latex2mathml.converter.convert(text, display=display)
