@@ -113,5 +113,4 @@ def contrast(one: str, other: str) -> float:
 
 
 if __name__ == "__main__":
-    FOUND = problems_of(Path(sys.argv[1]))
-    sys.exit("\n".join(FOUND))
+    sys.exit("\n".join(problems_of(Path(sys.argv[1]))) or None)
