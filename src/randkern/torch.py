@@ -61,9 +61,11 @@ class FeatureMap(nn.Module):
         ``"structured"`` or ``"qmc"``, each explained by
         :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     fourier : {"pair", "offset"}
+        Cosines and sines, or cosines with random phases.
     learn_lengthscale : bool
         Whether the lengthscales ask for gradients.
     random_state : int, generator or None
+        Seeds all that is drawn.
 
     Attributes
     ----------

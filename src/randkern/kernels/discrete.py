@@ -29,6 +29,7 @@ class Linear(Leaf):
     Parameters
     ----------
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     Examples
     --------
@@ -109,6 +110,7 @@ class Categorical(Leaf):
     Parameters
     ----------
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
     categories : "auto" or list of arrays
         The sorted values of each column; ``"auto"`` takes them from the data
         in `resolve`. Exact values do not need them.

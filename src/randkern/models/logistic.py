@@ -81,6 +81,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
