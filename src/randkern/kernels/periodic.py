@@ -54,7 +54,7 @@ class Periodic(Leaf):
     """The periodic kernel Π_j exp(−2 sin²(πτ_j/P)/ℓ²), τ = x − y.
 
     Frequencies are independent 2πk_j/P, P(k_j = ±k) = I_k(ℓ⁻²) e^{−ℓ⁻²}, I_k a modified
-    Bessel function. Processes that learn P and ℓ weigh draws by ratios of probabilities.
+    Bessel function. Where P and ℓ are learned, draws are weighted by their likelihoods.
 
     Parameters
     ----------
