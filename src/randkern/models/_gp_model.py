@@ -35,6 +35,7 @@ from randkern.models._gp_learning import (
 )
 from randkern.models._gp_likelihoods import Likelihood
 from randkern.models._gp_reach import Reach
+from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import float64_block_rows
@@ -119,9 +120,16 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         return (self._reach.least_variance(X) - variance).clip(0.0)
 
     def _laplace(
-        self, rows: TrainingData, sample: ArrayRows, likelihood: Likelihood, limit: int
+        self,
+        rows: TrainingData,
+        sample: ArrayRows,
+        likelihood: Likelihood | None,
+        limit: int,
     ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation given every column of targets."""
+        """Return Laplace's approximation given every column of targets.
+
+        Without a likelihood these are classes, whose softmax is taken.
+        """
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
@@ -133,6 +141,10 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
+        if likelihood is None:
+            evidence = self._evidence(self._sample, self._learning_plan)
+            value, _ = evidence(self.theta_, False)
+            return softmax_posteriors(features, D, targets, weight, value)
         return [
             LaplacePosterior.of(features, D, likelihood, column, weight)
             for column in targets.T

@@ -27,7 +27,7 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-__all__ = ["KernelLogistic"]
+__all__ = ["KernelLogistic", "LogisticLoss"]
 
 # Pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 20
@@ -168,7 +168,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         )
         signs, weight = rows.targets()
         features = self._features(rows, kept)
-        loss = _Loss(features, signs, self.C * weight)
+        loss = LogisticLoss(features, signs, self.C * weight)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
@@ -184,7 +184,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: _Loss) -> np.ndarray:
+    def _minimise(self, loss: LogisticLoss) -> np.ndarray:
         ops = ops_of(loss.signs)
         start = ops.zeros(loss.size, loss.signs)
         _, gradient = loss(start)
@@ -238,7 +238,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         )
 
 
-class _Loss:
+class LogisticLoss:
     """The objective as a function of all weights, and its gradient.
 
     Parameters
