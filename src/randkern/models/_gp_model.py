@@ -84,6 +84,16 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
+    @property
+    def _process_kernel(self) -> Kernel:
+        """The kernel without the term of a mean."""
+        return self.kernel_
+
+    @property
+    def _all_bounds(self) -> dict[str, Any]:
+        """The bounds that are given, and those of what is never learned."""
+        return self.bounds or {}
+
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
 
@@ -105,7 +115,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             self._draw_features(X, sample_weight, stream)
         elif self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
-            self._reach = Reach.of(self.kernel_, self._sample, D, stream, limit)
+            self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
     def _left_out(self, X: Rows, Z: Any, variance: Any) -> Any:
         """Return what is added to the variance that features Z of rows have.
@@ -233,9 +243,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self.kernel_._diag(sample.X).mean())
+        variance = float(self._process_kernel._diag(sample.X).mean())
         usual = bounds(names, theta, square, spread, self._scale_range)
-        limits = given_bounds(usual, theta, names, self.bounds)
+        limits = given_bounds(usual, theta, names, self._all_bounds)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta
