@@ -491,3 +491,36 @@ def test_a_column_tells_correlated_outputs_apart(rng):
     for D in (None, 400):
         model = rk.GaussianProcessRegressor(shared + own, 1e-2, D, random_state=0)
         np.testing.assert_allclose(model.fit(rows, y).predict(new), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("features", ["exact", "random"])
+def test_correlated_outputs_are_coregionalisation(features, rng):
+    # cov(f_i(x), f_j(y)) = k1(x, y) + k2(x, y)·1[i = j], of three outputs; the last is
+    # known at few rows.
+    x, output = rng.uniform(-2, 2, 90), np.arange(90) % 3
+    seen = (output < 2) | (np.arange(90) % 9 == 2)
+    rows, y = np.column_stack([x, output])[seen], np.sin(2 * x)[seen] + output[seen]
+    new = np.column_stack([np.linspace(-2, 2, 20), np.full(20, 2.0)])
+
+    def covariance(A, B):
+        square = (A[:, :1] - B[:, 0]) ** 2
+        own = 0.7 * np.exp(-0.5 * square / 1.5**2) * (A[:, 1:] == B[:, 1])
+        return 1.2 * np.exp(-0.5 * square / 0.8**2) + own
+
+    K, cross = covariance(rows, rows) + 0.01 * np.eye(len(rows)), covariance(new, rows)
+    expected = cross @ np.linalg.solve(K, y)
+    variance = 1.9 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
+    shared = 1.2 * rk.Gaussian(0.8, columns=[0])
+    own = 0.7 * (rk.Gaussian(1.5, columns=[0]) * rk.Categorical(columns=[1]))
+    D = None if features == "exact" else 4000
+    model = rk.GaussianProcessRegressor(
+        shared + own, 0.01, D, optimizer=None, random_state=0
+    )
+    mean, std = model.fit(rows, y).predict(new, return_std=True)
+    exact = features == "exact"
+    np.testing.assert_allclose(mean, expected, atol=1e-9 if exact else 0.15)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-7 if exact else 0.2)
+    # What the others say of the third: alone it would be known far less.
+    alone = rows[:, 1] == 2
+    few = model.fit(rows[alone], y[alone]).predict(new, return_std=True)[1]
+    assert std.mean() < 0.8 * few.mean()
