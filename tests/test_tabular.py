@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern.tabular import classifier as classification
-from randkern.tabular import clock, estimators, model, search
+from randkern.tabular import clock, encoder, estimators, model, search
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
@@ -253,6 +253,14 @@ def test_weights_that_are_whole_numbers_repeat_rows_for_the_encoder(numbers):
         weighted = rk.TabularEncoder(numbers).fit(TABLE, sample_weight=weight)
         plain = rk.TabularEncoder(numbers).fit_transform(TABLE)
         assert np.array_equal(weighted.transform(TABLE), plain)
+
+
+def test_scales_of_many_rows_are_learned_from_some(monkeypatch):
+    monkeypatch.setattr(encoder, "_MOST_FITTED", 50)
+    fitted = rk.TabularEncoder("quantile").fit(TABLE)
+    assert fitted._scaler.n_quantiles_ == 50
+    assert fitted.transform(TABLE).shape == (N, 9)
+    np.testing.assert_allclose(fitted.transform(TABLE).std(axis=0), 1, atol=0.7)
 
 
 def test_free_text_is_refused_by_name():
