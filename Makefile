@@ -46,9 +46,10 @@ check: $(VENV)/test.stamp ## the fast tests
 test: $(VENV)/test.stamp ## every test but the nightly ones, and every docstring example
 	$(PYTEST) $(WORK) -m "not nightly" --strict-skips $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp ## ruff: rules and formatting
+lint: $(VENV)/dev.stamp ## ruff: rules and formatting; codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 format: $(VENV)/dev.stamp ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
@@ -57,8 +58,9 @@ format: $(VENV)/dev.stamp ## let ruff fix what it can
 types: $(VENV)/dev.stamp ## mypy over the package
 	$(BIN)/mypy
 
-docs: $(VENV)/docs.stamp ## the documentation, warnings as errors, into docs/_build/html
+docs: $(VENV)/docs.stamp ## the documentation, into docs/_build/html: warnings and bad links fail
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_pages.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 wheel: | $(BIN)/python ## the wheel, without extras in an empty environment

@@ -50,8 +50,13 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"randkern {version}"
-html_logo, html_favicon = "images/logo.svg", "images/logo.svg"
+html_favicon = "images/logo.svg"
 html_theme_options = {
+    "logo": {
+        "image_light": "images/logo.svg",
+        "image_dark": "images/logo-dark.svg",
+        "alt_text": "randkern, home",
+    },
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
@@ -63,6 +68,11 @@ html_static_path: list[str] = []
 sphinx_gallery_conf = {
     "examples_dirs": [str(HERE.parent / "examples")],
     "gallery_dirs": ["auto_examples"],
+    "subsection_order": [
+        f"../examples/{part}"
+        for part in ("prediction", "processes", "features", "structure", "optics")
+    ],
+    "nested_sections": False,
     "filename_pattern": r"plot_.*\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,

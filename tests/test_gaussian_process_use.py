@@ -152,16 +152,20 @@ def test_a_factor_is_extended_in_place_of_a_new_one(rng):
 
 
 @pytest.mark.parametrize(
-    ("D", "features"),
-    [(60, "random"), (10, "nystrom"), (None, "random")],
-    ids=["features", "landmarks", "exact"],
+    ("D", "features", "far"),
+    [
+        *((60, "random", "features"), (10, "nystrom", "features")),
+        *((None, "random", "features"), (60, "random", "prior")),
+    ],
+    ids=["features", "landmarks", "exact", "prior"],
 )
-def test_paths_have_the_posterior_law(D, features, data, rng):
+def test_paths_have_the_posterior_law(D, features, far, data, rng):
     X, y = data
     X, y = X[:30], y[:30]
     model = rk.GaussianProcessRegressor(
         *(1.3 * rk.Gaussian(0.8), 0.04, D),
         features=features,
+        far_variance=far,
         optimizer=None,
         random_state=0,
     ).fit(X, y)
@@ -176,7 +180,8 @@ def test_paths_have_the_posterior_law(D, features, data, rng):
     found = np.cov(draws)
     own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
     assert np.all(
-        abs(found - covariance) < own + (0 if D == 60 else 6 * 1.3 / 1000**0.5)
+        abs(found - covariance)
+        < own + (0 if (D, far) == (60, "features") else 6 * 1.3 / 1000**0.5)
     )
     # They are functions: the same values row by row, whatever else is asked for.
     np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
@@ -207,6 +212,91 @@ def test_paths_of_kernels_that_few_features_make(kernel, data):
     values = model.sample_paths(100)(X)
     spread = 6 * (model.predict(X, return_cov=True)[1].diagonal() / 100) ** 0.5
     assert np.all(abs(values.mean(axis=1) - model.predict(X)) < spread + 0.1)
+
+
+# -- far from the data ------------------------------------------------------------
+
+
+def test_far_from_the_data_the_variance_is_the_priors(rng):
+    # A draw of the process, of five times as many rows as features.
+    D, n, noise = 300, 1500, 0.01
+    kernel = 1.5 * rk.Gaussian(1.5)
+    X = rng.normal(size=(n + 1000, 5))
+    draw = rk.GaussianProcessRegressor(kernel, 1.0, 4000, optimizer=None).fit(
+        X[:1], [0.0]
+    )
+    y = draw.sample_paths(1, random_state=1)(X)[:, 0]
+    y += noise**0.5 * rng.normal(size=len(y))
+    far = X[n:] + 50 * np.sign(X[n:])
+    options = {"noise": 0.05, "n_components": D, "optimizer": None, "random_state": 0}
+    stds, covered = {}, {}
+    for which in ("features", "prior"):
+        model = rk.GaussianProcessRegressor(kernel, far_variance=which, **options)
+        model.fit(X[:n], y[:n])
+        stds[which] = model.predict(far, return_std=True)[1]
+        mean, std = model.predict(X[n:], return_std=True, include_noise=True)
+        covered[which] = np.mean(abs(y[n:] - mean) < 1.96 * std)
+    np.testing.assert_allclose(stds["prior"], 1.5**0.5, rtol=0.01)
+    # Among the data it hardly changes: at one row in twenty, about.
+    assert 0 <= covered["prior"] - covered["features"] < 0.05
+    # What the features alone say: the share d/D of the variance is missing.
+    assert np.median(stds["features"]) < 0.8 * 1.5**0.5
+    factor = model.precision_factor_
+    known = D - (np.linalg.inv(factor) ** 2).sum()
+    expected = 1.5 * (1 - known / D)
+    assert np.mean(stds["features"] ** 2) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_least_variance_is_that_given_values_at_all_rows(data, rng):
+    X, y = data[0][:30], data[1][:30]
+    kernel, new = 1.3 * rk.Gaussian(0.8), rng.uniform(-4, 4, (40, 2))
+    process = rk.GaussianProcessRegressor(
+        kernel, 0.04, 60, optimizer=None, random_state=0
+    )
+    alone = process.fit(X, y).predict(new, return_std=True)[1]
+    process.set_params(far_variance="prior").fit(X, y)
+    K, cross = kernel(X), kernel(new, X)
+    left = 1.3 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
+    expected = np.maximum(alone**2, left) ** 0.5
+    _, found = process.predict(new, return_std=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (found > 1.001 * alone).any() and (found == alone).any()
+    _, covariance = process.predict(new, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance) ** 0.5, found, rtol=1e-9)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-10
+    # A row that is added is data, too.
+    lone = np.array([[20.0, 20.0]])
+    assert process.predict(lone, return_std=True)[1] == pytest.approx(1.3**0.5)
+    more = process.condition_on(lone, [0.0])
+    assert more.predict(lone, return_std=True)[1] < 0.3
+
+
+def test_the_reach_of_data_is_kept_in_files(data, tmp_path):
+    pytest.importorskip("skops")
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        n_components=20, far_variance="prior", optimizer=None, random_state=0
+    ).fit(X, y)
+    rk.save(model, tmp_path / "model.skops")
+    again = rk.load(tmp_path / "model.skops")
+    new = np.vstack([X, X + 9])
+    np.testing.assert_array_equal(
+        model.predict(new, return_std=True), again.predict(new, return_std=True)
+    )
+
+
+def test_labels_far_away_are_as_uncertain_as_the_prior(rng):
+    X = rng.normal(size=(1000, 4))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] > 0
+    kernel, far = 400.0 * rk.Gaussian(1.0), 30 + 5 * rng.normal(size=(300, 4))
+    spread = {}
+    for which in ("features", "prior"):
+        model = rk.GaussianProcessClassifier(
+            kernel, 100, optimizer=None, far_variance=which, random_state=0
+        ).fit(X, y)
+        p = model.predict_proba(far)[:, 1]
+        spread[which] = np.mean(abs(p - 0.5))
+    assert spread["prior"] < 0.9 * spread["features"]
 
 
 # -- noise per row ----------------------------------------------------------------

@@ -57,7 +57,9 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        As in :class:`~randkern.RandomFeatures`.
+        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
+        ``"structured"`` or ``"qmc"``, each explained by
+        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     fourier : {"pair", "offset"}
     learn_lengthscale : bool
         Whether the lengthscales ask for gradients.

@@ -447,7 +447,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
+        ``"structured"`` or ``"qmc"``, each explained by
+        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -458,8 +460,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        As in :class:`KernelRidgeRegressor`; a decomposition takes about
-        5·8·min(n, D)² bytes. Features are kept if there is room beside it.
+        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
+        room beside it.
     random_state : int, generator or None, default=None
 
     Attributes
@@ -473,7 +476,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ... With
         ``kernel=None`` also ``param_lengthscale``, and 5 times as many entries.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        As in :class:`KernelRidgeRegressor`.
+        Of the fit with the best penalty: the kernel with numbers, the drawn features,
+        weights of features or of rows, the intercept, and how the solve ended.
 
     Notes
     -----
@@ -550,9 +554,13 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         As in scikit-learn. None: the negative mean squared error of the targets ±1
         for leave-one-out, the accuracy for folds.
     cv : None, "gcv", int, splitter or iterable, default=None
-        As in :class:`KernelRidgeRegressorCV`; an int stands for stratified folds.
+        None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
+        cross-validation score, which takes no scoring. An int (stratified folds) or a
+        splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
+        ``"structured"`` or ``"qmc"``, each explained by
+        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -565,16 +573,20 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn; they weigh the score too.
     memory_limit : int, str or None, default=None
-        As in :class:`KernelRidgeRegressorCV`.
+        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
+        room beside it.
     random_state : int, generator or None, default=None
 
     Attributes
     ----------
     alpha_, best_score_, cv_results_
-        As in :class:`KernelRidgeRegressorCV`.
+        The best penalty, its score, and a dict of arrays with all penalties
+        (``param_alpha``) and their scores (``mean_test_score``).
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        As in :class:`KernelRidgeRegressor`.
+        Of the fit with the best penalty: the kernel with numbers, the drawn features,
+        weights of features or of rows, the intercept, and how the solve ended.
 
     Examples
     --------

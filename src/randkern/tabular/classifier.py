@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from copy import copy
 from typing import Any
@@ -62,14 +61,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. On a busy machine these are seconds for
+        which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     model_, leaderboard_, feature_importances_
-        As in :class:`TabularRegressor`.
+        The fitted model, a dataframe of what was tried with its errors, and the share
+        of each column in the variance of the predictions.
     temperature_ : float
         Logarithms of probabilities are divided by it.
     n_features_in_ : int
@@ -105,7 +106,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         y : array of shape (n,)
             Labels.
         sample_weight : array of shape (n,), optional
-            Rows of weight zero are left out.
+            Rows of weight zero are left out. Up to 16,000 rows, copies of a row are one
+            row with the sum of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -118,6 +120,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 f"{type(self).__name__} needs labels of at least 2 classes, got one "
                 f"class, {self.classes_.tolist()[0]!r}."
             )
+        X, labels, weight = self._merged(X, labels, weight)
+        weight = self._normalised(weight)
         stream = root_stream(self.random_state)
         Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
         Y = Y[:, 1:] if len(self.classes_) == 2 else Y
@@ -153,7 +157,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if found and self._left() < _LAST_SHARE * self.time_limit:
                 break
             spare = self._left() - _LAST_SHARE * self.time_limit
-            until = time.perf_counter() + spare / (len(trials) - at)
+            until = self._clock() + spare / (len(trials) - at)
             found.append(self._best_penalty(trial, labels, weight, folds, until))
         found.sort(key=lambda part: part[0])
         parts = [part for _, _, part, _ in found]
@@ -180,7 +184,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             C = 1 / (share * trial.alpha)
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             for train, held in folds:
-                if best is not None and time.perf_counter() > until:
+                if best is not None and self._clock() > until:
                     return best
                 model = _logistic(trial.kernel, C, None, 0)
                 if len(np.unique(labels[train])) < 2:
@@ -216,7 +220,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
             model = _logistic(trial.kernel, C, D, seed)
             U = self._encoded(trial.numbers, X, dtype)
-            _quietly(model, U, labels, weight if self._weighted else None)
+            _quietly(model, U, labels, None if self._counts is None else weight)
             members.append(Member(share, encoder, model))
         return normalised(members)
 

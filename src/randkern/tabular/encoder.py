@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import (
     _check_feature_names_in,
+    _check_sample_weight,
     check_is_fitted,
     validate_data,
 )
@@ -40,6 +42,8 @@ _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
 _FARTHEST = 3.0
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
+# Weights of a larger sum do not count repetitions.
+_MOST_REPEATED = 10**6
 
 
 class TabularEncoder(TransformerMixin, BaseEstimator):
@@ -91,10 +95,22 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self.dtype = dtype
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None) -> TabularEncoder:
-        """Learn medians, scales and categories from dataframe or array `X`."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularEncoder:
+        """Learn medians, scales and categories.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Whole numbers, of a sum of at most a million, say how often rows are
+            repeated, over their common divisor. Of others only zeros matter: such rows
+            are left out.
+        """
         self._validate_params()
         X = self._checked(X, reset=True)
+        if sample_weight is not None:
+            X = _safe_indexing(X, _repeated_rows(sample_weight, X))
         if is_table(X):
             categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
         else:
@@ -292,6 +308,21 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
+    """Return the numbers of rows, as often as their weights say."""
+    weight = _check_sample_weight(
+        sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
+    )
+    if not weight.any():
+        raise ValueError("sample_weight is zero for all rows.")
+    whole = np.array_equal(weight, np.round(weight))
+    if not whole or weight.sum() > _MOST_REPEATED:
+        return np.flatnonzero(weight)
+    times = weight.astype(int)
+    # Rows that are all repeated equally often are as good as not repeated.
+    return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
 
 
 def _is_text(column: Any) -> bool:

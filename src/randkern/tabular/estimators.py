@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -34,11 +33,13 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
+from randkern.tabular.clock import Clock
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MEMORY_LIMIT,
+    MOST_FACTORISED,
     SOLVER,
     Member,
     TabularModel,
@@ -69,6 +70,9 @@ _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
 # Rows that tell how predictions depend on each column.
 _EFFECT_ROWS = 200
+# Beyond this share of different rows that differ in their targets only, equal rows
+# are no copies.
+_MOST_MIXED = 0.1
 # Rows that are encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -86,9 +90,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self.random_state = random_state
 
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return rows and weights of mean 1; those of weight zero are no rows."""
+        """Return checked rows and weights; those of weight zero are no rows."""
         self._validate_params()
-        self._began = time.perf_counter()
+        self._clock = Clock()
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -114,7 +118,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
-        return X, weight / weight[weight > 0].mean()
+        return X, weight
 
     @staticmethod
     def _used(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
@@ -124,8 +128,30 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         kept = np.flatnonzero(weight)
         return _safe_indexing(X, kept), y[kept], weight[kept]
 
+    def _merged(
+        self, X: Any, y: np.ndarray, weight: np.ndarray
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return copies of a row as one, with the sum of their weights.
+
+        The error of a row left out is too small where its copies are not.
+        """
+        if len(y) > MOST_FACTORISED:
+            return X, y, weight
+        encoder = TabularEncoder().fit(X, sample_weight=weight)
+        found = different_rows(encoder.transform(X), y, weight)
+        if found is None or (len(found[0]) == len(y) and not self._weighted):
+            return X, y, weight
+        rows, weight = found
+        return _safe_indexing(X, rows), y[rows], weight
+
+    def _normalised(self, weight: np.ndarray) -> np.ndarray:
+        """Return weights of mean 1; keep them as they were, if they differ."""
+        self._counts = weight if self._weighted or (weight != 1).any() else None
+        self._unit = float(weight.mean())
+        return weight / self._unit
+
     def _left(self) -> float:
-        return self._began + self.time_limit - time.perf_counter()
+        return float(self.time_limit) - self._clock()
 
     def _search(
         self,
@@ -144,9 +170,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
         self._searched = self._order[:_MOST_SEARCHED]
-        self._encoders = {"standard": TabularEncoder().fit(X)}
-        if len(self._encoders["standard"]._varying):
-            self._encoders["quantile"] = TabularEncoder("quantile").fit(X)
+        standard = TabularEncoder().fit(X, sample_weight=self._counts)
+        self._encoders = {"standard": standard}
+        if len(standard._varying):
+            quantile = TabularEncoder("quantile").fit(X, sample_weight=self._counts)
+            self._encoders["quantile"] = quantile
         sample = _safe_indexing(X, self._searched)
         self._rows = {
             numbers: encoder.transform(sample)
@@ -154,7 +182,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         }
         blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
         seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
-        until = self._began + seconds
         report.begin(lambda _: {})
         self._n_reported = 0
 
@@ -165,7 +192,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         search = KernelSearch(
             *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(until, stream.child("search"), tell),
+            *(seconds, stream.child("search"), tell, self._clock),
         )
         refined = search.run()
         self._trials = [
@@ -224,22 +251,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
         sample = self._encoded(trial.numbers, _safe_indexing(X, rows))
-        until = time.perf_counter() + seconds
+        until = self._clock() + seconds
         kernel, alpha = adapted(
-            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows], until)
+            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
+            *(until, self._clock),
         )
         return replace(trial, kernel=kernel, alpha=alpha)
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_began", "_how"):
+        for name in ("_rows", "_order", "_searched", "_encoders", "_clock", "_how"):
             self.__dict__.pop(name, None)
         for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
+            self.__dict__.pop(name, None)
+        for name in ("_counts", "_unit"):
             self.__dict__.pop(name, None)
 
     def _finish(self, members: list[Member], estimator: str) -> None:
         self.model_ = TabularModel(
-            members, estimator, self._held_out, weighted=self._weighted
+            *(members, estimator, self._held_out),
+            weighted=self._weighted,
+            unit=self._unit,
         )
         samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
         self.feature_importances_ = self.model_.importances(
@@ -289,7 +321,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. On a busy machine these are seconds for
+        which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
 
     Attributes
@@ -345,7 +378,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         X : dataframe or array of shape (n, d)
         y : array of shape (n,) or (n, n_targets)
         sample_weight : array of shape (n,), optional
-            Of the squared errors; rows of weight zero are left out.
+            Of the squared errors; rows of weight zero are left out. Up to 16,000 rows,
+            copies of a row are one row with the sum of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -355,6 +389,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         X, y, weight = self._used(X, y, weight)
         stream = root_stream(self.random_state)
         X, y, weight = self._set_apart(X, y, weight, stream)
+        weight = self._normalised(weight)
         deviation = y.std(axis=0)
         Y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         trials = self._search(
@@ -380,7 +415,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             if n > _FEW_ROWS:  # the Gram matrix takes about as long as its factor
                 last = 2 * factorising_seconds(n)
                 self._last_seconds = min(self._last_seconds, last)
-            return X, y, weight
+            return self._merged(X, y, weight)
         seed = int(stream.child("held out").generator().integers(2**31))
         self._held_out = (seed, JUDGED_ROWS, n - JUDGED_ROWS)
         rows, apart = train_test_split(
@@ -448,10 +483,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial.numbers, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
-        until = time.perf_counter() + max(self._left(), floor)
-        solver = clone(SOLVER).set_params(
-            callback=lambda _: time.perf_counter() > until
-        )
+        until = self._clock() + max(self._left(), floor)
+        clock = self._clock
+        solver = clone(SOLVER).set_params(callback=lambda _: clock() > until)
         whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
@@ -571,6 +605,26 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def different_rows(
+    U: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first of the copies of each row, and the sums of their weights.
+
+    Sorted, so that neither the order of rows nor how they are repeated matters. None
+    where many equal rows of `U` have different targets: they are then no copies.
+    """
+    keys = np.column_stack([U, Y])
+    order = np.lexsort(keys.T[::-1])
+    differ = keys[order[1:]] != keys[order[:-1]]
+    is_new = np.append(True, differ.any(axis=1))
+    place = np.append(True, differ[:, : U.shape[1]].any(axis=1)).cumsum()[is_new]
+    mixed = (np.bincount(place)[place] > 1).mean()
+    if mixed > _MOST_MIXED or is_new.sum() < 2:
+        return None
+    starts = np.flatnonzero(is_new)
+    return order[starts], np.add.reduceat(weight[order], starts)
 
 
 def normalised(members: list[Member]) -> list[Member]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -246,12 +246,13 @@ def adapted(
     Y: np.ndarray,
     weight: np.ndarray,
     until: float,
+    clock: Callable[[], float] = time.thread_time,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
     More rows tell more detail: all lengthscales are multiplied by a number, and the
     penalty by another, as long as the error of the last rows, left out one at a time,
-    falls, and the clock of ``time.perf_counter`` allows.
+    falls, and the clock allows.
     """
     order = np.arange(len(X))
 
@@ -259,17 +260,17 @@ def adapted(
         fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
         return float((weight[fit.judged] @ fit.residuals**2).sum())
 
-    began = time.perf_counter()
+    began = clock()
     best, done = (0, 0), set()
     try:
         least = error(best)
-        seconds = time.perf_counter() - began
+        seconds = clock() - began
         tried = {best}
         while best not in done:
             done.add(best)
             for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
                 at = (best[0] + step[0], best[1] + step[1])
-                if at in tried or time.perf_counter() + seconds > until:
+                if at in tried or clock() + seconds > until:
                     continue
                 tried.add(at)
                 found = error(at)
@@ -292,9 +293,9 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
 def gram_seconds(kernel: Kernel, X: np.ndarray, n: int) -> float:
     """Return about how long the Gram matrix of n rows takes, its upper triangle."""
     sample = X[:_TIMED_ROWS]
-    began = time.perf_counter()
+    began = time.thread_time()
     kernel._gram(sample, None)
-    return (time.perf_counter() - began) * (n / len(sample)) ** 2 / 2
+    return (time.thread_time() - began) * (n / len(sample)) ** 2 / 2
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
@@ -335,9 +336,9 @@ def _measured_rate(minute: int) -> float:
     n, seconds = _TIMED_ROWS, math.inf
     for _ in range(3):
         matrix = np.eye(n) + 1e-6
-        began = time.perf_counter()
+        began = time.thread_time()
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
-        seconds = min(seconds, time.perf_counter() - began)
+        seconds = min(seconds, time.thread_time() - began)
     return n**3 / 3 / max(seconds, 1e-6)
 
 
@@ -381,6 +382,8 @@ class TabularModel:
         of the others are fitted.
     weighted : bool
         Whether rows have weights.
+    unit : float
+        What weights have been divided by.
     """
 
     def __init__(
@@ -390,8 +393,9 @@ class TabularModel:
         held_out: tuple[int, int, int] | None = None,
         *,
         weighted: bool = False,
+        unit: float = 1.0,
     ):
-        self.weighted = weighted
+        self.weighted, self.unit = weighted, unit
         self.members = list(members)
         self.estimator = estimator
         self.held_out = held_out
@@ -415,7 +419,6 @@ class TabularModel:
             lines += [
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
-                "sample_weight = sample_weight / sample_weight.mean()",
             ]
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
@@ -450,7 +453,8 @@ class TabularModel:
         if isinstance(self.members[0].fit, ExactRidge):
             # The columns are encoded by more rows than are fitted.
             yield "from sklearn.frozen import FrozenEstimator"
-            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X)"
+            given = ", sample_weight=sample_weight" if self.weighted else ""
+            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
             cut = ", ".join(f"{name}[:{n}]" for name in names)
             yield f"{', '.join(names)} = {cut}"
 
@@ -467,10 +471,14 @@ class TabularModel:
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
         if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
-            options["alpha"] = float(fit.alpha)
+            options["alpha"] = float(fit.alpha * self.unit)
             options["fit_intercept"] = True
         else:
-            options |= {"C": float(fit.C), "tol": fit.tol, "max_iter": fit.max_iter}
+            options |= {
+                "C": float(fit.C / self.unit),
+                "tol": fit.tol,
+                "max_iter": fit.max_iter,
+            }
         options["n_components"] = getattr(fit, "n_components", None)
         if not isinstance(fit, ExactRidge):
             options["random_state"] = fit.random_state
@@ -488,7 +496,9 @@ class TabularModel:
             encoder = "FrozenEstimator(encoder)"
         model = f"rk.{self.estimator}(kernel, {text})"
         if self.weighted:
-            model += ".set_fit_request(sample_weight=True)"
+            request = ".set_fit_request(sample_weight=True)"
+            model += request
+            encoder += request if "Frozen" not in encoder else ""
         yield f"{name} = make_pipeline({encoder}, {model})"
 
     def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:

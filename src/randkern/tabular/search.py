@@ -65,8 +65,15 @@ _LEAST_DESCENT = 3e-5
 _REFINED = 3
 # Trials that may become part of the model.
 _KEPT = 6
-# Shares of the time for the first descents.
+# The share of the time for the first descents, the evaluations that these take about,
+# and rows that they have at least.
 _FIRST_SHARE = 0.55
+_FIRST_EVALUATIONS = 250
+_LEAST_ROWS = 200
+# An evaluation takes time as the rows to this power.
+_ORDER = 2.7
+# The number of rows is worth more steps where it grows by this factor.
+_LEAST_GROWTH = 1.2
 # What a fit must take off the error of a blend, and weigh in it.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
@@ -137,13 +144,13 @@ class _LeaveOneOut:
         Y: np.ndarray,
         weight: np.ndarray,
         ties: np.ndarray,
-        until: float,
+        over: Callable[[], bool],
     ):
         self.hyper = Hyperparameters(kernel)
-        self.X, self.ties, self.until = X, ties, until
+        self.X, self.ties, self.over = X, ties, over
         self.weight = weight / weight.mean()
         self.Y = Y - self.weight @ Y / len(Y)
-        self.variance = float((self.weight @ self.Y**2).sum() / len(Y))
+        self.variance = float((self.weight @ self.Y**2).sum() / len(Y)) or 1.0
         self.origin: Any = None
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
@@ -155,7 +162,7 @@ class _LeaveOneOut:
         return self.hyper.at(self.ties @ theta[:-1]).kernel
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        if time.perf_counter() > self.until and self.best[1] is not None:
+        if self.best[1] is not None and self.over():
             raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
         alpha, n = math.exp(theta[-1]), len(self.X)
@@ -212,10 +219,12 @@ class KernelSearch:
     Y : ndarray of shape (n, k)
     weight : ndarray of shape (n,)
     until : float
-        When to stop, on the clock of ``time.perf_counter``.
+        When to stop, on the clock.
     stream : Stream
     report : function of a Trial
         Returns whether to stop.
+    clock : function
+        Returns seconds.
     """
 
     def __init__(
@@ -227,9 +236,10 @@ class KernelSearch:
         until: float,
         stream: Stream,
         report: Callable[[Trial], bool],
+        clock: Callable[[], float] = time.thread_time,
     ):
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
-        self.until, self.report = until, report
+        self.until, self.report, self.clock = until, report, clock
         self.order = stream.generator().permutation(len(Y))
         self.trials: list[Trial] = []
         self.refined: list[Trial] = []
@@ -262,7 +272,7 @@ class KernelSearch:
             self.Y[rows],
             self.weight[rows],
             self._ties(form, numbers),
-            self._until,
+            lambda: self.clock() > self._until,
         )
 
     def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
@@ -284,11 +294,11 @@ class KernelSearch:
 
     @property
     def _over(self) -> bool:
-        return self._stopped or time.perf_counter() > self._until
+        return self._stopped or self.clock() > self._until
 
-    def isotropic(self, form: str, numbers: str) -> Trial:
+    def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
-        began, n = time.perf_counter(), min(_FIRST_ROWS, len(self.Y))
+        began = time.perf_counter()
         best: Any = None
         for spread in _SPREADS:
             kernel = self._kernel(form, numbers, spread)
@@ -323,20 +333,34 @@ class KernelSearch:
 
     def run(self) -> list[Trial]:
         """Return the best trials, those that were refined first."""
-        began = time.perf_counter()
+        began = self.clock()
         self._until = began + _FIRST_SHARE * (self.until - began)
-        n = min(_FIRST_ROWS, len(self.Y))
+        n = self._first_rows(self._until - began)
         found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
                 break
-            start = self.isotropic(form, numbers)
+            start = self.isotropic(form, numbers, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._relatives(found, n)
-        self._until = self.until
         found.sort(key=lambda trial: trial.objective)
-        self.refined = self._refine(found, n)
+        while (more := self._more_rows(found[0], n)) > n:
+            found, n = self._refine(found, more), more
+        self.refined = found[:_KEPT]
         return self.refined
+
+    def _first_rows(self, seconds: float) -> int:
+        """Return on how many rows the first descents all end in time."""
+        n = min(_FIRST_ROWS, len(self.Y))
+        form, numbers = next(self._first_choices())
+        kernel = self._kernel(form, numbers, _SPREADS[1])
+        for rows in (2, n):  # compiled code is loaded by the first
+            began = self.clock()
+            goal = self._objective(kernel, form, numbers, rows)
+            goal(goal.start(_ALPHAS[0]))
+        step = max(self.clock() - began, 1e-6)
+        share = (max(seconds, 0.0) / (_FIRST_EVALUATIONS * step)) ** (1 / _ORDER)
+        return int(min(n, max(n * share, _LEAST_ROWS)))
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
         for numbers in self.rows:
@@ -355,36 +379,30 @@ class KernelSearch:
                 return
             yield self.descend(start, n, _FIRST_STEPS // 2, form)
 
-    def _refine(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on with the best on more rows, as many as the time allows.
+    def _more_rows(self, trial: Trial, n: int) -> int:
+        """Return how many rows the best are refined on in the time left, or n."""
+        n_all, left = min(len(self.Y), _MOST_ROWS), self.until - self.clock()
+        if n >= n_all or left <= 0 or self._stopped:
+            return n
+        self._until = math.inf
+        goal = self._objective(trial.kernel, trial.form, trial.numbers, n)
+        began = self.clock()
+        goal(trial.theta)
+        step = max(self.clock() - began, 1e-6)
+        affordable = n * (left / (_REFINED * _REFINED_STEPS * step)) ** (1 / _ORDER)
+        return int(min(n_all, affordable)) if affordable > _LEAST_GROWTH * n else n
 
-        Those that are not gone on with follow behind.
-        """
-        n_all = len(self.Y)
-        left = max(self.until - time.perf_counter(), 0.0)
-        more = n
-        if n_all > n:
-            step = self._seconds_per_step(found[0], n)
-            affordable = left / (_REFINED * _REFINED_STEPS * step)
-            more = int(min(n_all, _MOST_ROWS, n * affordable ** (1 / 2.7)))
-        if more < 1.2 * n:
-            return found[:_KEPT]
+    def _refine(self, found: list[Trial], n: int) -> list[Trial]:
+        """Go on with the best on n rows; the others follow behind."""
         refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
             if refined and self._over:
                 break
-            now = time.perf_counter()
+            now = self.clock()
             self._until = now + (self.until - now) / (_REFINED - position)
-            refined.append(self.descend(trial, more, _REFINED_STEPS))
-        rest = found[len(refined) : _KEPT]
-        return sorted(refined, key=lambda trial: trial.objective) + rest
-
-    def _seconds_per_step(self, trial: Trial, n: int) -> float:
-        self._until = math.inf
-        goal = self._objective(trial.kernel, trial.form, trial.numbers, n)
-        began = time.perf_counter()
-        goal(trial.theta)
-        return time.perf_counter() - began
+            refined.append(self.descend(trial, n, _REFINED_STEPS))
+        refined.sort(key=lambda trial: trial.objective)
+        return refined + found[len(refined) :]
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:

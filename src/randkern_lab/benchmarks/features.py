@@ -418,7 +418,6 @@ def _fitted(
     counts as fitting.
     """
     feature_map = contender.build(d, size, seed)
-    gc.collect()
     start = time.perf_counter()
     Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
     seconds = time.perf_counter() - start

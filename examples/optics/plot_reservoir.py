@@ -4,8 +4,8 @@ An optical reservoir foresees a chaotic series
 
 A reservoir computer is a large random network that is driven by a series and never
 trained: :math:`r_{t+1} = |W r_t + U x_t|` is one pass of light through a scattering
-medium, with the last state shown beside the new value. Only a ridge regression
-from the state to the next value is learned.
+medium, with the last state shown beside the new value. Only a ridge regression from the
+state to the next value is learned.
 """
 
 import matplotlib.pyplot as plt
@@ -38,11 +38,9 @@ n_train, n_ahead = 2_500, 600
 # The reservoir
 # -------------
 # A state has 500 numbers. What is scattered is the state, which is remembered for some
-# ten
-# steps, beside the new value and a constant; features of degree 1 are moduli of complex
-# normal projections, as a camera sees them. Moduli are closer than what they are made
-# of,
-# so that the state forgets how it began.
+# ten steps, beside the new value and a constant; features of degree 1 are moduli of
+# complex normal projections, as a camera sees them. Moduli are closer than what they
+# are made of, so that the state forgets how it began.
 size, memory, drive = 500, 0.9, 1.0
 medium = rk.RandomFeatures(
     rk.Optical(degree=1.0), n_components=size, projection="dense", random_state=0

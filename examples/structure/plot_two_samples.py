@@ -3,10 +3,9 @@ Do two samples come from one law?
 =================================
 
 The maximum mean discrepancy of two samples is the distance of the means of their
-features,
-:math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert`. On exact kernels it takes all pairs of
-rows;
-on random features one pass, and the permutations of a test cost a product each.
+features, :math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert`. On exact kernels it takes all
+pairs of rows; on random features one pass, and the permutations of a test cost a
+product each.
 """
 
 from time import perf_counter

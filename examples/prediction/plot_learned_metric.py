@@ -4,8 +4,7 @@ A metric learned from the labels
 
 Where few of many columns matter, a kernel with one lengthscale sees mostly noise.
 ``MetricLearner`` finds the columns, or the directions, on which the target depends, by
-the
-average gradient of fitted models, and any model takes the rows that it transforms.
+the average gradient of fitted models, and any model takes the rows that it transforms.
 """
 
 import matplotlib.pyplot as plt

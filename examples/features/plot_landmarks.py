@@ -3,9 +3,8 @@ Random features or landmarks?
 =============================
 
 Landmarks spend columns where the rows are, random features where the kernel's spectrum
-is.
-At equal numbers landmarks are the more accurate where few directions carry most of the
-kernel; random features cost less to make and need no stored rows.
+is. At equal numbers landmarks are the more accurate where few directions carry most of
+the kernel; random features cost less to make and need no stored rows.
 """
 
 from time import perf_counter

@@ -3,10 +3,9 @@ Kernel PCA and clustering by features
 =====================================
 
 What is linear in a kernel's features is nonlinear in the rows: ``PCA`` on random
-features
-is kernel PCA, and ``KMeans`` on their leading components is spectral clustering. Both
-take
-time linear in the number of rows, where the kernel matrix takes its square.
+features is kernel PCA, and ``KMeans`` on their leading components is spectral
+clustering. Both take time linear in the number of rows, where the kernel matrix takes
+its square.
 """
 
 from time import perf_counter
@@ -26,8 +25,7 @@ import randkern as rk
 # ---------
 # Spectral clustering takes the leading eigenvectors of the kernel matrix whose rows and
 # columns are divided by the roots of their sums. With features Z that is Z, divided by
-# the
-# roots of Z(Zᵀ1), and its singular vectors.
+# the roots of Z(Zᵀ1), and its singular vectors.
 X, y = make_circles(1_500, factor=0.4, noise=0.06, random_state=0)
 # The kernel is short, and its values between the rings, which matter here, are smaller
 # than the error of random features: landmarks have them.

@@ -26,9 +26,9 @@ kernels = {
 }
 
 # %%
-# The error is the relative Frobenius norm over pairs of different rows: one number
-# for a whole Gram matrix. Markers are the root mean square over six independent
-# draws; lines are what the variance of :math:`\phi(x)\cdot\phi(y)` predicts.
+# The error is the relative Frobenius norm over pairs of different rows: one number for
+# a whole Gram matrix. Markers are the root mean square over six independent draws;
+# lines are what the variance of :math:`\phi(x)\cdot\phi(y)` predicts.
 n_components = [10, 30, 100, 300, 1000, 3000]
 markers = dict(zip(kernels, "os^Dv", strict=True))
 
@@ -62,8 +62,8 @@ axes.legend()
 plt.show()
 
 # %%
-# All fall as :math:`1/\sqrt D`; the kernels differ by a factor that the variance
-# knows. An optical kernel of higher degree starts further up: the distribution of
+# All fall as :math:`1/\sqrt D`; the kernels differ by a factor that the variance knows.
+# An optical kernel of higher degree starts further up: the distribution of
 # :math:`|u\cdot x|^m` has a heavier tail, so that its error also varies more from one
 # draw to the next. (``projection="dense"`` draws the rows independently, as the
 # formulas assume; the default couples them where it can, for a lower error.)
@@ -71,9 +71,9 @@ plt.show()
 # Two feature maps
 # ----------------
 # A stationary kernel has two real maps. Pairs of cosine and sine have a variance of
-# :math:`(1 + K(2\tau) - 2K^2)/D`, cosines with a random phase one of
-# :math:`(1 + K(2\tau)/2 - K^2)/D`. Near the diagonal, where :math:`K` is close to
-# one, pairs are almost exact.
+# :math:`(1 + K(2\tau) - 2K^2)/D`, cosines with a random phase one of :math:`(1 +
+# K(2\tau)/2 - K^2)/D`. Near the diagonal, where :math:`K` is close to one, pairs are
+# almost exact.
 distance = np.linspace(0, 4, 200)[:, None]
 origin = np.zeros((1, 1))
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
