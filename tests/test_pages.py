@@ -1,6 +1,7 @@
 """The checks of built pages find defects; drawings and docstrings can be read."""
 
 import re
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
@@ -40,6 +41,14 @@ def found(tmp_path, text):
 
 def test_a_good_page_passes(tmp_path):
     assert found(tmp_path, GOOD) == []
+    command = [sys.executable, pages.__file__, tmp_path]
+    assert subprocess.run(command).returncode == 0
+    (tmp_path / "x.png").unlink()
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (
+        1,
+        "page.html: no file for the link x.png\n",
+    )
 
 
 @pytest.mark.parametrize(
