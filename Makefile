@@ -31,7 +31,7 @@ endif
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format types docs wheel minimum
+.PHONY: help demo check test lint format types docs wheel dist minimum
 .PHONY: nightly pythons random coverage records clean environments
 
 help: ## this list
@@ -71,6 +71,14 @@ wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
 	$(BIN)/python -m venv $(ENVS)/wheel
 	$(ENVS)/wheel/bin/python -m pip install --quiet --no-compile $(ENVS)/wheel/dist/*.whl
 	$(ENVS)/wheel/bin/python -I .ci/check_wheel.py
+
+# The wheel is built from the source distribution, so this one is complete.
+dist: | $(BIN)/python ## what a release uploads, into dist/, checked by twine
+	rm -rf dist $(ENVS)/release
+	$(BIN)/python -m venv $(ENVS)/release
+	$(ENVS)/release/bin/python -m pip install --quiet build twine
+	$(ENVS)/release/bin/python -m build --outdir dist .
+	$(ENVS)/release/bin/twine check --strict dist/*
 
 # What the lowest versions are tried on; nothing: all fast tests.
 MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections kernels \

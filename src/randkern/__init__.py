@@ -7,7 +7,7 @@ cheap.
 import importlib
 from typing import Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _PUBLIC: dict[str, str] = {
     **dict.fromkeys(

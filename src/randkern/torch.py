@@ -321,7 +321,7 @@ class FittedModel(nn.Module):
         values = rows.double()
         weights: Any = None if self.weights is None else self.weights.double()
         if self.rows is not None:
-            known: Any = self.rows.double()
+            known: Any = self.rows
             values = predict_by_rows(self.kernel, known, weights, rows)
         elif self.plan is not None and weights is not None:
             values = predict_by_features(self.plan, weights, rows)

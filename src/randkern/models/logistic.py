@@ -27,7 +27,7 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-__all__ = ["KernelLogistic"]
+__all__ = ["KernelLogistic", "LogisticLoss"]
 
 # Pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 20
@@ -170,7 +170,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
         kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
         features = self._features(rows, kept)
-        loss = _Loss(features, self.C)
+        loss = LogisticLoss(features, self.C)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
@@ -186,7 +186,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: _Loss) -> np.ndarray:
+    def _minimise(self, loss: LogisticLoss) -> np.ndarray:
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
@@ -240,7 +240,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         )
 
 
-class _Loss:
+class LogisticLoss:
     """The objective as a function of all weights, with its derivatives.
 
     Features, signs and weights of rows stay where they lie: sums over them come here.

@@ -221,7 +221,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for trial in trials:
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
-            U, w = self._rows[trial.numbers][: len(rows)], weight[rows]
+            U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             while residuals is None:  # more rows than the trial has seen
                 trial = replace(trial, alpha=10 * trial.alpha)
@@ -229,11 +229,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             judged.append((trial, residuals * np.sqrt(w)[:, None]))
         return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
 
-    def _encoded(self, numbers: str, X: Any, dtype: str = "float64") -> np.ndarray:
-        """Return encoded rows, some at a time."""
-        encoder = copy(self._encoders[numbers]).set_params(dtype=dtype)
+    def _sample(self, trial: Trial) -> np.ndarray:
+        """Return the searched rows as the kernel of a trial takes them."""
+        return trial.turned(self._rows[trial.numbers])
+
+    def _encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
+        """Return rows as the kernel of a trial takes them, encoded some at a time."""
+        encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
         parts = [
-            encoder.transform(_safe_indexing(X, rows))
+            trial.turned(encoder.transform(_safe_indexing(X, rows)))
             for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
@@ -245,12 +249,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         m = min(len(Y), _MOST_ADAPTED)
         if m < _ADAPTED_SHARE * len(self._searched):
             return trial
-        each = gram_seconds(trial.kernel, self._rows[trial.numbers], m)
+        each = gram_seconds(trial.kernel, self._sample(trial), m)
         if 4 * (each + factorising_seconds(m)) > seconds:
             return trial
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
-        sample = self._encoded(trial.numbers, _safe_indexing(X, rows))
+        sample = self._encoded(trial, _safe_indexing(X, rows))
         until = self._clock() + seconds
         kernel, alpha = adapted(
             *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
@@ -313,7 +317,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. On at most 2,500 rows
     kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear
     one) with a lengthscale for each column are then learned, together with the penalty,
-    by the gradient of the leave-one-out error, which has a closed form. The best is
+    by the gradient of the leave-one-out error, which has a closed form; so are
+    lengthscales of the directions in which the best of these fits changes (a full
+    metric), where they are better for rows that have not told them. The best is
     fitted to all rows, or the weighted mean of the best few where leave-one-out says
     that it is better.
 
@@ -333,9 +339,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         from public parts of the library.
     leaderboard_ : DataFrame
         What was tried: ``kernel``, ``numbers`` (how they are scaled), ``metric``
-        (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean squared error of
-        rows left out, over that of the mean of the targets) and ``seconds``. A list of
-        dicts without pandas.
+        (``"none"``, ``"diagonal"`` or ``"full"``), ``rows``, ``error`` (root mean
+        squared error of rows left out, over that of the mean of the targets) and
+        ``seconds``. A list of dicts without pandas.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of the predictions, with what it
         shares with others: total-effect indices, of sum 1.
@@ -352,9 +358,11 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     References
     ----------
-    Rifkin & Lippert 2007, "Notes on regularized least squares"; Barber, Candès, Ramdas
-    & Tibshirani 2021, "Predictive inference with the jackknife+", Annals of Statistics
-    49.
+    Rifkin & Lippert 2007, "Notes on regularized least squares"; Radhakrishnan,
+    Beaglehole, Pandit & Belkin 2024, "Mechanism for feature learning in neural networks
+    and backpropagation-free machine learning models", Science 383; Barber, Candès,
+    Ramdas & Tibshirani 2021, "Predictive inference with the jackknife+", Annals of
+    Statistics 49.
 
     Examples
     --------
@@ -450,7 +458,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
-            last = 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
+            last = 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
@@ -459,9 +467,10 @@ class TabularRegressor(RegressorMixin, Tabular):
             if self._how != "factorise":
                 members.append(self._fit_many(trial, X, y, weight, stream))
                 continue
-            U = self._encoded(trial.numbers, X)
+            U = self._encoded(trial, X)
             fit = fit_ridge(trial.kernel, trial.alpha, U, y, weight, order)
-            members.append(Member(share, self._encoders[trial.numbers], fit))
+            encoder = self._encoders[trial.numbers]
+            members.append(Member(share, encoder, fit, trial.turn))
         return normalised(members)
 
     def _fit_many(
@@ -472,17 +481,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         One is exact, to as many rows as the time allows, the other to all rows.
         """
         encoder = self._encoders[trial.numbers]
-        U_apart = encoder.transform(self._X_apart)
+        U_apart = trial.turned(encoder.transform(self._X_apart))
         n, floor = len(y), 0.1 * self.time_limit
         m = min(factorised_rows(max(self._left(), floor) / 3), n)
-        U = self._encoded(trial.numbers, _safe_indexing(X, np.arange(m)))
+        U = self._encoded(trial, _safe_indexing(X, np.arange(m)))
         part: Any = fit_ridge(
             *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
         )
         how, D = plan_of(n, max(self._left(), floor))
         # On tiles of the Gram matrix, or features of as many rows as fit the memory.
         encoder = copy(encoder).set_params(dtype="float32")
-        U = self._encoded(trial.numbers, X, "float32")
+        U = self._encoded(trial, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
         until = self._clock() + max(self._left(), floor)
         clock = self._clock
@@ -510,8 +519,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         ]
         if errors[0] < errors[1]:
             self._held_out = (*self._held_out[:2], m)
-            return Member(1.0, self._encoders[trial.numbers], part)
-        return Member(1.0, encoder, whole)
+            return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
+        return Member(1.0, encoder, whole, trial.turn)
 
     def _keep_residuals(self, n: int) -> None:
         """Keep the residuals of rows that a fit has not seen, (m, k)."""
@@ -519,7 +528,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._folds: np.ndarray | None = None
         first = members[0]
         if self._how != "factorise":
-            rows = first.encoder.transform(self._X_apart)
+            rows = first.rows_of(self._X_apart)
             self._residuals = self._y_apart - self.model_.predict(self._X_apart)
         else:
             parts = [member.weight * member.fit.residuals for member in members]
@@ -539,7 +548,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _sizes_near(self, X: Any) -> np.ndarray:
         """Return how large residuals are near rows, (n, k)."""
         first = self.model_.members[0]
-        rows = first.encoder.transform(X)
+        rows = first.rows_of(X)
         sizes = np.abs(self._residuals)
         near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
         return np.where(near > 0, near, 1.0)
@@ -587,7 +596,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             mean = self.model_.predict(X)
             return self._as_given(np.stack([mean - width, mean + width], axis=-1))
         centres = sum(
-            member.weight * member.fit.predict_folds(member.encoder.transform(X))
+            member.weight * member.fit.predict_folds(member.rows_of(X))
             for member in self.model_.members
         )
         n = len(sizes)

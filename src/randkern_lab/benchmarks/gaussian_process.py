@@ -267,7 +267,7 @@ def _predict(
         return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
     model = randkern.GaussianProcessRegressor(
-        1.0 * randkern.Gaussian(lengthscales),
+        randkern.Gaussian(lengthscales) * 1.0,
         _NOISE,
         size if method == "features" else None,
         random_state=seed,
