@@ -57,9 +57,8 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
     fourier : {"pair", "offset"}
         Cosines and sines, or cosines with random phases.
     learn_lengthscale : bool

@@ -105,9 +105,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         has the variance σ²/w: for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`). The mean is that of the subset of

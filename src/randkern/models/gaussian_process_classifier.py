@@ -67,9 +67,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`), and the variance of the deterministic
