@@ -58,7 +58,7 @@ class FeatureMap(nn.Module):
         Number of features.
     projection : str
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     fourier : {"pair", "offset"}
         Cosines and sines, or cosines with random phases.
     learn_lengthscale : bool

@@ -106,7 +106,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`). The mean is that of the subset of

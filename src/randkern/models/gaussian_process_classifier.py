@@ -68,7 +68,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Weights of the classes, as in scikit-learn.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`), and the variance of the deterministic

@@ -68,7 +68,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         takes a pass over the features.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see

@@ -62,7 +62,7 @@ class KernelRidgeRegressor(
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -219,7 +219,7 @@ class KernelRidgeClassifier(
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see

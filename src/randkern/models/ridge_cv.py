@@ -448,7 +448,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         decomposition per fold.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -559,7 +559,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
         ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by the kernel and the columns.
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
