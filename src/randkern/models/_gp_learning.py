@@ -67,7 +67,8 @@ _SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
 _FEWEST_EVALUATIONS = 7
 _MOST_EVALUATIONS = 300
-# A step that would still gain more per row is worth a warning.
+# A step that would still gain more per row is worth a warning, and a noise that would
+# is far off.
 _UNFINISHED = 0.1
 # By how much a step moves a logarithm at most, and what it must gain of its promise.
 _LARGEST_STEP = 1.0
@@ -436,12 +437,7 @@ def maximise(
             if stage.fewer_features:
                 # What these leave out of the process of the stage before is noise.
                 ends = [
-                    replace(
-                        end,
-                        theta=_settled(
-                            stage.objective, end.theta, limits, lengthscales
-                        ),
-                    )
+                    replace(end, theta=_made_up_for(stage, end, limits, lengthscales))
                     for end in ends
                 ]
             ends = _distinct(
@@ -553,6 +549,19 @@ def _settled(
         for x, along, limit in zip(theta, lengthscales, limits, strict=True)
     ]
     return _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).theta
+
+
+def _made_up_for(
+    stage: Stage,
+    end: _End,
+    limits: list[tuple[float, float]],
+    lengthscales: np.ndarray,
+) -> np.ndarray:
+    """Return where an end is gone on from: settled, if its noise is far off."""
+    objective = stage.objective
+    theta = _settled(objective, end.theta, limits, lengthscales)
+    gain = _value(objective, theta) - _value(objective, end.theta)
+    return theta if gain > _UNFINISHED * stage.n_rows else end.theta
 
 
 def _descend(
