@@ -277,11 +277,14 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
                 ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
         ladder += [(coarse, plan), (sample, plan)]
         stages: list[Stage] = []
+        exact = False
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
                 objective = with_priors(evidence, self.hyperparameters_, self.priors)
-                stages.append(Stage.of(evidence, objective, later is None))
+                fewer = exact and features is not None
+                stages.append(Stage.of(evidence, objective, later is None, fewer))
+                exact = features is None
         return stages
 
     def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
