@@ -695,6 +695,26 @@ def test_lengthscales_are_adapted_to_more_rows():
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make):
+    monkeypatch.setattr(search, "_FIRST_ROWS", 150)
+    monkeypatch.setattr(search, "_MOST_ROWS", 150)
+    seen = []
+    fit_tail = model._fit_tail
+
+    def seeing(kernel, alpha, X, *args):
+        seen.append(len(X))
+        return fit_tail(kernel, alpha, X, *args)
+
+    monkeypatch.setattr(model, "_fit_tail", seeing)
+    rng = np.random.default_rng(14)
+    X = rng.uniform(-2, 2, size=(900, 2))
+    y = np.sin(5 * X[:, 0]) * np.sin(5 * X[:, 1]) + 0.1 * rng.normal(size=900)
+    make(time_limit=30).fit(X, y if make is regressor else y > 0)
+    assert len(seen) > 6
+    assert set(seen) == {900}
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 @pytest.mark.parametrize("n", [2600, 6000])
 def test_seconds_are_kept(make, n):
     """Twice the limit of the processor's seconds at most, whatever else it does."""

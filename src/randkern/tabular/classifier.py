@@ -129,7 +129,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self._held_out = None
         seconds = _SEARCH_SHARE * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
-        judged = self._judged(trials, Y, weight)[:MOST_MEMBERS]
+        judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
         chosen = self._calibrated([trial for trial, _ in judged], labels, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
         self._finish(members, "KernelLogistic")

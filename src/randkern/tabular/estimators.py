@@ -62,9 +62,14 @@ _MOST_SEARCHED = 2500
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
-# Rows to which lengthscales are adapted, where there are so many more.
+# Rows to which lengthscales are adapted at most, where there are so many times more
+# than they were learned from.
 _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
+# Fits that this takes about, and the share of the time for it before each of the best
+# is judged.
+_ADAPTING_FITS = 6
+_JUDGING_SHARE = 0.06
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
@@ -209,7 +214,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return refined
 
     def _judged(
-        self, trials: list[Trial], Y: np.ndarray, weight: np.ndarray
+        self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with the residuals of rows left out, the best first.
 
@@ -218,9 +223,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """
         rows = self._searched[:_MOST_JUDGED]
         judged: list[tuple[Trial, np.ndarray]] = []
-        for trial in trials:
+        for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
+            if at < MOST_MEMBERS:
+                seconds = _JUDGING_SHARE * self.time_limit
+                trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
             U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             while residuals is None:  # more rows than the trial has seen
@@ -243,14 +251,23 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _adapted(
-        self, trial: Trial, X: Any, Y: np.ndarray, weight: np.ndarray, seconds: float
+        self,
+        trial: Trial,
+        X: Any,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        seconds: float,
+        most: int = _MOST_ADAPTED,
     ) -> Trial:
-        """Return a trial for more rows than the search has looked at."""
-        m = min(len(Y), _MOST_ADAPTED)
-        if m < _ADAPTED_SHARE * len(self._searched):
-            return trial
-        each = gram_seconds(trial.kernel, self._sample(trial), m)
-        if 4 * (each + factorising_seconds(m)) > seconds:
+        """Return a trial for more rows than it has been learned from.
+
+        They are as many as can be factorised several times in so many seconds.
+        """
+        m, X_seen = min(len(Y), most), self._sample(trial)
+        share = gram_seconds(trial.kernel, X_seen, m) + factorising_seconds(m)
+        share *= _ADAPTING_FITS / max(seconds, 1e-9)
+        m = int(m / max(share, 1.0) ** (1 / 3))
+        if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
@@ -260,7 +277,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
             *(until, self._clock),
         )
-        return replace(trial, kernel=kernel, alpha=alpha)
+        return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
@@ -404,7 +421,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         trials = self._search(
             *(X, Y, weight, stream, report), self.time_limit - self._last_seconds
         )
-        chosen = self._blended(self._judged(trials, Y, weight))
+        chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
         self._finish(members, "KernelRidgeRegressor")
         self._keep_residuals(len(y))

@@ -163,9 +163,9 @@ def _fit_tail(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Leave out the last rows one at a time."""
+    """Leave out the last rows one at a time, two thirds of them at most."""
     X, Y, penalty = X[order], Y[order], alpha / weight[order]
-    n, first = len(X), len(X) - JUDGED_ROWS
+    n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
     gram.flat[:: n + 1] += penalty
     factor = scipy.linalg.cholesky(

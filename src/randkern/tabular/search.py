@@ -442,7 +442,7 @@ class KernelSearch:
         """Return on how many rows the first descents all end in time."""
         n = min(_FIRST_ROWS, len(self.Y))
         form, numbers = next(self._first_choices())
-        kernel = self._kernel(form, numbers, _SPREADS[1])
+        kernel = self._kernel(form, numbers, _SPREADS[0])
         for rows in (2, n):  # compiled code is loaded by the first
             began = self.clock()
             goal = self._objective(kernel, form, numbers, rows)
