@@ -291,10 +291,14 @@ def test_single_precision_rows_lose_nothing(offset, noise, rng):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
-def test_a_noise_below_rounding_is_named(data):
+@pytest.mark.parametrize("rows", ["apart", "repeated", "clustered"])
+@pytest.mark.parametrize("D", [60, 200, None], ids=["features", "dual", "exact"])
+def test_a_noise_below_rounding_is_named(D, rows, data):
     X, y = data
+    if rows != "apart":
+        X = np.tile(X[:30], (2, 1)) + (1e-6 * X if rows == "clustered" else 0.0)
     model = rk.GaussianProcessRegressor(
-        rk.Gaussian(3.0), 1e-20, 60, optimizer=None, random_state=0
+        rk.Gaussian(3.0), 1e-20, D, optimizer=None, random_state=0
     )
     with pytest.warns(rk.exceptions.IllConditionedWarning, match="increase noise"):
         model.fit(X, y)
