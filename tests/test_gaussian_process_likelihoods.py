@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
+import scipy.special
 import scipy.stats
 
 import randkern as rk
 from randkern.models._gp_likelihoods import Bernoulli, Poisson, StudentT
+from randkern.models._gp_softmax import mean_softmax
 from randkern.plan import evaluate
 
 N = 70
@@ -284,3 +286,146 @@ def test_what_other_likelihoods_do_not_offer(call, data):
             model.condition_on(X, y)
         else:
             getattr(model, call)(X if call == "sample_y" else 1)
+
+
+# -- the softmax of classes -------------------------------------------------------
+
+
+@pytest.fixture
+def classes(rng):
+    X = rng.normal(size=(N, 2))
+    f = 2 * np.column_stack([np.sin(2 * X[:, 0]), X[:, 1], np.zeros(N)])
+    return X, (f + rng.gumbel(size=f.shape)).argmax(axis=1)
+
+
+def softmax(D, kernel=None, **options):
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) if kernel is None else kernel
+    return rk.GaussianProcessClassifier(
+        *(kernel, D), multi_class="softmax", optimizer=None, random_state=0, **options
+    )
+
+
+def dense_laplace(Z, y):
+    """The mode of weights (D, k), their full precision, and the evidence."""
+    n, D = Z.shape
+    own = np.eye(3)[y]
+
+    def negative(flat):
+        b = flat.reshape(D, 3)
+        f = Z @ b
+        log = (own * f).sum() - scipy.special.logsumexp(f, axis=1).sum()
+        slope = Z.T @ (own - scipy.special.softmax(f, axis=1)) - b
+        return 0.5 * (b**2).sum() - log, -slope.ravel()
+
+    options = {"gtol": 1e-9, "maxiter": 10_000}
+    found = scipy.optimize.minimize(
+        negative, np.zeros(3 * D), jac=True, options=options
+    )
+    b = found.x.reshape(D, 3)
+    chance = scipy.special.softmax(Z @ b, axis=1)
+    W = chance[:, :, None] * np.eye(3) - chance[:, :, None] * chance[:, None]
+    precision = np.einsum("id,icj,ie->dcej", Z, W, Z).reshape(3 * D, 3 * D)
+    precision += np.eye(3 * D)
+    return b, precision, -found.fun - 0.5 * np.linalg.slogdet(precision)[1]
+
+
+@pytest.mark.parametrize("D", [30, 100], ids=["n > D", "n < D"])
+def test_the_softmax_is_the_formulas(D, classes, rng):
+    X, y = classes
+    model = softmax(D).fit(X, y)
+    b, precision, evidence = dense_laplace(evaluate(model.plan_, X), y)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, abs=1e-6)
+    new = rng.normal(size=(30, 2))
+    Z = evaluate(model.plan_, new)
+    wide = np.einsum("id,ce->idce", Z, np.eye(3)).reshape(30, -1, 3)
+    covariance = np.einsum("iac,ab,ibe->ice", wide, np.linalg.inv(precision), wide)
+    roots = np.linalg.cholesky(covariance)
+    f = (Z @ b)[:, None] + rng.normal(size=(30, 20_000, 3)) @ roots.transpose(0, 2, 1)
+    expected = scipy.special.softmax(f, axis=2).mean(axis=1)
+    # What couples classes is left out: little, of the variances of differences.
+    means, variances = model._laplace_moments(new, model._posteriors)
+    np.testing.assert_allclose(means, Z @ b, atol=1e-6)
+    for c, d in ((0, 1), (0, 2), (1, 2)):
+        contrast = np.eye(3)[c] - np.eye(3)[d]
+        full = np.einsum("c,ice,e->i", contrast, covariance, contrast)
+        ratio = (variances[:, c] + variances[:, d]) / full
+        assert np.all((ratio > 0.75) & (ratio < 1 + 1e-6))
+        assert np.median(ratio) > 0.9
+    np.testing.assert_allclose(model.predict_proba(new), expected, atol=0.02)
+
+
+@SIZES
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_gradients_of_the_softmax(weighted, D, classes, rng):
+    X, y = classes
+    weight = rng.integers(0, 4, N).astype(float) if weighted else None
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
+    model = softmax(D, kernel).fit(X, y, weight)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=1e-8)
+    h, at = 1e-4, model.log_marginal_likelihood
+    numeric = [
+        (at(model.theta_ + h * e) - at(model.theta_ - h * e)) / (2 * h)
+        for e in np.eye(len(model.theta_))
+    ]
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize("D", [30, None], ids=["features", "exact"])
+def test_a_weight_counts_equal_rows_of_classes(D, classes, rng):
+    X, y = classes
+    weight = rng.integers(0, 4, N)
+    repeated = np.repeat(np.arange(N), weight)
+    weighted = softmax(D).fit(X, y, sample_weight=weight)
+    listed = softmax(D).fit(X[repeated], y[repeated])
+    np.testing.assert_allclose(
+        weighted.predict_proba(X), listed.predict_proba(X), atol=1e-6
+    )
+    assert weighted.log_marginal_likelihood_value_ == pytest.approx(
+        listed.log_marginal_likelihood_value_, rel=1e-8
+    )
+
+
+def test_streams_and_single_precision_of_classes(classes):
+    X, y = classes
+    whole = softmax(30).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(whole.sum(axis=1), 1.0, atol=1e-12)
+    blocks = rk.RowBlocks([(X[:20], y[:20]), (X[20:], y[20:])])
+    np.testing.assert_allclose(
+        softmax(30).fit(blocks).predict_proba(X), whole, atol=1e-6
+    )
+    single = softmax(30).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(
+        single.predict_proba(X.astype(np.float32)), whole, atol=1e-3
+    )
+
+
+def test_the_softmax_of_two_classes_is_the_logistic_function(classes):
+    X, y = classes
+    both = softmax(30).fit(X, y > 0)
+    plain = rk.GaussianProcessClassifier(
+        2.0 * rk.Gaussian([1.0, 2.0]), 30, optimizer=None, random_state=0
+    ).fit(X, y > 0)
+    np.testing.assert_array_equal(both.predict_proba(X), plain.predict_proba(X))
+
+
+def test_probabilities_are_averages(rng):
+    means, variances = rng.normal(size=(20, 4)), rng.uniform(0, 4, size=(20, 4))
+    f = means[:, None] + variances[:, None] ** 0.5 * rng.normal(size=(20, 50_000, 4))
+    expected = scipy.special.softmax(f, axis=2).mean(axis=1)
+    # Six deviations of the draws, and those of the points.
+    np.testing.assert_allclose(mean_softmax(means, variances), expected, atol=0.012)
+
+
+def test_the_softmax_is_learned(rng):
+    X = rng.uniform(-3, 3, (600, 2))
+    f = 3 * np.column_stack([np.sin(2 * X[:, 0]), np.cos(2 * X[:, 0]), np.zeros(600)])
+    y = (f + rng.gumbel(size=f.shape)).argmax(axis=1)
+    model = rk.GaussianProcessClassifier(
+        1.0 * rk.Gaussian([3.0, 3.0]), 60, multi_class="softmax", random_state=0
+    ).fit(X[:250], y[:250])
+    lengths = model.kernel_.kernel.lengthscale
+    assert lengths[0] < 2 < 0.5 * lengths[1]
+    truth = scipy.special.softmax(f, axis=1)
+    assert abs(model.predict_proba(X) - truth).mean() < 0.08

@@ -423,6 +423,62 @@ def test_a_linear_mean_is_a_term_of_the_kernel(D, data):
     np.testing.assert_allclose(model.predict(far), far @ [30.0, -20.0], rtol=0.05)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_means_are_generalised_least_squares(mean, D, data, rng):
+    # Rasmussen & Williams 2006, eqs. 2.41 and 2.42, of a vague prior.
+    X, y = data[0] * [1.0, 3.0], data[1] + 7 + data[0] @ [3.0, -2.0]
+    kernel, noise = 1.3 * rk.Gaussian([0.8, 2.0]), 0.04
+    new = 9 * rng.normal(size=(30, 2))
+    model = rk.GaussianProcessRegressor(
+        kernel, noise, D, mean=mean, optimizer=None, random_state=0
+    ).fit(X, y)
+    if D is None:
+        K, cross, own = kernel(X), kernel(new, X), kernel.diag(new)
+    else:
+        whole = model.plan_.groups[0]
+        Z, z = (evaluate(model.plan_, A)[:, : whole.stop] for A in (X, new))
+        assert whole.stop == D - (3 if mean == "linear" else 1)
+        K, cross, own = Z @ Z.T, z @ Z.T, (z**2).sum(axis=1)
+    H, h = (np.ones((len(A), 1)) for A in (X, new))
+    if mean == "linear":
+        H, h = np.hstack([H, X]), np.hstack([h, new])
+    inverse = np.linalg.inv(K + noise * np.eye(len(X)))
+    A = H.T @ inverse @ H
+    beta = np.linalg.solve(A, H.T @ inverse @ y)
+    expected = h @ beta + cross @ inverse @ (y - H @ beta)
+    R = h - cross @ inverse @ H
+    variance = own - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    variance += np.einsum("ij,ji->i", R, np.linalg.solve(A, R.T))
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=1e-3 * abs(expected).max())
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-3)
+
+
+def test_a_mean_is_not_learned_and_changes_no_scale(data):
+    X, y = data
+    options = {"n_components": None, "normalize_y": True}
+    plain = rk.GaussianProcessRegressor(**options).fit(X, y)
+    model = rk.GaussianProcessRegressor(mean="constant", **options).fit(X, y + 1e3)
+    assert model.kernel_.k2.scale == pytest.approx(1e4)
+    assert model.kernel_.k1.scale < 10 * plain.kernel_.scale
+    shifted = 1e3 + plain.predict(X)
+    np.testing.assert_allclose(model.predict(X), shifted, atol=0.1)
+    far = model.predict([[99.0, 99.0]], return_std=True)
+    assert far[0] == pytest.approx(np.mean(y) + 1e3, abs=3 * far[1][0])
+
+
+def test_a_mean_beside_the_variance_far_away(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        1.5 * rk.Gaussian(0.3), 0.01, 40, mean="constant", far_variance="prior",
+        optimizer=None, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    _, std = model.predict(X + 50, return_std=True)
+    assert np.all(std >= 0.999 * 1.5**0.5)
+
+
 def test_a_column_tells_correlated_outputs_apart(rng):
     X = rng.uniform(-2, 2, (60, 1))
     output = np.arange(60) % 2
@@ -435,3 +491,36 @@ def test_a_column_tells_correlated_outputs_apart(rng):
     for D in (None, 400):
         model = rk.GaussianProcessRegressor(shared + own, 1e-2, D, random_state=0)
         np.testing.assert_allclose(model.fit(rows, y).predict(new), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("features", ["exact", "random"])
+def test_correlated_outputs_are_coregionalisation(features, rng):
+    # cov(f_i(x), f_j(y)) = k1(x, y) + k2(x, y)·1[i = j], of three outputs; the last is
+    # known at few rows.
+    x, output = rng.uniform(-2, 2, 90), np.arange(90) % 3
+    seen = (output < 2) | (np.arange(90) % 9 == 2)
+    rows, y = np.column_stack([x, output])[seen], np.sin(2 * x)[seen] + output[seen]
+    new = np.column_stack([np.linspace(-2, 2, 20), np.full(20, 2.0)])
+
+    def covariance(A, B):
+        square = (A[:, :1] - B[:, 0]) ** 2
+        own = 0.7 * np.exp(-0.5 * square / 1.5**2) * (A[:, 1:] == B[:, 1])
+        return 1.2 * np.exp(-0.5 * square / 0.8**2) + own
+
+    K, cross = covariance(rows, rows) + 0.01 * np.eye(len(rows)), covariance(new, rows)
+    expected = cross @ np.linalg.solve(K, y)
+    variance = 1.9 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
+    shared = 1.2 * rk.Gaussian(0.8, columns=[0])
+    own = 0.7 * (rk.Gaussian(1.5, columns=[0]) * rk.Categorical(columns=[1]))
+    D = None if features == "exact" else 4000
+    model = rk.GaussianProcessRegressor(
+        shared + own, 0.01, D, optimizer=None, random_state=0
+    )
+    mean, std = model.fit(rows, y).predict(new, return_std=True)
+    exact = features == "exact"
+    np.testing.assert_allclose(mean, expected, atol=1e-9 if exact else 0.15)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-7 if exact else 0.2)
+    # What the others say of the third: alone it would be known far less.
+    alone = rows[:, 1] == 2
+    few = model.fit(rows[alone], y[alone]).predict(new, return_std=True)[1]
+    assert std.mean() < 0.8 * few.mean()

@@ -1,6 +1,8 @@
 """The checks of built pages find defects; drawings and docstrings can be read."""
 
+import inspect
 import re
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
@@ -40,6 +42,14 @@ def found(tmp_path, text):
 
 def test_a_good_page_passes(tmp_path):
     assert found(tmp_path, GOOD) == []
+    command = [sys.executable, pages.__file__, tmp_path]
+    assert subprocess.run(command).returncode == 0
+    (tmp_path / "x.png").unlink()
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (
+        1,
+        "page.html: no file for the link x.png\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,11 +126,25 @@ def test_drawings_are_those_of_their_script():
         assert choice.page in public or page.is_file()
 
 
-@pytest.mark.parametrize("name", sorted(set(rk.__all__) - {"__version__"}))
-def test_parameters_are_explained_where_they_stand(name):
+def documented():
+    """Public classes and functions, by name."""
+    for name in sorted(set(rk.__all__) - {"__version__"}):
+        value = getattr(rk, name)
+        if not inspect.ismodule(value):
+            yield pytest.param(value, id=name)
+            continue
+        for member in value.__all__:
+            if callable(getattr(value, member)):
+                yield pytest.param(getattr(value, member), id=f"{name}.{member}")
+
+
+@pytest.mark.parametrize("public", list(documented()))
+def test_parameters_are_explained_where_they_stand(public):
     """And not by the page of another class."""
-    text = getattr(rk, name).__doc__ or ""
-    referring = re.findall(
-        r"^ +(\w[^\n]*)\n +As (?:in|for|of) [:`]", text, re.MULTILINE
+    text = inspect.getdoc(public) or ""
+    sections = re.split(r"^(\w[\w ]+)\n-{3,}\n", text, flags=re.M)
+    parameters = dict(zip(sections[1::2], sections[2::2], strict=True)).get(
+        "Parameters"
     )
-    assert not referring, f"explain {referring} in the docstring of {name}"
+    bare = re.findall(r"^(\w.*)\n(?! +(?!As (?:in|for|of) )\S)", parameters or "", re.M)
+    assert not bare, f"explain {bare}"

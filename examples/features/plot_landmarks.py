@@ -20,12 +20,14 @@ X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(
     X / 16, y, test_size=0.4, random_state=0, stratify=y
 )
+
+# %%
+# A smooth kernel and a rough one
+# -------------------------------
+# The eigenvalues of the first fall faster.
 sizes = [20, 50, 100, 200, 500, 1000]
 ways = {"random features": "random", "landmarks": "nystrom"}
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-
-# %%
-# A smooth kernel and a rough one: the eigenvalues of the first fall faster.
 for kernel, style in ((rk.Gaussian(2.0), "-"), (rk.Laplacian("scale"), ":")):
     exact = kernel.resolve(X_train)(X_test[:200])
     for name, features in ways.items():

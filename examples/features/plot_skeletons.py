@@ -29,7 +29,8 @@ deep = skeletons.convolutional(
     (8, 8), [skeletons.Conv(3), skeletons.Conv(3), skeletons.Dense()]
 )
 shallow = skeletons.fully_connected(64)
-deep.plot(max_nodes=32)
+axes = deep.plot(max_nodes=32)
+axes.set_title("A convolutional skeleton, at most 32 nodes per layer")
 print(f"mean number of pixels in a feature: {deep.complexity():.0f}")
 
 # %%
@@ -39,7 +40,7 @@ print(f"mean number of pixels in a feature: {deep.complexity():.0f}")
 # against independent draws.
 exact = deep.kernel(X_test[:100])
 n_components = [100, 300, 1000, 3000, 10_000]
-figure, (left, right) = plt.subplots(ncols=2, figsize=(9, 3.6))
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for label, options in {
     "independent draws": {"deduplicate": False, "constant": "sampled"},
     "merged, constant apart": {},
@@ -51,13 +52,16 @@ for label, options in {
         )
         Z = features.fit_transform(X_test[:100])
         errors.append(np.abs(Z @ Z.T - exact).mean())
-    left.loglog(n_components, errors, "o-", label=label)
-left.set(xlabel="number of features", ylabel="mean error of the kernel")
-left.legend()
+    axes.loglog(n_components, errors, "o-", label=label)
+axes.set(xlabel="number of features", ylabel="mean error of the kernel")
+axes.set_title("The convolutional kernel of digits")
+axes.legend()
+plt.show()
 
 # %%
 # Error on test digits
 # --------------------
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for colour, (label, skeleton) in enumerate({"deep": deep, "shallow": shallow}.items()):
     kernel = rk.Compositional(skeleton)
 
@@ -67,15 +71,15 @@ for colour, (label, skeleton) in enumerate({"deep": deep, "shallow": shallow}.it
         )
         return 100 * (1 - model.fit(X_train, y_train).score(X_test, y_test))
 
-    right.semilogx(
+    axes.semilogx(
         n_components[:3],
         [test_error(D) for D in n_components[:3]],
         "o-",
         color=f"C{colour}",
         label=label,
     )
-    right.axhline(test_error(None), color=f"C{colour}", linestyle=":")
-right.set(xlabel="number of features", ylabel="test error in %")
-right.legend(title="dotted: exact kernel")
-figure.tight_layout()
+    axes.axhline(test_error(None), color=f"C{colour}", linestyle=":")
+axes.set(xlabel="number of features", ylabel="test error (%)")
+axes.set_title("Convolutional and fully connected")
+axes.legend(title="dotted: exact kernel")
 plt.show()

@@ -49,16 +49,18 @@ def linear(Q, K, V, n_components, features="hyperbolic", seed=0):
 Q, K, V = sequence(1_000)
 truth = exact(Q, K, V)
 sizes = [30, 100, 300, 1000, 3000]
-figure, panels = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for features in ("positive", "hyperbolic"):
     errors = [
         [np.abs(linear(Q, K, V, D, features, seed) - truth).mean() for seed in range(5)]
         for D in sizes
     ]
     spread = np.std(errors, axis=1)
-    panels[0].errorbar(sizes, np.mean(errors, axis=1), spread, fmt="o-", label=features)
-panels[0].set(xscale="log", yscale="log", xlabel="features", ylabel="mean error")
-panels[0].legend()
+    axes.errorbar(sizes, np.mean(errors, axis=1), spread, fmt="o-", label=features)
+axes.set(xscale="log", yscale="log", xlabel="features", ylabel="mean error")
+axes.set_title("Attention over 1,000 keys")
+axes.legend()
+plt.show()
 
 # %%
 # The time grows linearly
@@ -75,10 +77,12 @@ for n in lengths:
         start = perf_counter()
         attend(Q, K, V)
         seconds[name].append(perf_counter() - start)
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, values in seconds.items():
-    panels[1].plot(lengths, values, "o-", label=name)
-panels[1].set(xscale="log", yscale="log", xlabel="length", ylabel="seconds")
-panels[1].set_xticks(lengths, [f"{n:,}" for n in lengths])
-panels[1].minorticks_off()
-panels[1].legend()
+    axes.plot(lengths, values, "o-", label=name)
+axes.set(xscale="log", yscale="log", xlabel="length", ylabel="seconds")
+axes.set_title("Exact attention, and by features")
+axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
+axes.minorticks_off()
+axes.legend()
 plt.show()

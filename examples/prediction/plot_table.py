@@ -49,6 +49,7 @@ shares = model.feature_importances_
 order = np.argsort(shares)
 plt.figure(figsize=(6, 3.2), layout="constrained")
 plt.barh(X.columns[order], 100 * shares[order])
+plt.title("Importances: total-effect indices")
 plt.xlabel("share in the variance of predictions (%)")
 plt.show()
 
@@ -58,6 +59,7 @@ figure, panels = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 PartialDependenceDisplay.from_estimator(
     model, X_train, best, ax=panels, kind="both", subsample=30, random_state=0
 )
+figure.suptitle("Dependence on the three most important numbers")
 plt.show()
 
 # %%

@@ -38,7 +38,7 @@ def documents():
         module = import_module(f"scipy.{name}")
         for member in sorted(getattr(module, "__all__", dir(module))):
             text = inspect.getdoc(getattr(module, member, None)) or ""
-            text = NAMES.sub(" ", text.partition("\nExamples\n")[0])[:1_500]
+            text = NAMES.sub(" ", text.partition("\nExamples\n")[0])[:1_000]
             if len(text) > 300 and text not in seen:
                 seen.add(text)
                 yield text, label
@@ -46,7 +46,7 @@ def documents():
 
 texts, y = zip(*documents(), strict=True)
 y = np.array(y)
-X = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True)
+X = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4), min_df=3)
 X = X.fit_transform(texts)
 print(
     f"{X.shape[0]:,} texts, {X.shape[1]:,} n-grams, {X.nnz / X.shape[0]:.0f} in a text"
@@ -63,7 +63,7 @@ kernels = {
     "Gaussian": rk.Gaussian(1.0),
     "linear": rk.Linear(),
 }
-sizes = [20, 50, 100, 200, 400]
+sizes = [25, 50, 100, 200, 400]
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
 for number, (name, kernel) in enumerate(kernels.items()):
     errors = []

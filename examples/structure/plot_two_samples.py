@@ -79,6 +79,7 @@ for n_components in (30, 300):
     label = f"{n_components} features, {1000 * seconds:.0f} ms a test"
     plt.plot(100 * np.array(shares) / half, power, "o-", label=label)
 plt.axhline(0.05, color="0.6", linewidth=1)
+plt.title("Threes with eights among them")
 plt.xlabel("eights in the second sample (%)")
 plt.ylabel("found at the level of 5 %")
 plt.legend()

@@ -238,6 +238,7 @@ def load(
     Parameters
     ----------
     path : path
+        A file that :func:`save` has written.
     trusted : iterable of str or type, optional
         More types to trust, by their full name or as the type itself. Trust
         those only that you know: making an object may run its code.

@@ -57,13 +57,14 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     fourier : {"pair", "offset"}
+        Cosines and sines, or cosines with random phases.
     learn_lengthscale : bool
         Whether the lengthscales ask for gradients.
     random_state : int, generator or None
+        Seeds all that is drawn.
 
     Attributes
     ----------

@@ -30,19 +30,26 @@ from randkern.models._gp_likelihoods import Likelihood, Terms
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.plan import Plan
 
-__all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
+__all__ = [
+    "DECREMENT",
+    "LaplaceEvidence",
+    "LaplacePosterior",
+    "Problem",
+    "mean_probability",
+    "newton",
+]
 
 _ROWS = 1024
 # Newton's method stops where a step promises less than this share of the objective, or
 # less than the precision of the features.
-_DECREMENT = 1e-14
+DECREMENT = 1e-14
 # More than this share is worth a warning.
 _SHORT = 1e-6
 _MOST_STEPS = 200
 _MOST_HALVINGS = 20
 
 
-class _Problem(ABC):
+class Problem(ABC):
     """A log posterior of weights, at some of them.
 
     Attributes
@@ -52,9 +59,6 @@ class _Problem(ABC):
     """
 
     value: float
-    likelihood: Likelihood
-    y: np.ndarray
-    weight: np.ndarray
 
     @abstractmethod
     def go_to(self, at: np.ndarray) -> None:
@@ -64,13 +68,15 @@ class _Problem(ABC):
     def step(self) -> tuple[np.ndarray, float]:
         """Return the step of Newton's method from there, and what it promises."""
 
-    def _terms(self, f: np.ndarray, part: slice = slice(None)) -> Terms:
-        """Return the terms of rows times their weights."""
-        terms = self.likelihood.terms(f, self.y[part])
-        return Terms(*(self.weight[part] * term for term in terms))
+    def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return where the value is larger: another K may have moved f far away."""
+        self.go_to(one)
+        value = self.value
+        self.go_to(other)
+        return one if value > self.value else other
 
 
-def _newton(problem: _Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
+def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
     """Return where a function is largest, about; the problem ends there."""
     at = start
     problem.go_to(at)
@@ -118,11 +124,11 @@ class LaplacePosterior(WeightPosterior):
             # Its mode as values of the rows costs less.
             Z = ops.as_float64(features.cached[:, :D])
             rows = _RowProblem(Z @ Z.T, likelihood, y, weight)
-            start = Z.T @ _newton(rows, ops.zeros(len(Z), Z), _DECREMENT)
+            start = Z.T @ newton(rows, ops.zeros(len(Z), Z), DECREMENT)
         problem = _FeatureProblem(features, D, likelihood, y, weight)
-        tolerance = max(_DECREMENT, ops.precision(features.dtype))
+        tolerance = max(DECREMENT, ops.precision(features.dtype))
         try:
-            mode = _newton(problem, start, tolerance)
+            mode = newton(problem, start, tolerance)
             factor = problem.posterior_factor()
         except np.linalg.LinAlgError as error:
             raise ValueError(
@@ -140,7 +146,20 @@ class LaplacePosterior(WeightPosterior):
         return ops.as_float64(Z) @ self.mean, variance
 
 
-class _FeatureProblem(_Problem):
+class _TargetProblem(Problem):
+    """That of one column of targets."""
+
+    likelihood: Likelihood
+    y: np.ndarray
+    weight: np.ndarray
+
+    def _terms(self, f: np.ndarray, part: slice = slice(None)) -> Terms:
+        """Return the terms of rows times their weights."""
+        terms = self.likelihood.terms(f, self.y[part])
+        return Terms(*(self.weight[part] * term for term in terms))
+
+
+class _FeatureProblem(_TargetProblem):
     """The log posterior of weights of features, summed up block by block."""
 
     def __init__(
@@ -228,7 +247,7 @@ class LaplaceEvidence(LikelihoodOfRows):
         for t, y in enumerate(self.rows.Y.T):
             problem = _RowProblem(K, likelihood, y, self._weight)
             start = problem.better_of(self._modes[t], 0 * self._modes[t])
-            self._modes[t] = _newton(problem, start, _DECREMENT)
+            self._modes[t] = newton(problem, start, DECREMENT)
             problem.end()
             total += problem.evidence
             if gradient:
@@ -240,7 +259,7 @@ class LaplaceEvidence(LikelihoodOfRows):
         return total, out
 
 
-class _RowProblem(_Problem):
+class _RowProblem(_TargetProblem):
     """The log posterior of weights a of rows, of values f = Ka (algorithm 3.1)."""
 
     def __init__(
@@ -252,13 +271,6 @@ class _RowProblem(_Problem):
         self.at, self.f = at, self.K @ at
         self.terms = self._terms(self.f)
         self.value = float(self.terms.log.sum()) - 0.5 * float(at @ self.f)
-
-    def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return where the value is larger: another K may have moved f far away."""
-        self.go_to(one)
-        value = self.value
-        self.go_to(other)
-        return one if value > self.value else other
 
     def step(self) -> tuple[np.ndarray, float]:
         terms = self.terms

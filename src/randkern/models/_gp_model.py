@@ -35,6 +35,7 @@ from randkern.models._gp_learning import (
 )
 from randkern.models._gp_likelihoods import Likelihood
 from randkern.models._gp_reach import Reach
+from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import float64_block_rows
@@ -83,6 +84,16 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
+    @property
+    def _process_kernel(self) -> Kernel:
+        """The kernel without the term of a mean."""
+        return self.kernel_
+
+    @property
+    def _all_bounds(self) -> dict[str, Any]:
+        """The bounds that are given, and those of what is never learned."""
+        return self.bounds or {}
+
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
 
@@ -104,7 +115,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             self._draw_features(X, sample_weight, stream)
         elif self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
-            self._reach = Reach.of(self.kernel_, self._sample, D, stream, limit)
+            self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
     def _left_out(self, X: Rows, Z: Any, variance: Any) -> Any:
         """Return what is added to the variance that features Z of rows have.
@@ -119,20 +130,31 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         return (self._reach.least_variance(X) - variance).clip(0.0)
 
     def _laplace(
-        self, rows: TrainingData, sample: ArrayRows, likelihood: Likelihood, limit: int
+        self,
+        rows: TrainingData,
+        sample: ArrayRows,
+        likelihood: Likelihood | None,
+        limit: int,
     ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation given every column of targets."""
+        """Return Laplace's approximation given every column of targets.
+
+        Without a likelihood these are classes, whose softmax is taken.
+        """
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
             targets, weight = rows.targets()
             D = self.plan_.n_components
         else:
-            features = GramFactor(self.kernel_._gram(sample.X, None))
             targets, weight = sample.targets()
+            features = GramFactor(self.kernel_._gram(sample.X, None), targets, weight)
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
+        if likelihood is None:
+            evidence = self._evidence(self._sample, self._learning_plan)
+            value, _ = evidence(self.theta_, False)
+            return softmax_posteriors(features, D, value)
         return [
             LaplacePosterior.of(features, D, likelihood, column, weight)
             for column in targets.T
@@ -221,9 +243,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self.kernel_._diag(sample.X).mean())
+        variance = float(self._process_kernel._diag(sample.X).mean())
         usual = bounds(names, theta, square, spread, self._scale_range)
-        limits = given_bounds(usual, theta, names, self.bounds)
+        limits = given_bounds(usual, theta, names, self._all_bounds)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta
@@ -255,11 +277,14 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
                 ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
         ladder += [(coarse, plan), (sample, plan)]
         stages: list[Stage] = []
+        exact = False
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
                 objective = with_priors(evidence, self.hyperparameters_, self.priors)
-                stages.append(Stage.of(evidence, objective, later is None))
+                fewer = exact and features is not None
+                stages.append(Stage.of(evidence, objective, later is None, fewer))
+                exact = features is None
         return stages
 
     def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:

@@ -22,7 +22,6 @@ from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import (
@@ -40,8 +39,9 @@ from randkern.models._gp_learning import (
     most_learning_rows,
 )
 from randkern.models._gp_likelihoods import Likelihood, likelihood_of
+from randkern.models._gp_mean import with_mean
 from randkern.models._gp_model import GaussianProcess, laplace_rows
-from randkern.models._gp_reach import landmarks_of
+from randkern.models._gp_paths import left_paths, prior_paths
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
@@ -54,9 +54,6 @@ from randkern.models.memory import (
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
-
-# Features of draws of the prior of an exact kernel.
-_PATH_FEATURES = 2000
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -97,6 +94,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
         the standard deviation of the logarithm: learning then maximises the log
         likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
+    mean : {"zero", "constant", "linear"}, default="zero"
+        The mean function of f: 0, or coefficients with a vague prior times 1, or 1 and
+        the columns, which are integrated out (see Notes).
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance.
@@ -105,9 +105,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         has the variance σ²/w: for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`). The mean is that of the subset of
@@ -129,6 +128,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
         what is free.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -196,10 +196,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     (Laplace-Fisher approximation). `predict` returns E[y | f] averaged over the
     posterior, the mean of the rate for counts, with its deviation.
 
-    The prior mean is zero: targets far from it are to be centred (`normalize_y`). A
-    linear mean of coefficients with a vague prior is a term of the kernel, such as
-    ``kernel + 1e4 * Linear()`` with ``bounds={"k2__scale": "fixed"}`` (Rasmussen &
-    Williams 2006, section 2.7). Several targets share the hyperparameters and are
+    A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
+    (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
+    for a constant of no columns. v, which is not learned, is 10⁴ times the mean square
+    of the targets, over that of the smallest column: predictions are those of
+    generalised least squares to about 10⁻³, and the likelihood of a mean has its vague
+    prior in it. Columns of very different sizes are to be scaled. Under ``mean="zero"``
+    targets far from 0 are to be centred (`normalize_y`).
+
+    Several targets share the hyperparameters and are
     independent; :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own,
     and ``kernel * Categorical(columns=["output"])``, added to a kernel of the other
     columns, correlates outputs that a column tells apart.
@@ -243,6 +248,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GaussianProcess._parameter_constraints,
         "noise": [Interval(Real, 0, None, closed="neither")],
+        "mean": [StrOptions({"zero", "constant", "linear"})],
         "normalize_y": ["boolean"],
         "weights": [StrOptions({"counts", "precision"})],
         "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
@@ -262,6 +268,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         n_restarts_optimizer: int = 0,
         bounds: dict[str, Any] | None = None,
         priors: dict[str, Any] | None = None,
+        mean: str = "zero",
         normalize_y: bool = False,
         weights: str = "counts",
         projection: str = "auto",
@@ -278,6 +285,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.bounds = bounds
         self.priors = priors
+        self.mean = mean
         self.normalize_y = normalize_y
         self.weights = weights
         self.projection = projection
@@ -304,10 +312,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
-        self._draw(*drawn_from, stream)
+        self._set_units(rows)
+        self._draw(*drawn_from, stream, self._kernel_with_mean(rows, drawn_from[0]))
         limit, most = self._memory_for(rows), self._most_learning_rows()
         self._check_memory(rows, most, limit)
-        self._set_units(rows)
         unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         self.intercept_ = 0.0
@@ -354,6 +362,26 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             posterior = FeaturePosterior.of(statistics, squares, self.noise_)
             self.coef_ = self._transposed(posterior.mean)
             self._posterior = self._with_precisions(posterior, rows)
+
+    def _kernel_with_mean(self, rows: TrainingData, X: Rows) -> Kernel:
+        """Return the kernel plus the vague term of the mean; X holds some rows."""
+        kernel = self._given_kernel
+        if self.mean == "zero":
+            return kernel
+        square = 1.0  # of targets, in units of the fit
+        if not self.normalize_y:
+            survey = rows.survey()
+            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+        return with_mean(kernel, self.mean, square, X)
+
+    @property
+    def _process_kernel(self) -> Kernel:
+        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
+
+    @property
+    def _all_bounds(self) -> dict[str, Any]:
+        held = {} if self.mean == "zero" else {"k2__scale": "fixed"}
+        return (self.bounds or {}) | held
 
     @property
     def _scale_range(self) -> float:  # type: ignore[override]
@@ -661,44 +689,23 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
             left: list[tuple[Plan, np.ndarray]] = []
             if self.features == "nystrom":
-                prior, (_, apart) = self._left_paths(self._plan, columns, random_state)
+                prior, (_, apart) = left_paths(
+                    self.kernel_, self._plan, columns, random_state
+                )
                 parts = [(self._plan, weights + apart), prior]
                 return partial(self._path_values, parts, None, left)
             if self._reach is not None:
-                left = self._left_paths(self._reach.plan, columns, random_state)
+                left = left_paths(
+                    self._reach.kernel, self._reach.plan, columns, random_state
+                )
             return partial(self._path_values, [(self._plan, weights)], None, left)
-        prior = self._prior_paths(self.X_fit_, columns, random_state)
+        prior = prior_paths(self.kernel_, self.X_fit_, columns, random_state)
         noise = like(generator.normal(size=(len(posterior.root), columns)))
         # In the units of B⁻¹, where the noise of a row has the variance 1.
         values = predict_by_features(*prior, self.X_fit_)
         right = posterior.root[:, None] * values + noise
         dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
         return partial(self._path_values, [prior], -dual, [])
-
-    def _left_paths(
-        self, plan: Plan, columns: int, random_state: Any
-    ) -> list[tuple[Plan, np.ndarray]]:
-        """Return parts that add up to draws of what landmarks leave of the prior.
-
-        A draw of the prior but for its part in the landmarks' span,
-        k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
-        """
-        landmarks = landmarks_of(plan)
-        prior = self._prior_paths(landmarks, columns, random_state)
-        return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
-
-    def _prior_paths(
-        self, rows: Rows, columns: int, random_state: Any
-    ) -> tuple[Plan, np.ndarray]:
-        """Return random features of the kernel, and weights of draws of the prior."""
-        stream = root_stream(random_state).child("paths")
-        n_features = rows.shape[1]
-        widths = [term.most_columns(n_features) for term in self.kernel_.terms()]
-        exact = None if None in widths else sum(width or 0 for width in widths)
-        plan = fit_plan(self.kernel_, rows, None, exact or _PATH_FEATURES, stream)
-        weights = stream.child("weights").generator()
-        drawn = weights.normal(size=(plan.n_components, columns))
-        return plan, ops_of(rows).float64_like(drawn, rows)
 
     def _sample_generator(self, random_state: Any) -> np.random.Generator:
         return root_stream(random_state).child("sample_y").generator()

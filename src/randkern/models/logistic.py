@@ -27,7 +27,7 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-__all__ = ["KernelLogistic"]
+__all__ = ["KernelLogistic", "LogisticLoss"]
 
 # Pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 20
@@ -67,9 +67,8 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Iterations of L-BFGS and of conjugate gradients within Newton's method: each
         takes a pass over the features.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -81,6 +80,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
         kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
         features = self._features(rows, kept)
-        loss = _Loss(features, self.C)
+        loss = LogisticLoss(features, self.C)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
@@ -185,7 +185,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: _Loss) -> np.ndarray:
+    def _minimise(self, loss: LogisticLoss) -> np.ndarray:
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
@@ -239,7 +239,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         )
 
 
-class _Loss:
+class LogisticLoss:
     """The objective as a function of all weights, with its derivatives.
 
     Features, signs and weights of rows stay where they lie: sums over them come here.

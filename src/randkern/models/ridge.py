@@ -61,9 +61,8 @@ class KernelRidgeRegressor(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -219,9 +218,8 @@ class KernelRidgeClassifier(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -242,6 +240,7 @@ class KernelRidgeClassifier(
         interrupted or killed is continued by the same call of `fit`. It is removed at
         the end.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------

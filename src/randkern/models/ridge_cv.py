@@ -437,9 +437,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        As in scikit-learn. None: the negative mean squared error for leave-one-out,
-        the coefficient of determination for folds. Targets whose squares leave the
-        range of floats are scored divided by a power of two.
+        A scorer of scikit-learn, or its name. None: the negative mean squared error for
+        leave-one-out, the coefficient of determination for folds. Targets whose squares
+        leave the range of floats are scored divided by a power of two.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
@@ -447,9 +447,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -464,6 +463,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
         room beside it.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -551,16 +551,15 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        As in scikit-learn. None: the negative mean squared error of the targets ±1
-        for leave-one-out, the accuracy for folds.
+        A scorer of scikit-learn, or its name. None: the negative mean squared error of
+        the targets ±1 for leave-one-out, the accuracy for folds.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, which takes no scoring. An int (stratified folds) or a
         splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -577,6 +576,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
         room beside it.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------

@@ -61,9 +61,8 @@ class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
     max_iter : int, default=1000
         Passes over all rows, at most; a warning says where they were too few.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, ``"streamed"``, ``"orthogonal"``,
-        ``"structured"`` or ``"qmc"``, each explained by
-        :class:`~randkern.RandomFeatures`; ``"auto"`` suits the kernel and the columns.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see

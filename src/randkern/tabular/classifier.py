@@ -64,6 +64,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         estimated before, and its size follows. On a busy machine these are seconds for
         which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -128,7 +129,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self._held_out = None
         seconds = _SEARCH_SHARE * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
-        judged = self._judged(trials, Y, weight)[:MOST_MEMBERS]
+        judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
         chosen = self._calibrated([trial for trial, _ in judged], labels, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
         self._finish(members, "KernelLogistic")
@@ -178,7 +179,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         until: float,
     ) -> tuple[float, float, np.ndarray, Trial]:
         """Return the least log loss, its C, the probabilities of rows left out."""
-        U = self._rows[trial.numbers][: len(labels)]
+        U = self._sample(trial)[: len(labels)]
         best: Any = None
         for share in _PENALTIES[::-1]:
             C = 1 / (share * trial.alpha)
@@ -219,9 +220,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             dtype = "float64" if D is None else "float32"
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
             model = _logistic(trial.kernel, C, D, seed)
-            U = self._encoded(trial.numbers, X, dtype)
+            U = self._encoded(trial, X, dtype)
             _quietly(model, U, labels, None if self._counts is None else weight)
-            members.append(Member(share, encoder, model))
+            members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
     def _size(
@@ -236,7 +237,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
             last = factorising_seconds(n) + 4 * n**2 * k * _PASSES / rate
-            last += 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
+            last += 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if last < seconds:
                 return None, last
         least, most = _LANDMARKS

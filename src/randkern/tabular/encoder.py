@@ -42,6 +42,8 @@ _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
 _FARTHEST = 3.0
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
+# Rows that medians, scales and categories are learned from, at most.
+_MOST_FITTED = 100_000
 # Weights of a larger sum do not count repetitions.
 _MOST_REPEATED = 10**6
 
@@ -96,7 +98,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularEncoder:
-        """Learn medians, scales and categories.
+        """Learn medians, scales and categories, from 100,000 of the rows at most.
 
         Parameters
         ----------
@@ -111,6 +113,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X = self._checked(X, reset=True)
         if sample_weight is not None:
             X = _safe_indexing(X, _repeated_rows(sample_weight, X))
+        if len(X) > _MOST_FITTED:
+            drawn = np.random.default_rng(0).choice(len(X), _MOST_FITTED, replace=False)
+            X = _safe_indexing(X, np.sort(drawn))
         if is_table(X):
             categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
         else:
@@ -147,7 +152,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             self._scaler = QuantileTransformer(
                 n_quantiles=min(_QUANTILES, len(filled)),
                 output_distribution="normal",
-                subsample=100_000,
+                subsample=None,
                 random_state=0,
             ).fit(filled)
         spread = self._clipped(filled).std(axis=0)

@@ -62,9 +62,14 @@ _MOST_SEARCHED = 2500
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
-# Rows to which lengthscales are adapted, where there are so many more.
+# Rows to which lengthscales are adapted at most, where there are so many times more
+# than they were learned from.
 _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
+# Fits that this takes about, and the share of the time for it before each of the best
+# is judged.
+_ADAPTING_FITS = 6
+_JUDGING_SHARE = 0.06
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
@@ -209,7 +214,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return refined
 
     def _judged(
-        self, trials: list[Trial], Y: np.ndarray, weight: np.ndarray
+        self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with the residuals of rows left out, the best first.
 
@@ -218,10 +223,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """
         rows = self._searched[:_MOST_JUDGED]
         judged: list[tuple[Trial, np.ndarray]] = []
-        for trial in trials:
+        for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
-            U, w = self._rows[trial.numbers][: len(rows)], weight[rows]
+            if at < MOST_MEMBERS:
+                seconds = _JUDGING_SHARE * self.time_limit
+                trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
+            U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             while residuals is None:  # more rows than the trial has seen
                 trial = replace(trial, alpha=10 * trial.alpha)
@@ -229,34 +237,47 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             judged.append((trial, residuals * np.sqrt(w)[:, None]))
         return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
 
-    def _encoded(self, numbers: str, X: Any, dtype: str = "float64") -> np.ndarray:
-        """Return encoded rows, some at a time."""
-        encoder = copy(self._encoders[numbers]).set_params(dtype=dtype)
+    def _sample(self, trial: Trial) -> np.ndarray:
+        """Return the searched rows as the kernel of a trial takes them."""
+        return trial.turned(self._rows[trial.numbers])
+
+    def _encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
+        """Return rows as the kernel of a trial takes them, encoded some at a time."""
+        encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
         parts = [
-            encoder.transform(_safe_indexing(X, rows))
+            trial.turned(encoder.transform(_safe_indexing(X, rows)))
             for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _adapted(
-        self, trial: Trial, X: Any, Y: np.ndarray, weight: np.ndarray, seconds: float
+        self,
+        trial: Trial,
+        X: Any,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        seconds: float,
+        most: int = _MOST_ADAPTED,
     ) -> Trial:
-        """Return a trial for more rows than the search has looked at."""
-        m = min(len(Y), _MOST_ADAPTED)
-        if m < _ADAPTED_SHARE * len(self._searched):
-            return trial
-        each = gram_seconds(trial.kernel, self._rows[trial.numbers], m)
-        if 4 * (each + factorising_seconds(m)) > seconds:
+        """Return a trial for more rows than it has been learned from.
+
+        They are as many as can be factorised several times in so many seconds.
+        """
+        m, X_seen = min(len(Y), most), self._sample(trial)
+        share = gram_seconds(trial.kernel, X_seen, m) + factorising_seconds(m)
+        share *= _ADAPTING_FITS / max(seconds, 1e-9)
+        m = int(m / max(share, 1.0) ** (1 / 3))
+        if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
         # Those that the search has not looked at come last: they judge.
         rows = self._order[:m]
-        sample = self._encoded(trial.numbers, _safe_indexing(X, rows))
+        sample = self._encoded(trial, _safe_indexing(X, rows))
         until = self._clock() + seconds
         kernel, alpha = adapted(
             *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
             *(until, self._clock),
         )
-        return replace(trial, kernel=kernel, alpha=alpha)
+        return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def _forget(self) -> None:
         """Drop what only the fit needs."""
@@ -313,7 +334,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. On at most 2,500 rows
     kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear
     one) with a lengthscale for each column are then learned, together with the penalty,
-    by the gradient of the leave-one-out error, which has a closed form. The best is
+    by the gradient of the leave-one-out error, which has a closed form; so are
+    lengthscales of the directions in which the best of these fits changes (a full
+    metric), where they are better for rows that have not told them. The best is
     fitted to all rows, or the weighted mean of the best few where leave-one-out says
     that it is better.
 
@@ -324,6 +347,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         estimated before, and its size follows. On a busy machine these are seconds for
         which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -332,9 +356,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         from public parts of the library.
     leaderboard_ : DataFrame
         What was tried: ``kernel``, ``numbers`` (how they are scaled), ``metric``
-        (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean squared error of
-        rows left out, over that of the mean of the targets) and ``seconds``. A list of
-        dicts without pandas.
+        (``"none"``, ``"diagonal"`` or ``"full"``), ``rows``, ``error`` (root mean
+        squared error of rows left out, over that of the mean of the targets) and
+        ``seconds``. A list of dicts without pandas.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of the predictions, with what it
         shares with others: total-effect indices, of sum 1.
@@ -351,9 +375,11 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     References
     ----------
-    Rifkin & Lippert 2007, "Notes on regularized least squares"; Barber, Candès, Ramdas
-    & Tibshirani 2021, "Predictive inference with the jackknife+", Annals of Statistics
-    49.
+    Rifkin & Lippert 2007, "Notes on regularized least squares"; Radhakrishnan,
+    Beaglehole, Pandit & Belkin 2024, "Mechanism for feature learning in neural networks
+    and backpropagation-free machine learning models", Science 383; Barber, Candès,
+    Ramdas & Tibshirani 2021, "Predictive inference with the jackknife+", Annals of
+    Statistics 49.
 
     Examples
     --------
@@ -395,7 +421,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         trials = self._search(
             *(X, Y, weight, stream, report), self.time_limit - self._last_seconds
         )
-        chosen = self._blended(self._judged(trials, Y, weight))
+        chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
         self._finish(members, "KernelRidgeRegressor")
         self._keep_residuals(len(y))
@@ -449,7 +475,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
-            last = 2 * gram_seconds(trial.kernel, self._rows[trial.numbers], n)
+            last = 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
@@ -458,9 +484,10 @@ class TabularRegressor(RegressorMixin, Tabular):
             if self._how != "factorise":
                 members.append(self._fit_many(trial, X, y, weight, stream))
                 continue
-            U = self._encoded(trial.numbers, X)
+            U = self._encoded(trial, X)
             fit = fit_ridge(trial.kernel, trial.alpha, U, y, weight, order)
-            members.append(Member(share, self._encoders[trial.numbers], fit))
+            encoder = self._encoders[trial.numbers]
+            members.append(Member(share, encoder, fit, trial.turn))
         return normalised(members)
 
     def _fit_many(
@@ -471,17 +498,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         One is exact, to as many rows as the time allows, the other to all rows.
         """
         encoder = self._encoders[trial.numbers]
-        U_apart = encoder.transform(self._X_apart)
+        U_apart = trial.turned(encoder.transform(self._X_apart))
         n, floor = len(y), 0.1 * self.time_limit
         m = min(factorised_rows(max(self._left(), floor) / 3), n)
-        U = self._encoded(trial.numbers, _safe_indexing(X, np.arange(m)))
+        U = self._encoded(trial, _safe_indexing(X, np.arange(m)))
         part: Any = fit_ridge(
             *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
         )
         how, D = plan_of(n, max(self._left(), floor))
         # On tiles of the Gram matrix, or features of as many rows as fit the memory.
         encoder = copy(encoder).set_params(dtype="float32")
-        U = self._encoded(trial.numbers, X, "float32")
+        U = self._encoded(trial, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
         until = self._clock() + max(self._left(), floor)
         clock = self._clock
@@ -509,8 +536,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         ]
         if errors[0] < errors[1]:
             self._held_out = (*self._held_out[:2], m)
-            return Member(1.0, self._encoders[trial.numbers], part)
-        return Member(1.0, encoder, whole)
+            return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
+        return Member(1.0, encoder, whole, trial.turn)
 
     def _keep_residuals(self, n: int) -> None:
         """Keep the residuals of rows that a fit has not seen, (m, k)."""
@@ -518,7 +545,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._folds: np.ndarray | None = None
         first = members[0]
         if self._how != "factorise":
-            rows = first.encoder.transform(self._X_apart)
+            rows = first.rows_of(self._X_apart)
             self._residuals = self._y_apart - self.model_.predict(self._X_apart)
         else:
             parts = [member.weight * member.fit.residuals for member in members]
@@ -538,7 +565,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _sizes_near(self, X: Any) -> np.ndarray:
         """Return how large residuals are near rows, (n, k)."""
         first = self.model_.members[0]
-        rows = first.encoder.transform(X)
+        rows = first.rows_of(X)
         sizes = np.abs(self._residuals)
         near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
         return np.where(near > 0, near, 1.0)
@@ -586,7 +613,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             mean = self.model_.predict(X)
             return self._as_given(np.stack([mean - width, mean + width], axis=-1))
         centres = sum(
-            member.weight * member.fit.predict_folds(member.encoder.transform(X))
+            member.weight * member.fit.predict_folds(member.rows_of(X))
             for member in self.model_.members
         )
         n = len(sizes)

@@ -19,7 +19,7 @@ from randkern.models import KernelRidgeRegressor
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.search import inverse
+from randkern.tabular.search import inverse, turned
 
 __all__ = [
     "ExactRidge",
@@ -93,11 +93,19 @@ class ExactRidge:
 
 @dataclass
 class Member:
-    """A fit to encoded rows, and its share of the prediction."""
+    """A fit to encoded rows, and its share of the prediction.
+
+    With a full metric it takes rows times the matrix `turn`.
+    """
 
     weight: float
     encoder: TabularEncoder
     fit: Any
+    turn: np.ndarray | None = None
+
+    def rows_of(self, X: Any) -> np.ndarray:
+        """Return rows as the fit takes them."""
+        return turned(self.encoder.transform(X), self.turn)
 
     @property
     def kernel(self) -> Kernel:
@@ -115,6 +123,7 @@ class Member:
 
     def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
         """Return what `predict` does, of encoded rows."""
+        rows = turned(rows, self.turn)
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
@@ -154,9 +163,9 @@ def _fit_tail(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Leave out the last rows one at a time."""
+    """Leave out the last rows one at a time, two thirds of them at most."""
     X, Y, penalty = X[order], Y[order], alpha / weight[order]
-    n, first = len(X), len(X) - JUDGED_ROWS
+    n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
     gram.flat[:: n + 1] += penalty
     factor = scipy.linalg.cholesky(
@@ -499,6 +508,12 @@ class TabularModel:
             request = ".set_fit_request(sample_weight=True)"
             model += request
             encoder += request if "Frozen" not in encoder else ""
+        if member.turn is not None:
+            yield "import numpy as np"
+            yield "from sklearn.preprocessing import FunctionTransformer"
+            turn = f"{member.turn.tolist()}, dtype={member.encoder.dtype!r}"
+            yield f"turn = np.array({turn})"
+            encoder += ", FunctionTransformer(np.dot, kw_args={'b': turn})"
         yield f"{name} = make_pipeline({encoder}, {model})"
 
     def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from scipy.optimize import minimize, nnls
+from scipy.spatial.distance import cdist
 
 from randkern._random import Stream
 from randkern.kernels import (
@@ -45,6 +46,7 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "rational quadratic": lambda lengthscale: RationalQuadratic(1.0, lengthscale),
 }
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
+_SMOOTH_FORMS = ("Matern 3/2", "Gaussian", "rational quadratic")
 _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales over the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
@@ -63,12 +65,21 @@ _REFINED_STEPS = 15
 # Steps by less end a descent, in the logarithm of the error.
 _LEAST_DESCENT = 3e-5
 _REFINED = 3
+# Full metrics: how often directions are learned, powers of the gradients that weigh
+# them, what all keep, and multiples of lengthscales to start from.
+_MOST_TURNS = 3
+_POWERS = (0.25, 0.5, 1.0)
+_FLOOR = 1e-3
+_TURNED_SPREADS = (0.5, 1.0, 2.0)
+# They take so many rows per column, and must take this off the squared error.
+_ROWS_PER_COLUMN = 5
+_LEAST_TURNED_GAIN = 0.05
 # Trials that may become part of the model.
 _KEPT = 6
 # The share of the time for the first descents, the evaluations that these take about,
 # and rows that they have at least.
 _FIRST_SHARE = 0.55
-_FIRST_EVALUATIONS = 250
+_FIRST_EVALUATIONS = 300
 _LEAST_ROWS = 200
 # An evaluation takes time as the rows to this power.
 _ORDER = 2.7
@@ -88,6 +99,7 @@ class Trial:
     """A kernel with its penalty, and its error on rows left out in turn.
 
     `error` is the root of the mean squared error over that of the mean of the targets.
+    With a full metric the kernel takes rows times the matrix `turn`.
     """
 
     form: str
@@ -101,6 +113,16 @@ class Trial:
     theta: np.ndarray
     origin: np.ndarray
     objective: float
+    turn: np.ndarray | None = None
+
+    def turned(self, rows: np.ndarray) -> np.ndarray:
+        """Return encoded rows as the kernel takes them."""
+        return turned(rows, self.turn)
+
+
+def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
+    """Return rows in other directions, in the same precision."""
+    return rows if turn is None else rows @ turn.astype(rows.dtype)
 
 
 def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
@@ -128,6 +150,31 @@ def leave_one_out(
     """Return the residuals of rows left out in turn, (n, k)."""
     P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
     return None if P is None else (P @ Y) / P.diagonal()[:, None]
+
+
+def directions_of(
+    kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return directions in which a fit changes, (d, d), and how much, over the most.
+
+    They are the eigenvectors of the mean outer product of gradients of the fit, in
+    columns over their lengthscales (Radhakrishnan et al. 2024, Science 383).
+    """
+    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
+    if P is None:
+        return None
+    U = X / kernel.lengthscale
+    # K = f(s), s a squared distance, has the gradient 2 f'(s) (u − v).
+    slope = kernel._slope(cdist(U, U, "sqeuclidean"))
+    outer = np.zeros((U.shape[1], U.shape[1]))
+    for dual in (P @ Y).T:
+        weighted = slope * dual
+        gradient = weighted.sum(axis=1)[:, None] * U - weighted @ U
+        outer += gradient.T @ (gradient * weight[:, None])
+    values, vectors = np.linalg.eigh(outer)
+    if not values[-1] > 0:
+        return None
+    return vectors / kernel.lengthscale[:, None], (values / values[-1]).clip(0.0)
 
 
 class _LeaveOneOut:
@@ -256,22 +303,29 @@ class KernelSearch:
         kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
         return kernel + _LINEAR_WEIGHT * Linear() if linear else kernel
 
-    def _ties(self, form: str, numbers: str) -> np.ndarray:
+    def _ties(self, form: str, numbers: str, is_turned: bool) -> np.ndarray:
         blocks = self.blocks[numbers]
+        if is_turned:
+            blocks = np.arange(len(blocks))
         ties = np.zeros((len(blocks), int(blocks.max()) + 1))
         ties[np.arange(len(blocks)), blocks] = 1.0
         return scipy.linalg.block_diag(ties, 1.0) if "+" in form else ties
 
     def _objective(
-        self, kernel: Kernel, form: str, numbers: str, n: int
+        self,
+        kernel: Kernel,
+        form: str,
+        numbers: str,
+        n: int,
+        turn: np.ndarray | None = None,
     ) -> _LeaveOneOut:
         rows = self.order[:n]
         return _LeaveOneOut(
             kernel,
-            self.rows[numbers][rows],
+            turned(self.rows[numbers][rows], turn),
             self.Y[rows],
             self.weight[rows],
-            self._ties(form, numbers),
+            self._ties(form, numbers, turn is not None),
             lambda: self.clock() > self._until,
         )
 
@@ -323,11 +377,45 @@ class KernelSearch:
             extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
             theta = np.concatenate([theta[:-1], extra, theta[-1:]])
             origin = np.append(origin, extra)
-        goal = self._objective(kernel, form, start.numbers, n)
+        goal = self._objective(kernel, form, start.numbers, n, start.turn)
         goal.origin = origin
         goal.descend(theta, steps)
-        like = {"form": form, "numbers": start.numbers, "metric": "diagonal"}
-        return self._record(goal, like, began)
+        metric = "diagonal" if start.turn is None else "full"
+        like = {"form": form, "numbers": start.numbers, "metric": metric}
+        return self._record(goal, like | {"turn": start.turn}, began)
+
+    def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
+        """Learn a lengthscale for every direction in which a fit changes.
+
+        The fit is to the first of the rows: the others judge.
+        """
+        began, rows = time.perf_counter(), self.order[: n - self._n_judges(n)]
+        X = start.turned(self.rows[start.numbers][rows])
+        found = directions_of(
+            start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
+        )
+        if found is None:
+            return None
+        directions, relevance = found
+        turn = directions if start.turn is None else start.turn @ directions
+        best: Any = None
+        for power in _POWERS:
+            root = np.sqrt(relevance**power + _FLOOR)
+            # Rows vary as they did, over their lengthscales.
+            root *= math.sqrt(len(root) / float(root @ root))
+            for spread in _TURNED_SPREADS:
+                kernel = FORMS[start.form](spread / root)
+                goal = self._objective(kernel, start.form, start.numbers, n, turn)
+                with suppress(_OutOfTimeError):
+                    goal(goal.start(start.alpha))
+                if best is None or goal.best[0] < best.best[0]:
+                    best = goal
+        if best.best[1] is None:
+            return None
+        best.origin = best.best[1][:-1]
+        best.descend(best.best[1], steps)
+        like = {"form": start.form, "numbers": start.numbers, "metric": "full"}
+        return self._record(best, like | {"turn": turn}, began)
 
     # -- the whole --------------------------------------------------------------------
 
@@ -342,6 +430,7 @@ class KernelSearch:
                 break
             start = self.isotropic(form, numbers, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
+        found += self._turned(found, n, _FIRST_STEPS)
         found += self._relatives(found, n)
         found.sort(key=lambda trial: trial.objective)
         while (more := self._more_rows(found[0], n)) > n:
@@ -353,7 +442,7 @@ class KernelSearch:
         """Return on how many rows the first descents all end in time."""
         n = min(_FIRST_ROWS, len(self.Y))
         form, numbers = next(self._first_choices())
-        kernel = self._kernel(form, numbers, _SPREADS[1])
+        kernel = self._kernel(form, numbers, _SPREADS[0])
         for rows in (2, n):  # compiled code is loaded by the first
             began = self.clock()
             goal = self._objective(kernel, form, numbers, rows)
@@ -366,6 +455,37 @@ class KernelSearch:
         for numbers in self.rows:
             for form in _FIRST_FORMS:
                 yield form, numbers
+
+    def _turned(self, found: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
+        """Yield full metrics, from the best trial on, as long as they help."""
+        smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
+        n_columns = len(self.blocks["standard"])
+        if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
+            return
+        best = min(smooth, key=lambda trial: trial.objective)
+        for _ in range(_MOST_TURNS):
+            trial = None if self._over else self.turn(best, n, steps)
+            if trial is None or not self._is_better(trial, best, n):
+                return
+            best = trial
+            yield trial
+
+    @staticmethod
+    def _n_judges(n: int) -> int:
+        return n // 3
+
+    def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
+        """Tell whether rows that have not told the directions say so."""
+        rows, errors = self.order[:n], []
+        for each in (trial, other):
+            X, Y = each.turned(self.rows[each.numbers][rows]), self.Y[rows]
+            weight = self.weight[rows] / self.weight[rows].mean()
+            found = leave_one_out(each.kernel, each.alpha, X, Y, weight)
+            if found is None:
+                return False
+            squares = weight[:, None] * found**2
+            errors.append(float(squares[-self._n_judges(n) :].sum()))
+        return errors[0] < (1 - _LEAST_TURNED_GAIN) * errors[1]
 
     def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
         """Yield other kernels, from the lengthscales that were found."""
@@ -385,7 +505,7 @@ class KernelSearch:
         if n >= n_all or left <= 0 or self._stopped:
             return n
         self._until = math.inf
-        goal = self._objective(trial.kernel, trial.form, trial.numbers, n)
+        goal = self._objective(trial.kernel, trial.form, trial.numbers, n, trial.turn)
         began = self.clock()
         goal(trial.theta)
         step = max(self.clock() - began, 1e-6)
