@@ -160,7 +160,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Learning starts from the given hyperparameters and from shorter lengthscales. It
     climbs the exact likelihood of 300 rows, then, of up to 1,000 rows, that of 512
-    features and of all, and with the curvature found there that of all rows. There it
+    features and of all (after the noise, where what features leave out of the exact
+    process makes it far too small), and with the curvature found there that of all
+    rows. There it
     stops where a step promises less than 10⁻³ of the log likelihood, or after 5·10¹¹
     operations, but never after fewer than 7 evaluations. Where a hyperparameter ends
     on a bound, or a step still promises more than 0.1 per row, there is a
