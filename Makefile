@@ -31,7 +31,7 @@ endif
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format types docs wheel minimum
+.PHONY: help demo check test lint format types docs wheel dist minimum
 .PHONY: nightly pythons random coverage records clean environments
 
 help: ## this list
@@ -46,9 +46,10 @@ check: $(VENV)/test.stamp ## the fast tests
 test: $(VENV)/test.stamp ## every test but the nightly ones, and every docstring example
 	$(PYTEST) $(WORK) -m "not nightly" --strict-skips $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp ## ruff: rules and formatting
+lint: $(VENV)/dev.stamp ## ruff: rules and formatting; codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 format: $(VENV)/dev.stamp ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
@@ -57,8 +58,11 @@ format: $(VENV)/dev.stamp ## let ruff fix what it can
 types: $(VENV)/dev.stamp ## mypy over the package
 	$(BIN)/mypy
 
-docs: $(VENV)/docs.stamp ## the documentation, warnings as errors, into docs/_build/html
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+docs: $(VENV)/docs.stamp ## the documentation, into docs/_build/html: warnings and bad links fail
+	rm -rf docs/_build/html # and with it pages that are no more
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees \
+	    docs docs/_build/html
+	$(BIN)/python docs/check_pages.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
@@ -67,6 +71,14 @@ wheel: | $(BIN)/python ## the wheel, without extras in an empty environment
 	$(BIN)/python -m venv $(ENVS)/wheel
 	$(ENVS)/wheel/bin/python -m pip install --quiet --no-compile $(ENVS)/wheel/dist/*.whl
 	$(ENVS)/wheel/bin/python -I .ci/check_wheel.py
+
+# The wheel is built from the source distribution, so this one is complete.
+dist: | $(BIN)/python ## what a release uploads, into dist/, checked by twine
+	rm -rf dist $(ENVS)/release
+	$(BIN)/python -m venv $(ENVS)/release
+	$(ENVS)/release/bin/python -m pip install --quiet build twine
+	$(ENVS)/release/bin/python -m build --outdir dist .
+	$(ENVS)/release/bin/twine check --strict dist/*
 
 # What the lowest versions are tried on; nothing: all fast tests.
 MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections kernels \

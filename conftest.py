@@ -58,6 +58,7 @@ collect_ignore_glob = (
         "src/randkern/backend/torch_*.py",
         "src/randkern/backend/triton_*.py",
         "src/randkern/data/devices.py",
+        "src/randkern/deployment.py",
         "src/randkern/torch.py",
     ]
 )

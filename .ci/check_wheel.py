@@ -1,5 +1,6 @@
 """What an installation of the wheel without extras must do: run by its interpreter."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points, version
@@ -35,4 +36,10 @@ assert told.stdout.split() == ["randkern", version("randkern")], told.stdout
 for command in ("reproduce", "bench"):
     found = entry_points(group="randkern.commands", name=command)
     assert len(found) == 1, f"the wheel has no entry point {command!r}"
+# The README's code, as a reader would run it.
+readme = SOURCES.with_name("README.md").read_text(encoding="utf-8")
+blocks = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+assert blocks, "README.md shows no Python"
+exec(compile("\n".join(blocks), "README.md", "exec"), {"__name__": "README"})
+
 print(f"{told.stdout.strip()}: {len(expected)} files, and a fit with R² = {score:.3f}")

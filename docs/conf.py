@@ -50,19 +50,31 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"randkern {version}"
-html_logo, html_favicon = "images/logo.svg", "images/logo.svg"
+html_favicon = "images/logo.svg"
 html_theme_options = {
+    "logo": {
+        "image_light": "images/logo.svg",
+        "image_dark": "images/logo-dark.svg",
+        "alt_text": "randkern, home",
+    },
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
 }
 # MathML, which browsers draw themselves: no script is fetched.
 html_math_renderer = "mathml"
-html_static_path: list[str] = []
+html_static_path, html_css_files = ["_static"], ["randkern.css"]
+# Pages without others below them have nothing to list at their side.
+html_sidebars: dict[str, list[str]] = {name: [] for name in ("get_started", "choose")}
 
 sphinx_gallery_conf = {
     "examples_dirs": [str(HERE.parent / "examples")],
     "gallery_dirs": ["auto_examples"],
+    "subsection_order": [
+        f"../examples/{part}"
+        for part in ("prediction", "processes", "features", "structure", "optics")
+    ],
+    "nested_sections": False,
     "filename_pattern": r"plot_.*\.py$",
     "abort_on_example_error": True,
     "remove_config_comments": True,
@@ -86,6 +98,8 @@ SECTIONS = {
     "datasets": "Data sets",
     "data": "Rows",
     "persistence": "Keeping models",
+    "onnx": "Deployment",
+    "deployment": "Deployment",
     "exceptions": "Errors and warnings",
 }
 
@@ -154,9 +168,16 @@ def escape_formulas(
 write_api_page()
 
 
+def mathml(text: str, display: str) -> str:
+    """Return a formula as MathML; browsers do not know all of its alphabets."""
+    text = text.replace(r"\mathbb R", "\N{DOUBLE-STRUCK CAPITAL R}")
+    text = text.replace(r"\mathbb E", "\N{MATHEMATICAL DOUBLE-STRUCK CAPITAL E}")
+    return latex2mathml.converter.convert(text, display=display)
+
+
 def visit_math(self: Any, node: Any) -> None:
     """Write a formula as MathML."""
-    self.body.append(latex2mathml.converter.convert(node.astext(), display="inline"))
+    self.body.append(mathml(node.astext(), "inline"))
     raise SkipNode
 
 
@@ -165,8 +186,7 @@ def visit_math_block(self: Any, node: Any) -> None:
     text = node.astext()
     # The converter has no environment for alignment but its own.
     text = re.sub(r"\\(begin|end)\{(align\*?|gather\*?)\}", r"\\\1{aligned}", text)
-    formula = latex2mathml.converter.convert(text, display="block")
-    self.body.append(f'<div class="math">{formula}</div>')
+    self.body.append(f'<div class="formula">{mathml(text, "block")}</div>')
     raise SkipNode
 
 

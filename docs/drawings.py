@@ -1,6 +1,7 @@
 """The drawings of the documentation: run it to write them into ``images``.
 
-They are plain SVG, of text and boxes, in colours that serve light and dark pages.
+They are plain SVG, of text and boxes. Text within boxes has a colour that contrasts
+with them; text on the page has the page's colour; the logo is drawn twice.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from pathlib import Path
 
 IMAGES = Path(__file__).parent / "images"
 INK, ACCENT, PALE, LINE = "#12384a", "#0b6e99", "#e3f1f7", "#7c9aa8"
+WHITE = "#ffffff"
 API = "generated/randkern."
 
 
-def logo() -> str:
+def logo(text: str = INK) -> str:
     """Draw a wave that is a sum of few cosines, over the samples it was made of."""
     points = []
     for step in range(121):
@@ -31,10 +33,10 @@ def logo() -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 236 64" role="img" '
         'aria-label="randkern"><title>randkern</title>'
         f'<rect x="2" y="2" width="60" height="60" rx="12" fill="{ACCENT}"/>'
-        f'<polyline points="{wave}" fill="none" stroke="#ffffff" stroke-width="3" '
+        f'<polyline points="{wave}" fill="none" stroke="{WHITE}" stroke-width="3" '
         f'stroke-linecap="round" stroke-linejoin="round"/>{dots}'
         '<text x="74" y="43" font-family="Helvetica, Arial, sans-serif" '
-        f'font-size="33" font-weight="600" fill="{LINE}">randkern</text></svg>\n'
+        f'font-size="33" font-weight="600" fill="{text}">randkern</text></svg>\n'
     )
 
 
@@ -111,15 +113,16 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
     height, width, left, right = 84, 860, 300, 430
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
-        f'{height * len(choices)}" role="img" font-family="Helvetica, Arial, '
-        'sans-serif" font-size="17"><title>Which class to use</title>'
+        f'{height * len(choices)}" role="img" aria-label="Which class to use" '
+        'font-family="Helvetica, Arial, sans-serif" font-size="17">'
+        "<title>Which class to use</title>"
     ]
     for row, choice in enumerate(choices):
         top, middle = row * height + 8, row * height + height // 2
         last = row == len(choices) - 1
         parts.append(
             f'<rect x="4" y="{top}" width="{left}" height="{height - 16}" rx="10" '
-            f'fill="#ffffff" stroke="{LINE}"/>'
+            f'fill="{WHITE}" stroke="{LINE}"/>'
         )
         first = middle + 6 - 11 * (len(choice.question) - 1)
         parts += [
@@ -133,10 +136,10 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
         )
         if not last:
             parts.append(
-                f'<text x="{left + 46}" y="{middle - 8}" fill="{LINE}">yes</text>'
+                f'<text x="{left + 46}" y="{middle - 8}" fill="currentColor">yes</text>'
                 f'<path d="M40 {top + height - 16} v16" stroke="{LINE}" '
                 f'stroke-width="2"/><text x="52" y="{top + height - 3}" '
-                f'fill="{LINE}" font-size="14">no</text>'
+                f'fill="currentColor" font-size="14">no</text>'
             )
         parts.append(
             f'<a href="{choice.page}" style="text-decoration: none">'
@@ -150,9 +153,14 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
     return "".join(parts) + "</svg>\n"
 
 
+def drawings() -> dict[str, str]:
+    """Return all of them, by the names of their files."""
+    return {"logo": logo(), "logo-dark": logo(PALE), "choose": chart()}
+
+
 def main() -> None:
     """Write the drawings."""
-    for name, text in (("logo", logo()), ("choose", chart())):
+    for name, text in drawings().items():
         (IMAGES / f"{name}.svg").write_text(text, encoding="utf-8")
 
 

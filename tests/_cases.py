@@ -71,6 +71,7 @@ KERNELS: dict[str, Case] = {
     "matern-inf": Case(rk.Matern(np.inf)),
     "rational-quadratic": Case(rk.RationalQuadratic(0.6, 0.8)),
     "linear": Case(rk.Linear(), phases=False),
+    "linear with a bias": Case(rk.Linear(0.7), phases=False),
     "optical-0.5": Case(rk.Optical(0.5), phases=False),
     "optical-1": Case(rk.Optical(1), phases=False),
     "optical-1-bias": Case(rk.Optical(1, 1.0), phases=False),

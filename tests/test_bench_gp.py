@@ -17,7 +17,14 @@ pytestmark = pytest.mark.slow
 
 RECORD = {
     *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
-    *("coverage", "seconds", "cpu_seconds", "warm_up_seconds", "process_seconds"),
+    *(
+        "coverage",
+        "coverage_50",
+        "seconds",
+        "cpu_seconds",
+        "warm_up_seconds",
+        "process_seconds",
+    ),
     *("peak_memory_bytes", "peak_anonymous_bytes"),
 }
 
@@ -46,6 +53,7 @@ def test_scores_are_plausible(bench):
         assert noise < record["rmse"] < 0.9
         assert -stats.norm.logpdf(0, 0, noise) < record["nlpd"] < 1.05 * without
         assert 0.8 < record["coverage"] < 0.99
+        assert 0.2 < record["coverage_50"] < 0.8
         # An interpreter with NumPy and SciPy, and no gigabyte.
         assert 5e7 < record["peak_memory_bytes"] < 5e9
     exact = [r for r in own if r["method"] == "scikit-learn"]
@@ -95,6 +103,25 @@ def test_a_fit_has_a_process_of_its_own():
     assert measured["nlpd"] == pytest.approx(-law.logpdf(y[100:]).mean())
     low, high = law.interval(0.95)
     assert measured["coverage"] == np.mean((low < y[100:]) & (y[100:] < high))
+    low, high = law.interval(0.5)
+    assert measured["coverage_50"] == np.mean((low < y[100:]) & (y[100:] < high))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_tables_of_numbers_stand_beside_generated_rows(tmp_path):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.normal(size=90), "same": 1.0, "kind": list("abc") * 30}
+    numbers = pd.DataFrame(columns).assign(fold=np.arange(90) % 3)
+    numbers["target"] = 5 + 2 * numbers["x"] + 3 * (numbers["kind"] == "b")
+    numbers.to_csv(tmp_path / "numbers.csv.gz", index=False)
+    numbers.assign(target=numbers["kind"]).to_csv(tmp_path / "labels.csv", index=False)
+    options = Options(quick=True, methods=("features",), folder=tmp_path)
+    results = GaussianProcesses.run(options)
+    assert [d["name"] for d in results["datasets"]] == ["numbers", "friedman"]
+    table, record = results["datasets"][0], results["records"][0]
+    assert (table["n_train"], table["n_test"]) == (60, 30)
+    assert record["dataset"] == "numbers" and record["rmse"] < 2
 
 
 def test_it_prints_and_draws(bench):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,6 +83,7 @@ def test_compare_writes_results_and_figure(app, tmp_path):
         "data_dir": None,
         "target": None,
         "task": None,
+        "test": None,
     }
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert str(out / "compare.png") in result.output
@@ -102,6 +104,88 @@ def test_redirected_table_is_plain_and_narrow(app, tmp_path):
     } == {"±"}
     for text in ("exact", "peak memory", "misclassified", "lengthscale", "143 test"):
         assert text in result.output
+
+
+def rows_below_rules(text):
+    """The first two cells of the rows that follow a rule of the table."""
+    lines = text.splitlines()
+    return [
+        [cell.strip() for cell in below.split("|")[1:3]]
+        for line, below in pairwise(lines)
+        if line.startswith("+-") and below.startswith("|")
+    ]
+
+
+@pytest.mark.parametrize("exact", ["--exact", "--no-exact"])
+def test_rules_stand_between_kernels(app, tmp_path, exact):
+    result = run(
+        *(app, "compare", "--data", "iris", "--out", tmp_path, exact, "--seeds", "1"),
+        *("--kernels", "gaussian,linear", "--n-components", "2,4"),
+        *("--features", "random"),
+    )
+    assert result.exit_code == 0, result.output
+    assert rows_below_rules(result.output) == [
+        ["kernel", "features"],
+        ["most frequent class", ""],
+        ["gaussian", "2"],
+        ["linear", "2"],
+    ]
+    assert "± 0.00" not in result.output  # of one seed nothing is known
+
+
+def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
+    mixed_table["rings"] = np.arange(80) % 27
+    path = tmp_path / "shells.csv"
+    mixed_table.to_csv(path, index=False)
+    for command in ("compare", "tune"):
+        result = run(
+            *(app, command, "--data", path, "--target", "rings", "--out", tmp_path),
+            *("--kernels", "linear", "--n-components", "3"),
+        )
+        assert result.exit_code == 0, result.output
+        assert (
+            "classification of 'rings' with 27 classes, because it has only 27 "
+            "different whole numbers; --task regression changes it\n"
+        ) in result.output
+        assert "test rows: 25% of the rows, seed 0; columns: 3 numeric" in result.output
+    result = run(
+        *(app, "compare", "--data", path, "--target", "rings", "--out", tmp_path),
+        *("--kernels", "linear", "--n-components", "3", "--task", "regression"),
+    )
+    assert "because" not in result.output
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_rows_of_another_file_judge_and_the_best_is_saved(
+    app, tmp_path, mixed_table, command
+):
+    pandas = pytest.importorskip("pandas")
+    train, test, saved = (tmp_path / name for name in ("a.csv", "b.csv", "best.skops"))
+    mixed_table.to_csv(train, index=False)
+    judges = mixed_table[:20][mixed_table.columns[::-1]]
+    judges.to_csv(test, index=False)
+    result = run(
+        *(app, command, "--data", train, "--target", "price", "--test", test),
+        *("--kernels", "gaussian", "--n-components", "30", "--out", tmp_path),
+        *("--save", saved, *(("--scales", "0.1") if command == "tune" else ())),
+    )
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert (results["dataset"]["n_train"], results["dataset"]["n_test"]) == (80, 20)
+    assert results["saved"]["kernel"] == "gaussian"
+    assert "saved the best, gaussian" in result.output
+    out = tmp_path / "predictions.csv"
+    assert run(app, "predict", saved, test, "--out", out).exit_code == 0
+    residual = pandas.read_csv(out)["prediction"] - judges["price"]
+    error = float(np.sqrt((residual**2).mean()) / judges["price"].std(ddof=0))
+    if command == "tune":
+        assert error == pytest.approx(results["best"]["gaussian"]["test_error"])
+    else:
+        assert error == pytest.approx(min(r["test_error"] for r in results["records"]))
+    test.write_text("weight,price\n1,2\n")
+    result = run(app, command, "--data", train, "--target", "price", "--test", test)
+    assert result.exit_code == 2
+    assert "b.csv has no column" in result.output
 
 
 def test_same_command_gives_the_same_errors(app, tmp_path):

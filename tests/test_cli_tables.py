@@ -78,7 +78,7 @@ class References(HTMLParser):
 
 def test_fit_writes_a_model_a_report_and_results(fitted):
     folder, output = fitted
-    assert "guessed from its values; --task" in output.replace("\n", "")
+    assert "because it has 120 different numbers; --task" in output.replace("\n", "")
     results = json.loads((folder / "out" / "results.json").read_text())
     assert set(results) == {
         *("command", "arguments", "n_train", "n_test", "scores", "standard_error"),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import train_test_split
 
 import randkern
 from randkern.datasets import Dataset, load_dataset
@@ -23,13 +25,14 @@ from randkern.study.records import write_results
 from randkern.study.selection import (
     select_hyperparameters,
 )
+from randkern.study.winner import fit_winner, winner
 
 pytestmark = pytest.mark.slow
 
 RECORD_KEYS = {
     *("kernel", "n_components", "seed", "test_error", "fit_seconds"),
     *("predict_seconds", "peak_memory_bytes", "memory_before_bytes"),
-    "hyperparameters",
+    *("hyperparameters", "standard_error", "log_loss", "auc"),
 }
 
 
@@ -56,7 +59,7 @@ def results():
 def test_results_have_the_documented_keys(results):
     assert set(results) == {
         *("command", "arguments", "dataset", "versions", "machine"),
-        *("selection", "records", "skipped", "warnings"),
+        *("selection", "baselines", "records", "skipped", "warnings"),
     }
     assert results["command"] == "compare"
     for record in results["records"]:
@@ -401,21 +404,90 @@ def test_mixed_table_becomes_numbers():
     data = prepare(
         Dataset(name="t", X_train=table, y_train=np.arange(n) * 0.1, task="regression")
     )
-    # Three numbers; flag has 2 values, colour 3 and missing, rare one a row.
-    assert data.X_train.shape == (30, 3 + 2 + 4 + 30)
+    # Two numbers and a flag; whether holes is missing; three colours and missing; names
+    # of one row each share a column, and the constant says nothing.
+    assert data.X_train.shape == (30, 3 + 1 + 4 + 1)
     assert np.isfinite(data.X_train).all()
     assert np.isfinite(data.X_test).all()
-    assert not data.X_train[:, 2].any()
-    # Names that the training rows lack are no category.
-    assert not data.X_test[:, -30:].any()
-    assert "3 numeric columns standardised" in data.preprocessing
+    assert data.preprocessing == (
+        "columns: 3 numeric, standardised, 1 of them with missing values, told by a "
+        "column, 2 categorical, one-hot (5), 1 constant, left out"
+    )
 
 
-def test_many_categories_share_columns():
+def test_scores_beside_the_error():
+    data = prepare(blobs())
+    results = compare(blobs(), "gaussian", [40], n_seeds=1)
+    model = randkern.KernelRidgeClassifier(
+        randkern.Gaussian(results["selection"]["gaussian"]["value"]),
+        alpha=results["selection"]["gaussian"]["alpha"],
+        n_components=40,
+        fit_intercept=True,
+        random_state=0,
+    ).fit(data.X_train, data.y_train)
+    record = results["records"][1]
+    P, n = model.predict_proba(data.X_test), len(data.y_test)
+    assert record["log_loss"] == pytest.approx(log_loss(data.y_test, P))
+    area = roc_auc_score(data.y_test, P, multi_class="ovr", average="weighted")
+    assert record["auc"] == pytest.approx(area)
+    error = record["test_error"]
+    assert record["standard_error"] == pytest.approx((error * (1 - error) / n) ** 0.5)
+
+
+def test_sampling_error_of_regression_is_that_of_a_bootstrap():
+    results = compare(wave(400), "gaussian", [30], n_seeds=1, exact=False)
+    data, (record,) = prepare(wave(400)), results["records"]
+    chosen = results["selection"]["gaussian"]
+    model = randkern.KernelRidgeRegressor(
+        randkern.Gaussian(chosen["value"]),
+        alpha=chosen["alpha"],
+        n_components=30,
+        fit_intercept=True,
+        random_state=0,
+    ).fit(data.X_train, data.y_train)
+    squares = (model.predict(data.X_test) - data.y_test) ** 2
+    draws = np.random.default_rng(0).integers(len(squares), size=(2000, len(squares)))
+    spread = np.sqrt(squares[draws].mean(axis=1)).std() / data.y_test.std()
+    # The spread of 2,000 draws is known to 1.6 %; the delta method leaves out 1/n.
+    assert record["standard_error"] == pytest.approx(spread, rel=0.12)
+    assert record["log_loss"] is record["auc"] is None
+
+
+def test_baselines_are_a_constant_and_a_linear_model():
+    found = compare(blobs(), "linear", [4], n_seeds=1)
+    constant, linear = found["baselines"].values()
+    assert list(found["baselines"]) == ["most frequent class", "linear model"]
+    y = prepare(blobs()).y_test
+    assert constant["test_error"] >= 1 - np.bincount(y).max() / len(y)
+    assert linear["test_error"] < constant["test_error"]
+    found = compare(wave(60), "linear", [2], n_seeds=1)["baselines"]
+    assert found["mean"]["test_error"] == pytest.approx(1.0, abs=0.2)
+    assert 0.1 < found["linear model"]["test_error"] < 1.0
+
+
+def test_the_winner_predicts_rows_as_they_come():
     pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"name": [f"name {i % 90}" for i in range(400)]})
-    data = prepare(Dataset(name="t", X_train=table, y_train=np.arange(400) % 2))
-    assert data.X_train.shape[1] == 50
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame(
+        {"size": rng.normal(size=120), "kind": rng.choice(["a", "b"], 120)}
+    )
+    y = np.where(table["kind"] == "a", table["size"], -table["size"])
+    table.loc[::10, "size"] = np.nan
+    dataset = Dataset(name="t", X_train=table, y_train=y, task="regression")
+    results = compare(
+        dataset, "gaussian,linear", [2, 60], features=("random", "nystrom"), n_seeds=1
+    )
+    least = min(results["records"], key=lambda record: record["test_error"])
+    best = winner(results)
+    label = best["kernel"] + (", landmarks" if best["features"] == "nystrom" else "")
+    assert (label, best["n_components"]) == (least["kernel"], least["n_components"])
+    model, data = fit_winner(dataset, results), prepare(dataset)
+    test = train_test_split(np.arange(120), test_size=0.25, random_state=0)[1]
+    predicted = model.predict(table.iloc[test])
+    assert test_error(y[test], predicted, "regression") == pytest.approx(
+        least["test_error"]
+    )
+    assert len(data.y_test) == len(test)
 
 
 def test_tiny_and_constant_data():

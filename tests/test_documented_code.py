@@ -1,13 +1,10 @@
 """The Python blocks of the README and the guides run, top to bottom."""
 
 import re
-import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-import randkern as rk
 
 pytestmark = pytest.mark.slow
 
@@ -35,16 +32,3 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Later blocks use what earlier ones define, as a reader would.
     exec(compile("\n".join(blocks), page, "exec"), {"__name__": page})
-
-
-def test_drawings_are_those_of_their_script():
-    spec = spec_from_file_location("drawings", ROOT / "docs" / "drawings.py")
-    drawings = module_from_spec(spec)
-    sys.modules["drawings"] = drawings  # dataclasses look there
-    spec.loader.exec_module(drawings)
-    for name, text in (("logo", drawings.logo()), ("choose", drawings.chart())):
-        assert (drawings.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == text
-    public = {f"{drawings.API}{name}.html" for name in rk.__all__}
-    for choice in drawings.CHOICES:
-        page = ROOT / "docs" / choice.page.replace(".html", ".md")
-        assert choice.page in public or page.is_file()

@@ -45,7 +45,7 @@ def features(kernel=None, n_components=20, **options):
 def of_case(name, n_components=20):
     """Features of a kernel of the suite (a dot product has 4 columns at most)."""
     kernel = KERNELS[name].kernel
-    return features(kernel, 4 if name == "linear" else n_components)
+    return features(kernel, 4 if isinstance(kernel, rk.Linear) else n_components)
 
 
 @parametrize_with_checks([rk.RandomFeatures()])

@@ -25,6 +25,32 @@ from randkern.models._gp_learning import (
 # -- which maximum ----------------------------------------------------------------
 
 
+def test_what_few_features_leave_out_becomes_noise():
+    # A function without noise that 60 features cannot make. The noise of the exact
+    # process of few rows is far too small for them: the slope from there would lead
+    # where a descent from the start ends, too, far below the best.
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, (600, 4))
+    y = np.sin(X * [2.0, 1.5, 1.0, 0.7]).sum(axis=1) * (1 + X[:, 0] * X[:, 1] / 3)
+    kernel = 1.0 * rk.Gaussian(np.full(4, 2.0))
+    model = rk.GaussianProcessRegressor(kernel, n_components=60, random_state=0)
+    model.fit(X, y)
+
+    def negative(theta):
+        value, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+        return -value, -slope
+
+    start = np.append(np.log([1.0, 2.0, 2.0, 2.0, 2.0]), -1.0)
+    descent = scipy.optimize.minimize(
+        *(negative, start),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(x - 16, x + 16) for x in start],
+        options={"maxiter": 300},
+    )
+    assert model.log_marginal_likelihood_value_ > 50 - descent.fun
+
+
 def test_no_draw_of_the_process_ends_in_a_lesser_maximum():
     # With the draws of features fixed the likelihood has several maxima along the
     # lengthscale; that of the start of seeds 4 and 7 lies 3 nats below the truth.
@@ -265,10 +291,14 @@ def test_single_precision_rows_lose_nothing(offset, noise, rng):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
-def test_a_noise_below_rounding_is_named(data):
+@pytest.mark.parametrize("rows", ["apart", "repeated", "clustered"])
+@pytest.mark.parametrize("D", [60, 200, None], ids=["features", "dual", "exact"])
+def test_a_noise_below_rounding_is_named(D, rows, data):
     X, y = data
+    if rows != "apart":
+        X = np.tile(X[:30], (2, 1)) + (1e-6 * X if rows == "clustered" else 0.0)
     model = rk.GaussianProcessRegressor(
-        rk.Gaussian(3.0), 1e-20, 60, optimizer=None, random_state=0
+        rk.Gaussian(3.0), 1e-20, D, optimizer=None, random_state=0
     )
     with pytest.warns(rk.exceptions.IllConditionedWarning, match="increase noise"):
         model.fit(X, y)

@@ -152,16 +152,20 @@ def test_a_factor_is_extended_in_place_of_a_new_one(rng):
 
 
 @pytest.mark.parametrize(
-    ("D", "features"),
-    [(60, "random"), (10, "nystrom"), (None, "random")],
-    ids=["features", "landmarks", "exact"],
+    ("D", "features", "far"),
+    [
+        *((60, "random", "features"), (10, "nystrom", "features")),
+        *((None, "random", "features"), (60, "random", "prior")),
+    ],
+    ids=["features", "landmarks", "exact", "prior"],
 )
-def test_paths_have_the_posterior_law(D, features, data, rng):
+def test_paths_have_the_posterior_law(D, features, far, data, rng):
     X, y = data
     X, y = X[:30], y[:30]
     model = rk.GaussianProcessRegressor(
         *(1.3 * rk.Gaussian(0.8), 0.04, D),
         features=features,
+        far_variance=far,
         optimizer=None,
         random_state=0,
     ).fit(X, y)
@@ -176,7 +180,8 @@ def test_paths_have_the_posterior_law(D, features, data, rng):
     found = np.cov(draws)
     own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
     assert np.all(
-        abs(found - covariance) < own + (0 if D == 60 else 6 * 1.3 / 1000**0.5)
+        abs(found - covariance)
+        < own + (0 if (D, far) == (60, "features") else 6 * 1.3 / 1000**0.5)
     )
     # They are functions: the same values row by row, whatever else is asked for.
     np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
@@ -207,6 +212,91 @@ def test_paths_of_kernels_that_few_features_make(kernel, data):
     values = model.sample_paths(100)(X)
     spread = 6 * (model.predict(X, return_cov=True)[1].diagonal() / 100) ** 0.5
     assert np.all(abs(values.mean(axis=1) - model.predict(X)) < spread + 0.1)
+
+
+# -- far from the data ------------------------------------------------------------
+
+
+def test_far_from_the_data_the_variance_is_the_priors(rng):
+    # A draw of the process, of five times as many rows as features.
+    D, n, noise = 300, 1500, 0.01
+    kernel = 1.5 * rk.Gaussian(1.5)
+    X = rng.normal(size=(n + 1000, 5))
+    draw = rk.GaussianProcessRegressor(kernel, 1.0, 4000, optimizer=None).fit(
+        X[:1], [0.0]
+    )
+    y = draw.sample_paths(1, random_state=1)(X)[:, 0]
+    y += noise**0.5 * rng.normal(size=len(y))
+    far = X[n:] + 50 * np.sign(X[n:])
+    options = {"noise": 0.05, "n_components": D, "optimizer": None, "random_state": 0}
+    stds, covered = {}, {}
+    for which in ("features", "prior"):
+        model = rk.GaussianProcessRegressor(kernel, far_variance=which, **options)
+        model.fit(X[:n], y[:n])
+        stds[which] = model.predict(far, return_std=True)[1]
+        mean, std = model.predict(X[n:], return_std=True, include_noise=True)
+        covered[which] = np.mean(abs(y[n:] - mean) < 1.96 * std)
+    np.testing.assert_allclose(stds["prior"], 1.5**0.5, rtol=0.01)
+    # Among the data it hardly changes: at one row in twenty, about.
+    assert 0 <= covered["prior"] - covered["features"] < 0.05
+    # What the features alone say: the share d/D of the variance is missing.
+    assert np.median(stds["features"]) < 0.8 * 1.5**0.5
+    factor = model.precision_factor_
+    known = D - (np.linalg.inv(factor) ** 2).sum()
+    expected = 1.5 * (1 - known / D)
+    assert np.mean(stds["features"] ** 2) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_least_variance_is_that_given_values_at_all_rows(data, rng):
+    X, y = data[0][:30], data[1][:30]
+    kernel, new = 1.3 * rk.Gaussian(0.8), rng.uniform(-4, 4, (40, 2))
+    process = rk.GaussianProcessRegressor(
+        kernel, 0.04, 60, optimizer=None, random_state=0
+    )
+    alone = process.fit(X, y).predict(new, return_std=True)[1]
+    process.set_params(far_variance="prior").fit(X, y)
+    K, cross = kernel(X), kernel(new, X)
+    left = 1.3 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
+    expected = np.maximum(alone**2, left) ** 0.5
+    _, found = process.predict(new, return_std=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (found > 1.001 * alone).any() and (found == alone).any()
+    _, covariance = process.predict(new, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance) ** 0.5, found, rtol=1e-9)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-10
+    # A row that is added is data, too.
+    lone = np.array([[20.0, 20.0]])
+    assert process.predict(lone, return_std=True)[1] == pytest.approx(1.3**0.5)
+    more = process.condition_on(lone, [0.0])
+    assert more.predict(lone, return_std=True)[1] < 0.3
+
+
+def test_the_reach_of_data_is_kept_in_files(data, tmp_path):
+    pytest.importorskip("skops")
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        n_components=20, far_variance="prior", optimizer=None, random_state=0
+    ).fit(X, y)
+    rk.save(model, tmp_path / "model.skops")
+    again = rk.load(tmp_path / "model.skops")
+    new = np.vstack([X, X + 9])
+    np.testing.assert_array_equal(
+        model.predict(new, return_std=True), again.predict(new, return_std=True)
+    )
+
+
+def test_labels_far_away_are_as_uncertain_as_the_prior(rng):
+    X = rng.normal(size=(1000, 4))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] > 0
+    kernel, far = 400.0 * rk.Gaussian(1.0), 30 + 5 * rng.normal(size=(300, 4))
+    spread = {}
+    for which in ("features", "prior"):
+        model = rk.GaussianProcessClassifier(
+            kernel, 100, optimizer=None, far_variance=which, random_state=0
+        ).fit(X, y)
+        p = model.predict_proba(far)[:, 1]
+        spread[which] = np.mean(abs(p - 0.5))
+    assert spread["prior"] < 0.9 * spread["features"]
 
 
 # -- noise per row ----------------------------------------------------------------
@@ -333,6 +423,62 @@ def test_a_linear_mean_is_a_term_of_the_kernel(D, data):
     np.testing.assert_allclose(model.predict(far), far @ [30.0, -20.0], rtol=0.05)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_means_are_generalised_least_squares(mean, D, data, rng):
+    # Rasmussen & Williams 2006, eqs. 2.41 and 2.42, of a vague prior.
+    X, y = data[0] * [1.0, 3.0], data[1] + 7 + data[0] @ [3.0, -2.0]
+    kernel, noise = 1.3 * rk.Gaussian([0.8, 2.0]), 0.04
+    new = 9 * rng.normal(size=(30, 2))
+    model = rk.GaussianProcessRegressor(
+        kernel, noise, D, mean=mean, optimizer=None, random_state=0
+    ).fit(X, y)
+    if D is None:
+        K, cross, own = kernel(X), kernel(new, X), kernel.diag(new)
+    else:
+        whole = model.plan_.groups[0]
+        Z, z = (evaluate(model.plan_, A)[:, : whole.stop] for A in (X, new))
+        assert whole.stop == D - (3 if mean == "linear" else 1)
+        K, cross, own = Z @ Z.T, z @ Z.T, (z**2).sum(axis=1)
+    H, h = (np.ones((len(A), 1)) for A in (X, new))
+    if mean == "linear":
+        H, h = np.hstack([H, X]), np.hstack([h, new])
+    inverse = np.linalg.inv(K + noise * np.eye(len(X)))
+    A = H.T @ inverse @ H
+    beta = np.linalg.solve(A, H.T @ inverse @ y)
+    expected = h @ beta + cross @ inverse @ (y - H @ beta)
+    R = h - cross @ inverse @ H
+    variance = own - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    variance += np.einsum("ij,ji->i", R, np.linalg.solve(A, R.T))
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=1e-3 * abs(expected).max())
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-3)
+
+
+def test_a_mean_is_not_learned_and_changes_no_scale(data):
+    X, y = data
+    options = {"n_components": None, "normalize_y": True}
+    plain = rk.GaussianProcessRegressor(**options).fit(X, y)
+    model = rk.GaussianProcessRegressor(mean="constant", **options).fit(X, y + 1e3)
+    assert model.kernel_.k2.scale == pytest.approx(1e4)
+    assert model.kernel_.k1.scale < 10 * plain.kernel_.scale
+    shifted = 1e3 + plain.predict(X)
+    np.testing.assert_allclose(model.predict(X), shifted, atol=0.1)
+    far = model.predict([[99.0, 99.0]], return_std=True)
+    assert far[0] == pytest.approx(np.mean(y) + 1e3, abs=3 * far[1][0])
+
+
+def test_a_mean_beside_the_variance_far_away(data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(
+        1.5 * rk.Gaussian(0.3), 0.01, 40, mean="constant", far_variance="prior",
+        optimizer=None, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    _, std = model.predict(X + 50, return_std=True)
+    assert np.all(std >= 0.999 * 1.5**0.5)
+
+
 def test_a_column_tells_correlated_outputs_apart(rng):
     X = rng.uniform(-2, 2, (60, 1))
     output = np.arange(60) % 2
@@ -345,3 +491,36 @@ def test_a_column_tells_correlated_outputs_apart(rng):
     for D in (None, 400):
         model = rk.GaussianProcessRegressor(shared + own, 1e-2, D, random_state=0)
         np.testing.assert_allclose(model.fit(rows, y).predict(new), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("features", ["exact", "random"])
+def test_correlated_outputs_are_coregionalisation(features, rng):
+    # cov(f_i(x), f_j(y)) = k1(x, y) + k2(x, y)·1[i = j], of three outputs; the last is
+    # known at few rows.
+    x, output = rng.uniform(-2, 2, 90), np.arange(90) % 3
+    seen = (output < 2) | (np.arange(90) % 9 == 2)
+    rows, y = np.column_stack([x, output])[seen], np.sin(2 * x)[seen] + output[seen]
+    new = np.column_stack([np.linspace(-2, 2, 20), np.full(20, 2.0)])
+
+    def covariance(A, B):
+        square = (A[:, :1] - B[:, 0]) ** 2
+        own = 0.7 * np.exp(-0.5 * square / 1.5**2) * (A[:, 1:] == B[:, 1])
+        return 1.2 * np.exp(-0.5 * square / 0.8**2) + own
+
+    K, cross = covariance(rows, rows) + 0.01 * np.eye(len(rows)), covariance(new, rows)
+    expected = cross @ np.linalg.solve(K, y)
+    variance = 1.9 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
+    shared = 1.2 * rk.Gaussian(0.8, columns=[0])
+    own = 0.7 * (rk.Gaussian(1.5, columns=[0]) * rk.Categorical(columns=[1]))
+    D = None if features == "exact" else 4000
+    model = rk.GaussianProcessRegressor(
+        shared + own, 0.01, D, optimizer=None, random_state=0
+    )
+    mean, std = model.fit(rows, y).predict(new, return_std=True)
+    exact = features == "exact"
+    np.testing.assert_allclose(mean, expected, atol=1e-9 if exact else 0.15)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-7 if exact else 0.2)
+    # What the others say of the third: alone it would be known far less.
+    alone = rows[:, 1] == 2
+    few = model.fit(rows[alone], y[alone]).predict(new, return_std=True)[1]
+    assert std.mean() < 0.8 * few.mean()

@@ -69,6 +69,8 @@ def cauchy_kernel(X, Y, lengthscale):
         (rk.RationalQuadratic(0.7, 1.4), gp.RationalQuadratic(1.4, alpha=0.7)),
         (rk.RationalQuadratic(40.0), gp.RationalQuadratic(alpha=40.0)),
         (rk.Linear(), linear_kernel),
+        (rk.Linear(0.49), gp.DotProduct(sigma_0=0.7)),
+        (rk.Linear(0.49, columns=[]), gp.ConstantKernel(0.49)),
         (
             3.0 * rk.Linear() + rk.Gaussian(),
             lambda X, Y=X: 3 * X @ Y.T + gp.RBF()(X, Y),

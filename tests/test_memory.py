@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 import randkern as rk
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
@@ -432,3 +433,41 @@ def test_resident_memory_stays_within_the_limit(fit):
     )
     grown, limit = json.loads(answer.stdout)
     assert grown < limit + SLACK.get(fit[0], 40 * MB)
+
+
+# Features of 900 rows take 2.9 MB and more, the Gram matrix 6.5 MB.
+LEAVERS = {
+    "cholesky": rk.KernelRidgeRegressor(n_components=800, solver="cholesky"),
+    "pcg": rk.KernelRidgeRegressor(n_components=800, solver="pcg"),
+    "sgd": rk.KernelRidgeRegressor(n_components=800, solver="sgd"),
+    "exact": rk.KernelRidgeRegressor(n_components=None),
+    "landmarks": rk.KernelRidgeRegressor(
+        n_components=400, features="nystrom", solver="pcg"
+    ),
+    "cv": rk.KernelRidgeRegressorCV(n_components=400),
+    "svc": rk.KernelSVC(n_components=800),
+    "svr": rk.KernelSVR(n_components=800),
+    "logistic": rk.KernelLogistic(n_components=800),
+    "process": rk.GaussianProcessRegressor(n_components=800, optimizer=None),
+    "classes": rk.GaussianProcessClassifier(n_components=800, optimizer=None),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", LEAVERS)
+def test_what_a_fit_took_is_free_when_it_ends(name, rng):
+    """And not when Python next looks for circles of references."""
+    X = rng.normal(size=(900, 3))
+    y = np.sign(X[:, 0]) if name in {"svc", "logistic", "classes"} else X[:, 0]
+    model = clone(LEAVERS[name]).fit(X[:100], y[:100])
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        after = tracemalloc.get_traced_memory()[0]
+        gc.collect()
+        assert after - tracemalloc.get_traced_memory()[0] < 0.5 * MB
+    finally:
+        tracemalloc.stop()
+        gc.enable()

@@ -32,6 +32,7 @@ from randkern_lab.papers.published import (
 )
 from randkern_lab.papers.transfer_learning import standardised
 from randkern_lab.provenance import code_hash, thread_counts
+from randkern_lab.runner import SMOKE
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +117,14 @@ def test_results_say_where_they_come_from(name, quick):
     assert origin["command"].startswith(f"randkern {load(name).command} {name} --quick")
     assert results["machine"]["threads"] == thread_counts()
     assert json.loads(json.dumps(results, allow_nan=False)) == results
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_smoke_runs_say_so_and_note_no_exponents(name, quick):
+    first, *others = quick(name)["notes"]
+    assert first == SMOKE
+    fitted = [n for n in others if re.search(r"[nD]\^|interval|\bexponents?\b", n)]
+    assert not fitted
 
 
 # -- published numbers --------------------------------------------------------------

@@ -107,7 +107,11 @@ def test_command_writes_its_results(monkeypatch, tmp_path, capsys):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["arguments"]["n_components"] == [50, 100]
     assert (tmp_path / "compositional-accuracy.png").stat().st_size > 10_000
-    assert "paired by seed" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "a smoke run (--quick)" in output
+    # Intervals are those of runs in earnest.
+    assert "paired by seed" not in output
+    assert "powers of D" not in output
 
 
 # -- images -------------------------------------------------------------------------

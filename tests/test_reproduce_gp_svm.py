@@ -242,7 +242,8 @@ def test_offset_features_solve_the_primal_of_the_slides():
     expected = objective(peer.decision_function(Z), peer.coef_[0])
     margin = model.margin_[0]
     found = np.maximum(0, 1 - (2 * y - 1) * model.decision_function(X)).sum()
-    assert found + 0.5 / margin**2 == pytest.approx(expected, rel=1e-4)
+    # A C that is 1 % off leaves 3e-6 of it.
+    assert found + 0.5 / margin**2 == pytest.approx(expected, rel=1e-7)
 
 
 def test_rows_of_svc_may_be_limited():

@@ -12,6 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._random import Stream
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers import PCG, SGD, Checkpoint, Cholesky, Outcome, Progress, Solution
+from randkern.solvers.conjugate_gradients import Loss
+from randkern.solvers.pcg import SpectralPreconditioner
 
 SHIFT = 0.3
 REACHED = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)
@@ -195,3 +197,46 @@ def test_a_checkpoint_is_continued_and_removed(name, rng, tmp_path):
     whole = solve(name, rows)
     np.testing.assert_array_equal(continued.value, whole.value)
     assert continued.iterations == whole.iterations
+
+
+@pytest.mark.parametrize("most", [None, 30.0])
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_excess_of_the_loss_is_bounded_by_what_is_known(warm, most, rng):
+    rows = rows_of(rng)
+    rows.Y += 0.5 * rng.normal(size=rows.Y.shape)
+    A, B = rows.gram + SHIFT * np.eye(rows.size), rows.cross
+    seen = []
+    solver = PCG(rank=0, max_iter=3, loss_tol=1e-9, callback=seen.append)
+    initial = (rows.Y**2).sum(axis=0)
+    loss = Loss(initial, most=None if most is None else np.full(2, most))
+    start = 0.7 * np.linalg.solve(A, B) if warm else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solver.solve(solver.init(rows, SHIFT), B, start=start, loss=loss)
+    for progress in seen:
+        X = progress.value
+        left = ((B - A @ X) ** 2).sum(axis=0) / SHIFT
+        now = initial + (X * (A @ X - 2 * B)).sum(axis=0)
+        scale = np.minimum(np.maximum(now, 1e-3 * initial), most or np.inf)
+        expected = np.max(left / np.minimum(scale, 10 * (initial - now)))
+        assert progress.excess == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shift, batch", [(0.0, 30), (10.0, 40), (30.0, 30), (100.0, 20)]
+)
+def test_sgd_takes_the_most_eigenpairs_whose_step_its_batches_bear(shift, batch, rng):
+    Z = rng.normal(size=(400, 80)) * np.geomspace(1, 0.01, 80)
+    rows, solver = Rows(Z, rng.normal(size=(400, 2))), SGD(batch_rows=batch)
+    most = solver.chosen_rank(80)
+    values, vectors = rows.leading_eigenpairs(most)
+
+    def is_borne(rank):
+        # No preconditioned row is larger than a batch makes up for.
+        P = SpectralPreconditioner.of(values[:rank], vectors[:, :rank], shift)
+        peak = (P.apply_root(Z) ** 2).sum(axis=1).max()
+        return peak * len(Z) <= batch * (values[rank - 1] + shift)
+
+    rank = max(filter(is_borne, range(1, most + 1)))
+    assert 1 < rank < most
+    assert solver.init(rows, shift).preconditioner.vectors.shape[1] == rank

@@ -7,7 +7,7 @@ drawing and the code cannot drift apart: a new room is one new row there.
 import ast
 import graphlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,32 @@ LAB_FILES = sorted(LAB.rglob("*.py"))
 TREES = {
     path: ast.parse(path.read_text(encoding="utf-8")) for path in [*FILES, *LAB_FILES]
 }
-EVERY_FILE = pytest.mark.parametrize(
-    "path", FILES, ids=lambda path: str(path.relative_to(PACKAGE))
-)
+
+
+def each_of(
+    files: list[Path],
+) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a check of a file a test of these files, which names all that fail."""
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failed = []
+            for path in files:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    failed.append(f"{path.relative_to(PACKAGE.parent)}: {error}")
+            assert not failed, "\n".join(failed)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
+
+
+EVERY_FILE = each_of(FILES)
 # The second package stands above all floors.
-OF_BOTH = pytest.mark.parametrize(
-    "path", [*FILES, *LAB_FILES], ids=lambda path: str(path.relative_to(PACKAGE.parent))
-)
+OF_BOTH = each_of([*FILES, *LAB_FILES])
 
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
@@ -38,7 +57,17 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
 EXTRAS = {
     *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
     *("h5py", "optuna", "zarr"),
-    *("PIL", "skops", "typer", "rich", "lightonml", "jinja2"),
+    *(
+        "PIL",
+        "skops",
+        "onnx",
+        "skl2onnx",
+        "onnxruntime",
+        "typer",
+        "rich",
+        "lightonml",
+        "jinja2",
+    ),
 }
 EXTRAS_OF_ROOM = {
     "cli": {"typer", "rich"},

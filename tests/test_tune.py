@@ -276,11 +276,52 @@ def test_trials_without_optuna(monkeypatch):
 # -- the figure -------------------------------------------------------------------
 
 
-def test_a_panel_for_each_setting(results):
+def test_curves_of_the_best_penalty(results):
     pytest.importorskip("matplotlib")
     from randkern.plots import plot_tune
 
     figure = plot_tune(results["records"], best=results["best"], percent=True)
+    panels = {axes.get_xlabel(): axes for axes in figure.axes}
+    assert set(panels) == {"lengthscale ℓ", "bias ν"}
+    for label, axes in panels.items():
+        opens = label.split()[0]
+        curves = {line.get_label(): line for line in axes.get_lines()}
+        for kernel, best in results["best"].items():
+            own = [r for r in results["records"] if r["kernel"] == kernel]
+            if opens not in own[0]["hyperparameters"]:
+                continue
+            least = {}
+            for record in own:
+                value, error = (
+                    record["hyperparameters"][opens],
+                    record["validation_error"],
+                )
+                least[value] = min(error, least.get(value, np.inf))
+            line = curves[kernel]
+            assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == least
+            stars = [
+                (star.get_xdata()[0], star.get_ydata()[0])
+                for star in axes.get_lines()
+                if star.get_marker() == "*"
+            ]
+            place = best["hyperparameters"][opens], best["validation_error"]
+            assert place in stars
+    figure.draw_without_rendering()
+    left, right = figure.axes
+    # Numbers along an axis do not touch.
+    for axes in (left, right):
+        boxes = [t.get_window_extent() for t in axes.get_xticklabels() if t.get_text()]
+        boxes = [box for box in boxes if box.width > 1]
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+    with pytest.raises(ValueError, match="no records"):
+        plot_tune([])
+
+
+def test_a_panel_for_each_setting(results):
+    pytest.importorskip("matplotlib")
+    from randkern.plots import plot_grids
+
+    figure = plot_grids(results["records"], best=results["best"], percent=True)
     *panels, bar = figure.axes
     assert len(panels) == 7 + 1 + 6
     errors = panels[0].get_images()[0].get_array()
@@ -309,7 +350,7 @@ def test_a_panel_for_each_setting(results):
 
 def test_a_single_scale_has_a_panel_a_kernel():
     pytest.importorskip("matplotlib")
-    from randkern.plots import plot_tune
+    from randkern.plots import plot_grids
 
     records = [
         {
@@ -320,15 +361,15 @@ def test_a_single_scale_has_a_panel_a_kernel():
         for ell in (1.0, 2.0, 4.0)
         for alpha in (0.1, 1.0)
     ]
-    (panel, _) = plot_tune(records, dataset="digits").axes
+    (panel, _) = plot_grids(records, dataset="digits").axes
     assert panel.get_title() == "gaussian"
     assert panel.get_images()[0].get_array().shape == (3, 2)
     assert panel.get_ylabel() == "lengthscale ℓ"
     # One error, and only perfect ones, have colours too.
     for part in (records[:1], records[2:4]):
-        plot_tune(part).draw_without_rendering()
+        plot_grids(part).draw_without_rendering()
     with pytest.raises(ValueError, match="no records"):
-        plot_tune([])
+        plot_grids([])
 
 
 # -- the command ------------------------------------------------------------------
@@ -371,6 +412,7 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "data_dir": None,
         "target": None,
         "task": None,
+        "test": None,
     }
     assert len(results["records"]) == 3 * 4
     assert (tmp_path / "new" / "tune.png").stat().st_size > 10_000

@@ -7,7 +7,7 @@ cheap.
 import importlib
 from typing import Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _PUBLIC: dict[str, str] = {
     **dict.fromkeys(
@@ -40,6 +40,8 @@ _PUBLIC: dict[str, str] = {
     "RandomFeatures": ".features",
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
+    "export_onnx": ".onnx",
+    "to_torch": ".deployment",
     **dict.fromkeys(
         ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
     ),
@@ -62,7 +64,9 @@ _PUBLIC: dict[str, str] = {
         ".sizing",
     ),
 }
-_MODULES = ("datasets", "exceptions", "kernels", "optics", "skeletons", "solvers")
+_MODULES = (
+    *("datasets", "exceptions", "kernels", "onnx", "optics", "skeletons", "solvers"),
+)
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 

@@ -15,6 +15,7 @@ __all__ = [
     "count_missing",
     "is_numeric",
     "is_table",
+    "is_time",
     "numbers_of",
     "objects_of",
     "rows_of_text",
@@ -53,6 +54,12 @@ def is_numeric(column: Any) -> bool:
 
     numeric = pd.api.types.is_numeric_dtype(dtype)
     return numeric and not pd.api.types.is_complex_dtype(dtype)
+
+
+def is_time(column: Any) -> bool:
+    """Tell whether a dataframe's column holds dates or durations."""
+    dtype = str(column.dtype).lower()
+    return dtype.startswith(("date", "timedelta", "duration"))
 
 
 def numbers_of(column: Any) -> np.ndarray:

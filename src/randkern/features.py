@@ -162,6 +162,7 @@ class RandomFeatures(_FeatureTransformer):
         Subtract their mean from optical features and put it in one column of
         its own: the same kernel at a lower variance.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -269,6 +270,7 @@ class NystromFeatures(_FeatureTransformer):
         any rows; ``"auto"``: the former up to some 3,500 landmarks, where the memory
         allows it. Rows are those landmarks themselves, whatever `n_components`.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------

@@ -53,6 +53,8 @@ from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior
+from randkern.models._gp_likelihoods import Poisson, StudentT
+from randkern.models._gp_reach import Reach
 from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -106,7 +108,8 @@ _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
 _FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
 _PARTS = (
     *(Factor, FeaturePosterior, Group, InputMap, LaplacePosterior, Mixing),
-    *(NormalEquations, Plan, RowPosterior, SGDState, ScatteringMedium),
+    *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
+    *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(ExactRidge, Member, TabularModel),
 )
@@ -235,6 +238,7 @@ def load(
     Parameters
     ----------
     path : path
+        A file that :func:`save` has written.
     trusted : iterable of str or type, optional
         More types to trust, by their full name or as the type itself. Trust
         those only that you know: making an object may run its code.

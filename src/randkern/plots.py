@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_compare", "plot_tune", "save_figure"]
+__all__ = ["plot_compare", "plot_grids", "plot_tune", "save_figure"]
 
 # Okabe and Ito's palette, in an order that alternates dark and light so that
 # neighbours differ in grey; markers and dashes tell the curves apart without it.
@@ -44,7 +44,8 @@ def plot_compare(
 ) -> "Figure":
     """Plot test error against the number of features, one curve a kernel.
 
-    A point is the mean over seeds, its bar the standard deviation. A horizontal
+    A point is the mean over seeds, its bar the standard deviation, and the pale bar
+    behind it the standard error of the test rows, if records have it. A horizontal
     line without markers, in the same colour and dashes, is the exact kernel.
 
     Parameters
@@ -110,6 +111,168 @@ def plot_tune(
     metric: str = "validation error",
     percent: bool = False,
 ) -> "Figure":
+    """Plot error against lengthscale or bias with the best penalty, a curve a kernel.
+
+    A panel for kernels with a lengthscale, one for those with a bias; kernels without
+    either are level lines in both. A star marks the best of each kernel, with its
+    penalty α/s² beside it.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        With the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
+        ``lengthscale`` or ``bias``) and ``validation_error``.
+    best : mapping, optional
+        By kernel, a mapping whose ``hyperparameters`` name the setting to mark.
+    dataset : str, default=""
+        Name for the title.
+    metric : str, default="validation error"
+        Label of the vertical axis.
+    percent : bool, default=False
+        Write the errors as percentages: they are shares.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If there are no records.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from randkern.plots import plot_tune
+    >>> figure = plot_tune([
+    ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha * lengthscale,
+    ...      "hyperparameters": {"lengthscale": lengthscale, "scale": 1.0,
+    ...                          "alpha": alpha}}
+    ...     for alpha in (0.1, 1.0) for lengthscale in (1.0, 2.0)], dataset="digits")
+    >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
+    [0.01, 0.02]
+    """
+    from matplotlib.figure import Figure
+
+    if not records:
+        raise ValueError("there are no records to plot; expected at least one")
+    kernels = list(dict.fromkeys(record["kernel"] for record in records))
+    opened = {
+        record["kernel"]: next(
+            (name for name in _SYMBOLS if name in record["hyperparameters"]), None
+        )
+        for record in records
+    }
+    panels: list[str | None] = [n for n in _SYMBOLS if n in opened.values()] or [None]
+    figure = Figure(
+        figsize=(2.6 + 3.9 * len(panels), 4.0), dpi=150, layout="constrained"
+    )
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, name in zip(row, panels, strict=True):
+        for position, kernel in enumerate(kernels):
+            if opened[kernel] in (name, None):
+                own = [record for record in records if record["kernel"] == kernel]
+                chosen = (best or {}).get(kernel)
+                _draw_setting(axes, own, name, opened[kernel], chosen, position)
+        _format_setting(axes, name)
+        if percent:
+            axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+    row[0].set_ylabel(f"{metric},\nbest penalty")
+    handles = {
+        label: handle
+        for axes in row
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside right upper",
+        frameon=False,
+        handlelength=3.2,
+    )
+    if dataset:
+        figure.suptitle(dataset)
+    return figure
+
+
+def _draw_setting(
+    axes: "Axes",
+    records: Sequence[Mapping[str, Any]],
+    name: str | None,
+    opened: str | None,
+    chosen: Mapping[str, Any] | None,
+    position: int,
+) -> None:
+    """Draw the least error at every lengthscale or bias of a kernel."""
+    colour, marker, dashes = _STYLES[position % len(_STYLES)]
+    kernel = records[0]["kernel"]
+    if opened is None:
+        least = min(record["validation_error"] for record in records)
+        axes.axhline(least, color=colour, linestyle=dashes, lw=1.2, label=kernel)
+        return
+    errors: dict[float, float] = {}
+    for record in records:
+        value, error = record["hyperparameters"][opened], record["validation_error"]
+        errors[value] = min(error, errors.get(value, error))
+    values = sorted(errors)
+    heights = [errors[value] for value in values]
+    style = {"color": colour, "marker": marker, "linestyle": dashes, "lw": 1.6}
+    axes.plot(values, heights, label=kernel, ms=5.0, **style)
+    if chosen is not None:
+        named = chosen["hyperparameters"]
+        place = named[opened], chosen["validation_error"]
+        axes.plot(*place, marker="*", ms=14, color=colour, mec="white", zorder=4)
+        penalty = named["alpha"] / named["scale"] ** 2
+        axes.annotate(
+            f"α = {penalty:.3g}",
+            place,
+            xytext=(0, -15),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=colour,
+        )
+
+
+def _format_setting(axes: "Axes", name: str | None) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    values = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
+    if name is None:
+        axes.set_xticks([])
+    elif name == "bias":
+        # 0 is one of the values: linear up to the least above, then logarithmic.
+        bend = min((value for value in values if value > 0), default=1.0)
+        axes.set_xscale("symlog", linthresh=bend, linscale=0.5)
+        axes.set_xlim(-0.3 * bend, 2.0 * max(values))
+        tried = [line for line in axes.get_lines() if len(line.get_xdata()) > 2]
+        ticks = sorted({float(x) for line in tried for x in line.get_xdata()})
+        axes.set_xticks(ticks, [_number(float(f"{value:.2g}")) for value in ticks])
+        axes.set_xticks([], minor=True)
+    else:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: _number(value))
+    axes.set_xlabel("" if name is None else f"{name} {_SYMBOLS[name]}")
+    heights = [float(y) for line in axes.get_lines() for y in line.get_ydata()]
+    if min(heights) > 0 and max(heights) > 4 * min(heights):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.margins(y=0.12)
+    axes.grid(axis="y", color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def plot_grids(
+    records: Sequence[Mapping[str, Any]],
+    *,
+    best: Mapping[str, Mapping[str, Any]] | None = None,
+    dataset: str = "",
+    metric: str = "validation error",
+    percent: bool = False,
+) -> "Figure":
     """Plot grids of hyperparameters as heatmaps, a row of panels for each kernel.
 
     A panel has the penalty across and the feature scale upwards, one panel for each
@@ -144,8 +307,8 @@ def plot_tune(
 
     Examples
     --------
-    >>> from randkern.plots import plot_tune
-    >>> figure = plot_tune([
+    >>> from randkern.plots import plot_grids
+    >>> figure = plot_grids([
     ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha,
     ...      "hyperparameters": {"lengthscale": 2.0, "scale": 1.0, "alpha": alpha}}
     ...     for alpha in (0.1, 1.0)], dataset="digits")
@@ -325,6 +488,7 @@ def _draw_kernel(
     """Draw one kernel's curve with error bars, and its exact line."""
     colour, marker, dashes = _STYLES[position % len(_STYLES)]
     errors: dict[int, list[float]] = {}
+    rows: dict[int, list[float]] = {}
     for record in records:
         if record["n_components"] is None:
             axes.axhline(
@@ -332,12 +496,27 @@ def _draw_kernel(
             )
         else:
             errors.setdefault(record["n_components"], []).append(record["test_error"])
+            if "standard_error" in record:
+                error = record["standard_error"]
+                rows.setdefault(record["n_components"], []).append(error)
     sizes = np.array(sorted(errors), dtype=float)
     # Bars at the same number of features are set side by side, 3 % apart.
     shift = 1.03 ** (position - (n_kernels - 1) / 2)
+    means = [np.mean(errors[int(size)]) for size in sizes]
+    if rows:
+        of_rows = [np.mean(rows[int(size)]) for size in sizes]
+        axes.vlines(
+            sizes * shift,
+            np.subtract(means, of_rows),
+            np.add(means, of_rows),
+            color=colour,
+            alpha=0.25,
+            lw=4.5,
+            zorder=1,
+        )
     axes.errorbar(
         sizes * shift,
-        [np.mean(errors[int(size)]) for size in sizes],
+        means,
         yerr=[np.std(errors[int(size)]) for size in sizes],
         label=kernel,
         color=colour,
@@ -387,6 +566,9 @@ def _add_legend(
     if any(record["n_components"] is None for record in records):
         handles.append(Line2D([], [], color="0.4", lw=1.0))
         labels.append("level lines:\nexact kernels")
+    if any("standard_error" in record for record in records):
+        handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
+        labels.append("pale: test rows\nthin: seeds")
     figure.legend(
         handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
     )

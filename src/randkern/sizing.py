@@ -53,9 +53,11 @@ def suggest_n_components(
     kernel : Kernel or None
         None is ``Gaussian(lengthscale="scale")``.
     X : array, CSR matrix or dataframe of shape (n, d)
+        Rows like those that features are wanted for.
     relative_error : float
         ε > 0.
     fourier : {"pair", "offset"}
+        Cosines and sines, or cosines with random phases.
     max_rows : int
         A larger X is represented by a sample of this many rows.
     random_state : int, generator or None
@@ -188,6 +190,7 @@ def hoeffding_n_components(
     bound : float
         C; 1 for every stationary kernel.
     fourier : {"pair", "offset"}
+        Cosines and sines, or cosines with random phases.
 
     References
     ----------
@@ -235,7 +238,9 @@ def effective_dimension(
     Parameters
     ----------
     kernel : Kernel or None
+        None is ``Gaussian(lengthscale="scale")``.
     X : array, CSR matrix or dataframe of shape (n, d)
+        Rows like those that features are wanted for.
     alpha : float
         α > 0, the ridge penalty of the fit on all n rows.
     max_rows : int
@@ -243,6 +248,7 @@ def effective_dimension(
         the eigenvalues scaled up by n/max_rows: a lower bound in effect, as a
         sample of s rows has no more than s eigenvalues.
     random_state : int, generator or None
+        Seeds all that is drawn.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Random features inside PyTorch networks.
+"""Random features inside PyTorch networks, and fitted models as modules.
 
 Importing this module imports PyTorch, which the extra ``gpu`` installs.
 """
@@ -12,21 +12,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from randkern import models
 from randkern._random import root_stream
 from randkern._validation import MOST_COMPONENTS, check_choice, check_count
+from randkern.backend.namespace import ops_of
+from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Kernel
 from randkern.kernels.base import Term
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
+from randkern.metric import MetricLearner
+from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
 
-__all__ = ["FeatureMap"]
+__all__ = ["FeatureMap", "FittedModel"]
+
+# Models whose values are weighted sums of features, or of kernel values.
+_MODELS = tuple(
+    {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
+)
 
 
 class FeatureMap(nn.Module):
@@ -45,11 +57,14 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     fourier : {"pair", "offset"}
+        Cosines and sines, or cosines with random phases.
     learn_lengthscale : bool
         Whether the lengthscales ask for gradients.
     random_state : int, generator or None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -134,24 +149,7 @@ class FeatureMap(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return features of the last dimension of `x`, shape (..., n_components)."""
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(
-                f"x must be a torch.Tensor, got {type(x).__name__}; pass for instance "
-                "torch.as_tensor(np.asarray(x)), or use randkern.RandomFeatures."
-            )
-        if x.ndim == 0 or x.shape[-1] != self.in_features:
-            found = x.shape[-1] if x.ndim else "no"
-            raise ValueError(
-                f"x has {found} columns, expected in_features={self.in_features}."
-            )
-        if x.dtype.itemsize < 4 and torch.is_autocast_enabled(x.device.type):
-            x = x.float() if x.is_floating_point() else x
-        if not x.is_floating_point() or x.dtype.itemsize < 4:
-            raise ValueError(
-                f"x must be float32 or float64, got {x.dtype}; convert it, and the "
-                "features after."
-            )
-        rows = x.reshape(-1, self.in_features)
+        rows = _checked_rows(x, self.in_features)
         Z: Any = evaluate(Plan(tuple(self._groups()), self.in_features), rows)
         return Z.reshape(*x.shape[:-1], self.out_features)
 
@@ -190,6 +188,26 @@ class FeatureMap(nn.Module):
             f"{self.kernel}, in_features={self.in_features}, "
             f"out_features={self.out_features}"
         )
+
+
+def _checked_rows(x: Any, in_features: int) -> Any:
+    """Return a tensor as rows of so many columns, in single or double precision."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(
+            f"x must be a torch.Tensor, got {type(x).__name__}; pass for instance "
+            "torch.as_tensor(np.asarray(x)), or use randkern.RandomFeatures."
+        )
+    if x.ndim == 0 or x.shape[-1] != in_features:
+        found = x.shape[-1] if x.ndim else "no"
+        raise ValueError(f"x has {found} columns, expected in_features={in_features}.")
+    if x.dtype.itemsize < 4 and torch.is_autocast_enabled(x.device.type):
+        x = x.float() if x.is_floating_point() else x
+    if not x.is_floating_point() or x.dtype.itemsize < 4:
+        raise ValueError(
+            f"x must be float32 or float64, got {x.dtype}; convert it, and the "
+            "features after."
+        )
+    return x.reshape(-1, in_features)
 
 
 def _fingerprint(plan: Plan) -> bytes:
@@ -250,3 +268,114 @@ def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
         if not (isinstance(leaf, Compositional) and leaf.is_normalised):
             out *= leaf._diag(points)
     return out
+
+
+class FittedModel(nn.Module):
+    """A fitted estimator on tensors: what :func:`randkern.to_torch` makes.
+
+    Attributes
+    ----------
+    in_features : int
+    classes : list or None
+        Those of the last dimension, or of the signs, of what a classifier returns.
+    """
+
+    weights: torch.Tensor
+    constant: torch.Tensor
+    rows: torch.Tensor
+
+    def __init__(self, model: Any):
+        super().__init__()
+        encoder = getattr(model, "table_encoder_", None)
+        if encoder is not None and encoder.encoded:
+            raise ValueError(
+                f"{type(model).__name__} was fitted to categories, which tensors do "
+                "not hold; encode them by numbers before."
+            )
+        self.name = type(model).__name__
+        self.in_features = model.n_features_in_
+        self.classes = _host(model.classes_).tolist() if is_classifier(model) else None
+        self.plan = getattr(model, "plan_", None)
+        self.kernel: Any = getattr(model, "kernel_", None)
+        self.temperature = None
+        if hasattr(model, "predict_proba"):
+            self.temperature = float(model._temperature)
+        weights, constant = _affine(model)
+        if self.plan is not None and weights is not None:
+            weights = self.plan.solve(weights, transposed=True)
+            self.plan = self.plan.raw
+        if self.plan is not None:
+            _compile(self.plan)
+        for name, values in (
+            ("weights", weights),
+            ("constant", constant),
+            ("rows", getattr(model, "X_fit_", None)),
+        ):
+            tensor = None if values is None else torch.tensor(_dense(values))
+            self.register_buffer(name, tensor)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return predictions for the last dimension of `x`."""
+        rows = _checked_rows(x, self.in_features)
+        values = rows.double()
+        weights: Any = None if self.weights is None else self.weights.double()
+        if self.rows is not None:
+            known: Any = self.rows
+            values = predict_by_rows(self.kernel, known, weights, rows)
+        elif self.plan is not None and weights is not None:
+            values = predict_by_features(self.plan, weights, rows)
+        elif self.plan is not None:
+            values = evaluate(self.plan, rows)
+        elif weights is not None:
+            values = values @ weights
+        if self.constant is not None:
+            values = values + self.constant
+        if self.temperature is not None:
+            values = self._probabilities(values / self.temperature)
+        return values.to(rows.dtype).reshape(*x.shape[:-1], *values.shape[1:])
+
+    @staticmethod
+    def _probabilities(values: Any) -> Any:
+        if values.ndim == 1:
+            return torch.sigmoid(torch.stack([-values, values], dim=1))
+        return torch.softmax(values, dim=1)
+
+    def extra_repr(self) -> str:
+        """Return what the representation says beside the name."""
+        return f"{self.name}, in_features={self.in_features}"
+
+
+def _affine(model: Any) -> tuple[Any, Any]:
+    """Return what multiplies features or columns, and what is added, if any."""
+    if isinstance(model, _MODELS):
+        weights, constant = _host(model._model_weights), _host(model.intercept_)
+        weights = weights.T if model.plan_ is not None else weights
+        if isinstance(model, GaussianProcessRegressor):
+            scale, mean = np.array(model._target_scale), np.array(model._target_mean)
+            if weights.ndim == 1:
+                scale, mean = scale[0], mean[0]
+            weights, constant = weights * scale, constant * scale + mean
+        return weights, constant
+    if isinstance(model, (NystromFeatures, RandomFeatures)):
+        return None, None
+    if isinstance(model, MetricLearner):
+        return _host(model.components_).T, None
+    if isinstance(model, StandardScaler):
+        ones = np.ones(model.n_features_in_)
+        scale = 1.0 / (ones if model.scale_ is None else model.scale_)
+        mean = 0.0 * ones if model.mean_ is None else model.mean_
+        return np.diag(scale), -mean * scale
+    raise TypeError(
+        f"to_torch takes ridge models, support vector machines, logistic regression, "
+        "GaussianProcessRegressor, RandomFeatures, NystromFeatures, MetricLearner and "
+        f"StandardScaler, or pipelines of these, got {type(model).__name__}."
+    )
+
+
+def _host(values: Any) -> np.ndarray:
+    return np.asarray(ops_of(values).to_host(values))
+
+
+def _dense(values: Any) -> np.ndarray:
+    """Return numbers as an array in double precision of its own."""
+    return np.array(_host(ops_of(values).densified(values)), dtype=np.float64)

@@ -7,7 +7,7 @@ experiment is imported when it is asked for.
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -157,12 +157,18 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def _run(experiment: Any, options: Any, out: Path) -> None:
     """Run an experiment, write its results and figures, and print its tables."""
+    from .tables import Fitted
+
     out.mkdir(parents=True, exist_ok=True)
     with progress_bar() as progress:
         results = experiment.run(options, progress, out / "journal.jsonl")
     written = experiment.write(results, out)
     console = output()
     for table in experiment.tables(results):
+        if options.quick and isinstance(table.title, Fitted):
+            continue
+        if options.quick and isinstance(table.caption, Fitted):
+            table = replace(table, caption="")
         console.print(rich_table(table, plain=not console.is_terminal))
     for note in results["notes"]:
         console.print(note, markup=False)

@@ -23,7 +23,7 @@ from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
 from .provenance import code_hash, machine, provenance
-from .tables import TextTable
+from .tables import Fitted, TextTable
 
 __all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
 
@@ -47,6 +47,13 @@ def grid(**axes: Iterable[Any]) -> Iterator[Case]:
     """
     for values in product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
+
+
+#: The first note of a quick run.
+SMOKE = (
+    "a smoke run (--quick): its few small sizes show that the experiment runs; no "
+    "exponent or interval is printed, as none could be read from them"
+)
 
 
 class Journal:
@@ -232,7 +239,10 @@ class Experiment:
             cls.__module__, cls.command_line(options), results["records"]
         )
         results["seconds"] = time.perf_counter() - start
-        results["notes"] = [*cls.notes(results), f"all in {results['seconds']:.0f} s"]
+        notes = list(cls.notes(results))
+        if options.quick:
+            notes = [SMOKE, *(n for n in notes if not isinstance(n, Fitted))]
+        results["notes"] = [*notes, f"all in {results['seconds']:.0f} s"]
         kept.end()
         return results
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import t as student
 
 __all__ = [
+    "Fitted",
     "TextTable",
     "count",
     "edge_notes",
@@ -24,6 +25,15 @@ __all__ = [
 ]
 
 Records = Sequence[Mapping[str, Any]]
+
+
+class Fitted(str):
+    """A text of exponents or intervals, of which smoke runs print none.
+
+    Their few small sizes show that an experiment runs, and nothing else.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ def ops_of(array: Any) -> Any:
 
     They are :class:`randkern.backend.array_ops.ArrayOps`: those of
     :mod:`randkern.backend.torch_ops` for a tensor, of
-    :mod:`randkern.backend.numpy_ops` for everything else.
+    :mod:`randkern.backend.numpy_ops` for everything else. Other arrays bring theirs as
+    the attribute `array_ops`.
 
     Examples
     --------
@@ -28,6 +29,8 @@ def ops_of(array: Any) -> Any:
         from randkern.backend.torch_ops import TorchOps
 
         return TorchOps()
+    if hasattr(array, "array_ops"):
+        return array.array_ops
     from randkern.backend.numpy_ops import NumpyOps
 
     return NumpyOps()

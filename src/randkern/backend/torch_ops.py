@@ -108,6 +108,13 @@ class TorchOps(ArrayOps):
         """Return `function` of values."""
         return function(values)
 
+    def matern_correlation(self, squared, nu):
+        """Return the Matérn correlation at squared distances r²."""
+        if squared.requires_grad:
+            # The root has no slope at 0, where the correlation is flat or has a cusp.
+            squared = squared.clip(min=torch.finfo(squared.dtype).tiny)
+        return super().matern_correlation(squared, nu)
+
     def row_sums(self, X):
         """Return the sums of rows in float64."""
         return X.sum(dim=1, dtype=torch.float64)

@@ -11,7 +11,18 @@ from rich.console import Console
 from rich.table import Table
 
 from .console import output, progress_bar, user_messages
-from .options import Data, DataDir, Kernels, Target, Task, parse_alpha, parse_sizes
+from .options import (
+    Data,
+    DataDir,
+    Kernels,
+    Save,
+    Target,
+    Task,
+    Test,
+    parse_alpha,
+    parse_sizes,
+)
+from .tables import described, load_for_study, save_winner
 
 __all__ = ["command", "results_table"]
 
@@ -21,6 +32,7 @@ def command(
     data_dir: DataDir = None,
     target: Target = None,
     task: Task = None,
+    test: Test = None,
     kernels: Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(help="Numbers of random features.")
@@ -39,6 +51,7 @@ def command(
         str | None,
         typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
     ] = None,
+    save: Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
     ] = Path("randkern-compare"),
@@ -51,14 +64,16 @@ def command(
     compare.png.
     """
     with user_messages():
-        from ..datasets import load_dataset
         from ..study.compare import compare
         from ..study.kernel_choices import parse_kernels
         from ..study.records import write_results
 
         names = [choice.label for choice in parse_kernels(kernels)]
         sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)
-        dataset = load_dataset(data, data_dir=data_dir, target=target, task=task)
+        dataset = load_for_study(data, data_dir, target, task, test)
+        console = output()
+        if target is not None:
+            console.print(described(dataset, task), soft_wrap=True)
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
             results = compare(
@@ -77,17 +92,26 @@ def command(
             data_dir=None if data_dir is None else str(data_dir),
             target=target,
             task=task,
+            test=None if test is None else str(test),
         )
+        if test is not None:
+            results["dataset"]["split"] = f"the rows of {test.name}"
+        saved = "" if save is None else save_winner(dataset, results, save)
         written = [write_results(results, out / "results.json")]
-        figure = _figure(results, out / "compare.png")
-    _print(results, [*written, *figure])
+        written += _figure(results, out / "compare.png")
+    _print(console, results)
+    if save is not None:
+        console.print(saved, soft_wrap=True)
+        written.append(save)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
 
 
 def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     """Return the records as a table: a row for each kernel and number of features.
 
-    Errors are mean ± standard deviation over seeds, seconds are medians, memory
-    the largest.
+    Baselines stand first. Errors are means over seeds, ± their standard deviation, and
+    beside them ± the standard error of the test rows; seconds are medians, memory the
+    largest.
     """
     described = results["dataset"]
     share = described["task"] == "classification"
@@ -98,10 +122,18 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
         title_justify="left",
         title_style="" if plain else "bold",
         box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        caption="± after an error: over seeds; ± rows: one standard error of the test "
+        "rows; MB: peak memory",
+        caption_justify="left",
+        pad_edge=False,
     )
-    table.add_column("kernel")
-    for heading in ("features", "test error", "fit (s)", "predict (s)", "peak memory"):
+    table.add_column("kernel", overflow="fold")
+    headings = ["features", "test error", "± rows"]
+    headings += ["log loss", "AUC"] if share else []
+    for heading in (*headings, "fit s", "predict s", "MB"):
         table.add_column(heading, justify="right", no_wrap=True)
+    rows: list[tuple[tuple[str, int | None], list[Mapping[str, Any]]]]
+    rows = [((name, 0), [each]) for name, each in results["baselines"].items()]
     groups: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
     for record in results["records"]:
         groups.setdefault((record["kernel"], record["n_components"]), []).append(record)
@@ -109,27 +141,39 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     for kernel in kernels:
         own = [size for name, size in groups if name == kernel]
         # The exact kernel last: it is where the others are going.
-        for size in sorted(own, key=lambda size: size or float("inf")):
-            table.add_row(
-                kernel, *_cells(groups[kernel, size], share), end_section=size == own[0]
-            )
+        own.sort(key=lambda size: size or float("inf"))
+        rows += [((kernel, size), groups[kernel, size]) for size in own]
+    for position, ((kernel, size), records) in enumerate(rows):
+        following = rows[position + 1][0] if position + 1 < len(rows) else (kernel, 1)
+        # A rule between kernels, none between baselines.
+        ends = following[0] != kernel and following[1] != 0
+        table.add_row(kernel, *_cells(records, size, share), end_section=ends)
     return table
 
 
-def _cells(records: Sequence[Mapping[str, Any]], share: bool) -> list[str]:
-    """Return the cells of one kernel and number of features."""
+def _cells(
+    records: Sequence[Mapping[str, Any]], size: int | None, share: bool
+) -> list[str]:
+    """Return the cells of one kernel and number of features; 0 is a baseline."""
     errors = [record["test_error"] for record in records]
     scale, unit, digits = (100, " %", 2) if share else (1, "", 4)
     error = f"{scale * fmean(errors):.{digits}f}"
-    size = records[0]["n_components"]
-    if size is not None:
+    if len(errors) > 1:  # of one seed nothing is known
         error += f" ± {scale * pstdev(errors):.{digits}f}"
-    return [
-        "exact" if size is None else f"{size:,}",
+    of_rows = fmean(record["standard_error"] for record in records)
+    cells = [
+        "exact" if size is None else f"{size:,}" if size else "",
         error + unit,
+        f"{scale * of_rows:.{digits}f}",
+    ]
+    for name in ("log_loss", "auc") if share else ():
+        found = [record[name] for record in records if record[name] is not None]
+        cells.append(f"{fmean(found):.4f}" if found else "")
+    return [
+        *cells,
         _seconds([record["fit_seconds"] for record in records]),
         _seconds([record["predict_seconds"] for record in records]),
-        f"{max(record['peak_memory_bytes'] for record in records) / 1e6:,.0f} MB",
+        f"{max(record['peak_memory_bytes'] for record in records) / 1e6:,.0f}",
     ]
 
 
@@ -167,9 +211,11 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     return [save_figure(figure, path)]
 
 
-def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
-    """Print the table, what was chosen, what was skipped, and the files."""
-    console = output()
+def _print(console: Console, results: Mapping[str, Any]) -> None:
+    """Print how data were prepared, the table, what was chosen and what skipped."""
+    described = results["dataset"]
+    prepared = f"test rows: {described['split']}; {described['preprocessing']}"
+    console.print(prepared, soft_wrap=True)
     if results["records"]:
         console.print(results_table(results, plain=not console.is_terminal))
     _print_choices(console, results)
@@ -181,7 +227,6 @@ def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
         size = note["n_components"]
         which = "exact" if size is None else f"{size:,} features"
         console.print(f"warning, {note['kernel']}, {which}: {note['message']}")
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
 
 
 def _print_choices(console: Console, results: Mapping[str, Any]) -> None:

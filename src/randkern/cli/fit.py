@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .console import output, user_messages
 from .options import Task, TimeLimit
-from .tables import load, trial_progress
+from .tables import described, load, test_rows, trial_progress
 
 __all__ = ["command"]
 
@@ -58,10 +58,8 @@ def command(
 
         console = output()
         table = load(data, target, task)
-        split = _split(
-            table, load(str(test), target, table.task) if test else None, seed
-        )
-        console.print(_guess(table, target, task))
+        split = _split(table, test_rows(test, table, target) if test else None, seed)
+        console.print(described(table, task), soft_wrap=True)
         classes = table.task == "classification"
         kind = TabularClassifier if classes else TabularRegressor
         seconds = time_limit / 2 if refit else time_limit
@@ -95,19 +93,6 @@ def command(
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
-def _guess(table: Any, target: str, task: str | None) -> str:
-    """Say what the data are taken for, and which option changes it."""
-    if task is not None:
-        return table.description
-    other = "regression" if table.task == "classification" else "classification"
-    if other == "regression" and table.y_train.dtype.kind not in "iuf":
-        return table.description
-    return (
-        f"{table.description} (guessed from its values; --task {other} if {target!r} "
-        f"is {'a quantity' if other == 'regression' else 'a class'})"
-    )
-
-
 def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
     import numpy as np
@@ -115,10 +100,7 @@ def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
 
     X, y = table.X_train, table.y_train
     if test is not None:
-        missing = [name for name in X.columns if name not in test.X_train.columns]
-        if missing:
-            raise ValueError(f"{test.name} has no column {', '.join(missing)}")
-        return X, test.X_train[list(X.columns)], y, test.y_train
+        return X, test[0], y, test[1]
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
     strata = None
     if table.task == "classification":

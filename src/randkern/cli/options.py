@@ -9,8 +9,10 @@ __all__ = [
     "Data",
     "DataDir",
     "Kernels",
+    "Save",
     "Target",
     "Task",
+    "Test",
     "TimeLimit",
     "parse_alpha",
     "parse_lengthscale",
@@ -35,6 +37,20 @@ Task = Annotated[
     typer.Option(
         help="classification or regression, for a file; by default guessed from the "
         "target's values."
+    ),
+]
+Test = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of a table whose rows judge the models, in place of a quarter of "
+        "--data."
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        help="File for the best model, fitted to the training rows; randkern predict "
+        "reads it."
     ),
 ]
 TimeLimit = Annotated[

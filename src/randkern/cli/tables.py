@@ -5,12 +5,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .console import progress_bar
 
-__all__ = ["load", "read", "trial_progress"]
+__all__ = [
+    "described",
+    "load",
+    "load_for_study",
+    "read",
+    "save_winner",
+    "test_rows",
+    "trial_progress",
+]
 
 
 def load(data: str, target: str, task: str | None) -> Any:
@@ -21,6 +30,72 @@ def load(data: str, target: str, task: str | None) -> Any:
         return load_dataset(data, target=target, task=task)
     with _standard_input() as path:
         return load_dataset(path, target=target, task=task)
+
+
+def described(table: Any, task: str | None) -> str:
+    """Say what the data are taken for, and, of a guess, why and what changes it."""
+    if task is not None:
+        return table.description
+    y = table.y_train
+    if y.dtype.kind not in "iuf":
+        kind = "booleans" if y.dtype.kind == "b" else "text"
+        return f"{table.description}, because it holds {kind}"
+    n = len(set(y.tolist()))
+    other = "regression" if table.task == "classification" else "classification"
+    few = "only " if other == "regression" else ""
+    whole = "whole " if bool((y == y.astype("int64")).all()) else ""
+    return (
+        f"{table.description}, because it has {few}{n:,} different {whole}numbers; "
+        f"--task {other} changes it"
+    )
+
+
+def test_rows(path: Path, table: Any, target: str) -> tuple[Any, Any]:
+    """Return the rows and targets of a file that judge models of a table."""
+    test = load(str(path), target, table.task)
+    columns = list(table.X_train.columns)
+    missing = [name for name in columns if name not in test.X_train.columns]
+    if missing:
+        raise ValueError(f"{test.name} has no column {', '.join(missing)}")
+    return test.X_train[columns], test.y_train
+
+
+test_rows.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
+
+
+def load_for_study(
+    data: str, data_dir: Path | None, target: str | None, task: str | None, test: Any
+) -> Any:
+    """Return a data set by name or of a file, with test rows of another file."""
+    from ..datasets import load_dataset
+
+    if data == "-":
+        table = load(data, str(target), task)
+    else:
+        table = load_dataset(data, data_dir=data_dir, target=target, task=task)
+    if test is None:
+        return table
+    if target is None:
+        raise ValueError("--test takes rows of a table: give --data FILE and --target")
+    X, y = test_rows(test, table, target)
+    return replace(table, X_test=X, y_test=y)
+
+
+def save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
+    """Fit and save the best model; say which it is."""
+    import randkern
+
+    from ..study.winner import fit_winner, winner
+
+    randkern.save(fit_winner(dataset, results), path)
+    best = winner(results) or {}
+    results["saved"] = best
+    size = best["n_components"]
+    features = "the exact kernel" if size is None else f"{size:,} features"
+    if best["features"] == "nystrom":
+        features = f"{size:,} landmarks"
+    named = ", ".join(f"{k} {v:.4g}" for k, v in best["hyperparameters"].items())
+    return f"saved the best, {best['kernel']} with {features} ({named})"
 
 
 def read(data: str) -> Any:

@@ -1,16 +1,18 @@
 """``randkern tune``: a grid of hyperparameters, on your data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from .compare import _bytes
 from .console import output, progress_bar, user_messages
-from .options import Data, DataDir, Kernels, Target, Task
+from .options import Data, DataDir, Kernels, Save, Target, Task, Test
+from .tables import described, load_for_study, save_winner
 
 __all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
 
@@ -20,6 +22,7 @@ def command(
     data_dir: DataDir = None,
     target: Target = None,
     task: Task = None,
+    test: Test = None,
     kernels: Kernels = "gaussian,optical",
     n_components: Annotated[
         str, typer.Option(help="Number of random features, or exact.")
@@ -64,6 +67,7 @@ def command(
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
     ] = 0,
+    save: Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and tune.png.")
     ] = Path("randkern-tune"),
@@ -76,7 +80,6 @@ def command(
     and tune.png.
     """
     with user_messages():
-        from ..datasets import load_dataset
         from ..study.kernel_choices import parse_kernels
         from ..study.records import write_results
         from ..study.tune import tune
@@ -89,7 +92,10 @@ def command(
             "biases": parse_numbers(biases, "--biases"),
         }
         size = parse_size(n_components)
-        dataset = load_dataset(data, data_dir=data_dir, target=target, task=task)
+        dataset = load_for_study(data, data_dir, target, task, test)
+        console = output()
+        if target is not None:
+            console.print(described(dataset, task), soft_wrap=True)
         out.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
             results = tune(
@@ -111,10 +117,18 @@ def command(
             data_dir=None if data_dir is None else str(data_dir),
             target=target,
             task=task,
+            test=None if test is None else str(test),
         )
+        if test is not None:
+            results["dataset"]["split"] = f"the rows of {test.name}"
+        saved = "" if save is None else save_winner(dataset, results, save)
         written = [write_results(results, out / "results.json")]
-        figure = _figure(results, out / "tune.png")
-    _print(results, [*written, *figure])
+        written += _figure(results, out / "tune.png")
+    _print(console, results)
+    if save is not None:
+        console.print(saved, soft_wrap=True)
+        written.append(save)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
 
 
 def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
@@ -235,10 +249,12 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     return [save_figure(figure, path)]
 
 
-def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
-    """Print the table, the best of each kernel, what was skipped, and the files."""
-    console = output()
-    share = results["dataset"]["task"] == "classification"
+def _print(console: Console, results: Mapping[str, Any]) -> None:
+    """Print how data were prepared, the table, the best, and what was skipped."""
+    about = results["dataset"]
+    share = about["task"] == "classification"
+    prepared = f"test rows: {about['split']}; {about['preprocessing']}"
+    console.print(prepared, soft_wrap=True)
     if results["settings"]:
         console.print(settings_table(results, plain=not console.is_terminal))
     for kernel, best in results["best"].items():
@@ -255,7 +271,6 @@ def _print(results: Mapping[str, Any], written: Sequence[Path]) -> None:
         console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
 
 
 def _setting(note: Mapping[str, Any]) -> str:

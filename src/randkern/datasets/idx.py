@@ -31,6 +31,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     Parameters
     ----------
     path : str or Path
+        The file, plain or compressed by gzip.
 
     Returns
     -------

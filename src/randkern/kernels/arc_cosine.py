@@ -30,6 +30,7 @@ class ArcCosine(Leaf):
     order : {0, 1, 2}
         n.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

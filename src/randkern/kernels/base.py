@@ -409,6 +409,7 @@ class Sum(_Binary):
     Parameters
     ----------
     k1, k2 : Kernel
+        Each may be a sum, a product or a multiple itself.
 
     Examples
     --------
@@ -440,6 +441,7 @@ class Product(_Binary):
     Parameters
     ----------
     k1, k2 : Kernel
+        Each may be a sum, a product or a multiple itself.
 
     Examples
     --------
@@ -475,6 +477,7 @@ class Scaled(Kernel):
     Parameters
     ----------
     kernel : Kernel
+        What is multiplied.
     scale : float
         Positive.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, densify
+from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
@@ -20,15 +21,19 @@ __all__ = ["Categorical", "Linear"]
 
 
 class Linear(Leaf):
-    """The linear kernel x·y.
+    """The linear kernel x·y + ν.
 
-    Given at least d columns its features are the d columns themselves; given
-    fewer, an orthogonal projection scaled by √(d/D). As a factor of a product
-    it contributes ω·x with ω uniform on the sphere of radius √d.
+    Given at least d columns (those of X, and one for ν > 0) its features are these
+    themselves; given fewer, an orthogonal projection scaled by √(d/D). As a factor of a
+    product it contributes ω·x with ω uniform on the sphere of radius √d.
 
     Parameters
     ----------
+    bias : float, default=0.0
+        ν, at least 0.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all, an empty list leaves the
+        constant ν > 0.
 
     Examples
     --------
@@ -37,8 +42,20 @@ class Linear(Leaf):
     array([[11.]])
     """
 
-    def __init__(self, *, columns: Any = None):
+    def __init__(self, bias: float = 0.0, *, columns: Any = None):
+        self.bias = bias
         self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        check_positive("bias", self.bias, zero=True)
+
+    def _check_columns(self, n_features: int) -> None:
+        if self.bias == 0:
+            super()._check_columns(n_features)
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, 1.0, math.sqrt(self.bias))
 
     def nonlinearity(self) -> Signed:
         return Signed()
@@ -47,7 +64,7 @@ class Linear(Leaf):
         return SphereLaw()
 
     def exact_width(self, n_features: int) -> int:
-        return len(self._selected(n_features))
+        return self.inputs(n_features).width
 
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
@@ -83,15 +100,15 @@ class Linear(Leaf):
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         # E[(ω·x)²(ω·y)²] for ω uniform on the sphere of radius √d.
-        d = len(self._selected(X.shape[1]))
+        d = self.exact_width(X.shape[1])
         norms = np.outer(self._diag(X), self._diag(Y))
         return d / (d + 2) * (norms + 2 * self._gram(X, Y) ** 2)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        return ops_of(X).squared_norms(X)
+        return ops_of(X).squared_norms(X) + self.bias
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return densify(X @ Y.T)
+        return densify(X @ Y.T) + self.bias
 
 
 class Categorical(Leaf):
@@ -109,6 +126,7 @@ class Categorical(Leaf):
     Parameters
     ----------
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
     categories : "auto" or list of arrays
         The sorted values of each column; ``"auto"`` takes them from the data
         in `resolve`. Exact values do not need them.

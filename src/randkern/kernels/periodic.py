@@ -53,15 +53,15 @@ class Harmonics(Stored):
 class Periodic(Leaf):
     """The periodic kernel Π_j exp(−2 sin²(πτ_j/P)/ℓ²), τ = x − y.
 
-    Frequencies are 2πk_j/P with P(k_j = ±k) = I_k(ℓ⁻²) e^{−ℓ⁻²}, I_k the modified
-    Bessel function, independent over the columns. A Gaussian process learns both
-    numbers: draws stay, and are weighted by the ratio of their probabilities.
+    Frequencies are independent 2πk_j/P, P(k_j = ±k) = I_k(ℓ⁻²) e^{−ℓ⁻²}, I_k a modified
+    Bessel function. Where P and ℓ are learned, draws are weighted by their likelihoods.
 
     Parameters
     ----------
     period, lengthscale : float
         P and ℓ, positive; ℓ has no rule, as it is in units of the circle, not of x.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

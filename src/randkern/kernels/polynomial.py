@@ -32,6 +32,7 @@ class Polynomial(Leaf):
     bias : float
         ν ≥ 0.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

@@ -37,6 +37,7 @@ class Spectral(Stationary):
     lengthscale : float, array of shape (d,), "scale" or "median"
         ℓ, by the rules of :class:`Gaussian`.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

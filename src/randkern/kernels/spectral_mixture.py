@@ -29,11 +29,10 @@ class SpectralMixture(Composite):
     ----------
     weights : array of shape (n_mixtures,)
         w_q > 0.
-    means : array of shape (n_mixtures, d)
-        μ_q, in cycles per unit of x.
-    scales : array of shape (n_mixtures, d)
-        σ_q > 0, in cycles per unit of x.
+    means, scales : arrays of shape (n_mixtures, d)
+        μ_q and σ_q > 0, in cycles per unit of x.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

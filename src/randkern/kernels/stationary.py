@@ -203,6 +203,7 @@ class Laplacian(Stationary):
         ℓ. ``"scale"``: ℓ = d·std, the size of a typical L1 distance;
         ``"median"``: the median L1 distance of a sample.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     Examples
     --------
@@ -243,6 +244,7 @@ class Cauchy(Stationary):
     lengthscale : float, array of shape (d,), "scale" or "median"
         ℓ, by the rules of :class:`Gaussian`.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     Examples
     --------
@@ -287,7 +289,10 @@ class Matern(Stationary):
     nu : float
         ν > 0; 0.5 is exp(−r), ``inf`` the Gaussian kernel.
     lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ; a vector divides each column by its own. ``"scale"`` and ``"median"`` are
+        resolved by the data, in :meth:`resolve` or a fit.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------
@@ -339,7 +344,10 @@ class RationalQuadratic(Stationary):
     alpha : float
         α > 0; large α approaches the Gaussian kernel.
     lengthscale : float, array of shape (d,), "scale" or "median"
+        ℓ; a vector divides each column by its own. ``"scale"`` and ``"median"`` are
+        resolved by the data, in :meth:`resolve` or a fit.
     columns : None, slice, or list of column numbers or names
+        Those of a table that the kernel reads; None is all.
 
     References
     ----------

@@ -68,6 +68,7 @@ class MetricLearner(
     alpha : float or "auto", default="auto"
         The penalty; ``"auto"`` is the best of 10⁻⁸, ..., 10³ for each fit.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------

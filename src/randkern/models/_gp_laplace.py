@@ -1,18 +1,21 @@
-"""Laplace's approximation of binary Gaussian process classification.
+"""Laplace's approximation of Gaussian processes, for any likelihood of targets.
 
-With signs y_i, weights s_i and π_i = 1/(1 + exp(−f_i)), the posterior of f is replaced
-by a normal law at its mode, of curvature W = diag(s_i π_i(1 − π_i)):
+With log densities log p(y_i | f_i) and weights s_i, the posterior of f is replaced by a
+normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likelihood
+(:mod:`randkern.models._gp_likelihoods`):
 
-    log p(y) ≈ Σ s_i log σ(y_i f_i) − ½fᵀK⁻¹f − ½ log det(I + W^½KW^½)
+    log p(y) ≈ Σ s_i log p(y_i | f_i) − ½fᵀK⁻¹f − ½ log det(I + W^½KW^½)
 
 (Rasmussen & Williams 2006, section 3.4; the gradient is their algorithm 5.1). On
-features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + ZᵀWZ.
+features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + ZᵀWZ. The mode is
+found by Newton's method, in weights of features or in weights of rows.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 import numpy as np
 from scipy.special import expit, roots_hermitenorm
@@ -23,48 +26,117 @@ from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
+from randkern.models._gp_likelihoods import Likelihood, Terms
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.plan import Plan
 
-__all__ = ["LaplaceEvidence", "LaplacePosterior", "mean_probability"]
+__all__ = [
+    "DECREMENT",
+    "LaplaceEvidence",
+    "LaplacePosterior",
+    "Problem",
+    "mean_probability",
+    "newton",
+]
 
 _ROWS = 1024
 # Newton's method stops where a step promises less than this share of the objective, or
 # less than the precision of the features.
-_DECREMENT = 1e-14
+DECREMENT = 1e-14
 # More than this share is worth a warning.
 _SHORT = 1e-6
-_MOST_STEPS = 100
+_MOST_STEPS = 200
 _MOST_HALVINGS = 20
 
 
+class Problem(ABC):
+    """A log posterior of weights, at some of them.
+
+    Attributes
+    ----------
+    value : float
+        The log posterior, but for a constant.
+    """
+
+    value: float
+
+    @abstractmethod
+    def go_to(self, at: np.ndarray) -> None:
+        """Set what is known there."""
+
+    @abstractmethod
+    def step(self) -> tuple[np.ndarray, float]:
+        """Return the step of Newton's method from there, and what it promises."""
+
+    def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return where the value is larger: another K may have moved f far away."""
+        self.go_to(one)
+        value = self.value
+        self.go_to(other)
+        return one if value > self.value else other
+
+
+def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
+    """Return where a function is largest, about; the problem ends there."""
+    at = start
+    problem.go_to(at)
+    step, promise = problem.step()
+    for _ in range(_MOST_STEPS):
+        if promise <= tolerance * max(1.0, abs(problem.value)):
+            break
+        length, before = 1.0, problem.value
+        for _ in range(_MOST_HALVINGS):
+            problem.go_to(at + length * step)
+            if problem.value > before:
+                break
+            length /= 2
+        else:
+            problem.go_to(at)
+            break  # no digit is left to be gained
+        at = at + length * step
+        step, promise = problem.step()
+    if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
+        warnings.warn(
+            "Newton's method stopped short of the mode of the posterior (a step still "
+            f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return at
+
+
 class LaplacePosterior(WeightPosterior):
-    """The law that stands for the posterior given signs, of precision I + ZᵀWZ."""
+    """The law that stands for the posterior given targets, of precision I + ZᵀWZ."""
 
     @classmethod
     def of(
-        cls, features: FeatureMatrix, D: int, signs: np.ndarray, weight: np.ndarray
+        cls,
+        features: FeatureMatrix,
+        D: int,
+        likelihood: Likelihood,
+        y: np.ndarray,
+        weight: np.ndarray,
     ) -> LaplacePosterior:
-        """Return the law given signs of shape (n,), by Newton's method."""
+        """Return the law given targets y of shape (n,), by Newton's method."""
         ops = ops_of(features.like)
-        start = ops.zeros(D, signs)
+        start = ops.zeros(D, y)
         if features.cached is not None and features.n_rows < D:
             # Its mode as values of the rows costs less.
             Z = ops.as_float64(features.cached[:, :D])
-            dual = _Mode(Z @ Z.T, signs, weight, ops.zeros(len(Z), Z)).dual
-            start = Z.T @ dual
-        problem = _FeatureProblem(features, D, signs, weight)
+            rows = _RowProblem(Z @ Z.T, likelihood, y, weight)
+            start = Z.T @ newton(rows, ops.zeros(len(Z), Z), DECREMENT)
+        problem = _FeatureProblem(features, D, likelihood, y, weight)
+        tolerance = max(DECREMENT, ops.precision(features.dtype))
         try:
-            mode, value, factor = _newton(
-                problem, start, max(_DECREMENT, ops.precision(features.dtype))
-            )
+            mode = newton(problem, start, tolerance)
+            factor = problem.posterior_factor()
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 "rounding errors hide the curvature of the likelihood: the values of "
-                "the kernel are too large for labels; multiply it by a small number, "
-                "or scale the input down."
+                "the kernel are too large for the targets; multiply it by a small "
+                "number, or scale the input down."
             ) from error
-        evidence = value - 0.5 * ops.algebra.log_determinant(factor)
+        evidence = problem.value - 0.5 * ops.algebra.log_determinant(factor)
         return cls(mode, factor, evidence)
 
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -74,90 +146,91 @@ class LaplacePosterior(WeightPosterior):
         return ops.as_float64(Z) @ self.mean, variance
 
 
-# Of weights: the objective, its gradient, and a factor of minus its Hessian.
-_Problem = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
+class _TargetProblem(Problem):
+    """That of one column of targets."""
+
+    likelihood: Likelihood
+    y: np.ndarray
+    weight: np.ndarray
+
+    def _terms(self, f: np.ndarray, part: slice = slice(None)) -> Terms:
+        """Return the terms of rows times their weights."""
+        terms = self.likelihood.terms(f, self.y[part])
+        return Terms(*(self.weight[part] * term for term in terms))
 
 
-def _newton(
-    problem: _Problem, start: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """Return where a concave function is largest, its value and the factor there."""
-    at = start
-    factor_solve = ops_of(at).algebra.factor_solve
-    value, gradient, factor = problem(at)
-    for _ in range(_MOST_STEPS):
-        step = factor_solve(factor, gradient)
-        if float(gradient @ step) <= tolerance * max(1.0, abs(value)):
-            break
-        length = 1.0
-        for _ in range(_MOST_HALVINGS):
-            trial = at + length * step
-            after = problem(trial)
-            if after[0] > value:
-                break
-            length /= 2
-        else:
-            break  # no digit is left to be gained
-        at, (value, gradient, factor) = trial, after
-    left = float(gradient @ factor_solve(factor, gradient))
-    if not left <= max(_SHORT, tolerance) * max(1.0, abs(value)):
-        warnings.warn(
-            "Newton's method stopped short of the mode of the posterior (a step still "
-            f"promises {left:.2g}): use float64 rows, or a smaller scale.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    return at, value, factor
-
-
-class _FeatureProblem:
+class _FeatureProblem(_TargetProblem):
     """The log posterior of weights of features, summed up block by block."""
 
     def __init__(
-        self, features: FeatureMatrix, D: int, signs: np.ndarray, weight: np.ndarray
+        self,
+        features: FeatureMatrix,
+        D: int,
+        likelihood: Likelihood,
+        y: np.ndarray,
+        weight: np.ndarray,
     ):
         self.features, self.D = features, D
-        self.signs, self.weight = signs, weight
+        self.likelihood, self.y, self.weight = likelihood, y, weight
 
-    def __call__(self, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        D, width, ops = self.D, self.features.width, ops_of(b)
-        weights = ops.zeros((1, width), b)
-        weights[0, :D] = b
-        gram, slopes = ops.zeros((D, D), b), ops.zeros((1, width), b)
-        value = -0.5 * float(b @ b)
+    def go_to(self, at: np.ndarray) -> None:
+        D, width, ops = self.D, self.features.width, ops_of(at)
+        weights = ops.zeros((1, width), at)
+        weights[0, :D] = at
+        gram, slopes = ops.zeros((D, D), at), ops.zeros((1, width), at)
+        self.value, self.weights = -0.5 * float(at @ at), weights
         for block in self.features.blocks():
-            part, Z = block.rows, block.values
-            f = products(Z, weights)[:, 0]
-            log, slope, curvature = _likelihood(f, self.signs[part], self.weight[part])
-            value += log
-            add_combinations(Z, slope[:, None], slopes)
-            ops.add_gram(Z[:, :D] * ops.asarray(curvature**0.5, Z)[:, None], gram)
-        ops.algebra.add_to_diagonal(gram, 1.0)
-        return value, slopes[0, :D] - b, ops.algebra.lower_factor(gram)
+            Z = block.values
+            terms = self._terms(products(Z, weights)[:, 0], block.rows)
+            self.value += float(terms.log.sum())
+            add_combinations(Z, terms.slope[:, None], slopes)
+            self._add_gram(Z, terms.step, gram)
+        self.gradient = slopes[0, :D] - at
+        self.factor = self._factor_of(gram)
 
+    def step(self) -> tuple[np.ndarray, float]:
+        step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)
+        return step, float(self.gradient @ step)
 
-def _likelihood(
-    f: np.ndarray, signs: np.ndarray, weight: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return Σ s log σ(yf), and its first and minus its second derivatives."""
-    ops = ops_of(f)
-    log = -float(weight @ ops.softplus(-signs * f))
-    probability = ops.special.expit(f)
-    slope = weight * signs * ops.special.expit(-signs * f)
-    return log, slope, weight * probability * ops.special.expit(-f)
+    def posterior_factor(self) -> np.ndarray:
+        """Return the factor of I + ZᵀWZ, which steps may not go by."""
+        if not self.likelihood.steps_apart:
+            return self.factor
+        gram = ops_of(self.gradient).zeros((self.D, self.D), self.gradient)
+        for block in self.features.blocks():
+            values = products(block.values, self.weights)[:, 0]
+            self._add_gram(
+                block.values, self._terms(values, block.rows).curvature, gram
+            )
+        return self._factor_of(gram)
+
+    def _add_gram(self, Z: np.ndarray, curvature: np.ndarray, out: np.ndarray) -> None:
+        ops = ops_of(out)
+        ops.add_gram(Z[:, : self.D] * ops.asarray(curvature**0.5, Z)[:, None], out)
+
+    def _factor_of(self, gram: np.ndarray) -> np.ndarray:
+        algebra = ops_of(gram).algebra
+        algebra.add_to_diagonal(gram, 1.0)
+        return algebra.lower_factor(gram)
 
 
 class LaplaceEvidence(LikelihoodOfRows):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
-    The sum over the columns of signs: several classes, one against the rest each,
-    share one kernel. Evaluated by n × n matrices.
-
-    Targets are ±1.
+    The sum over the columns of targets, which share one kernel (of several classes, one
+    against the rest each). Evaluated by n × n matrices. If the likelihood has a noise,
+    the last entry of θ is its logarithm.
     """
 
-    def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
+    def __init__(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        likelihood: Likelihood,
+    ):
         super().__init__(rows, hyper, plan)
+        self.likelihood = likelihood
         # Newton's method starts from the mode of the last θ.
         self._modes = ops_of(rows.Y).zeros((rows.n_targets, rows.n_rows), rows.Y)
 
@@ -165,57 +238,59 @@ class LaplaceEvidence(LikelihoodOfRows):
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not asked for)."""
-        hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
+        size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
+        if likelihood.noise is not None:
+            likelihood = likelihood.at(math.exp(theta[-1]))
+        hyper = self.hyper.at(theta[:size])
         K, add_gradient = self._covariance(hyper)
         total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
-        for t, signs in enumerate(self.rows.Y.T):
-            mode = _Mode(K, signs, self._weight, self._modes[t])
-            self._modes[t] = mode.dual
-            total += mode.evidence
+        for t, y in enumerate(self.rows.Y.T):
+            problem = _RowProblem(K, likelihood, y, self._weight)
+            start = problem.better_of(self._modes[t], 0 * self._modes[t])
+            self._modes[t] = newton(problem, start, DECREMENT)
+            problem.end()
+            total += problem.evidence
             if gradient:
-                slopes += mode.slopes()
+                slopes += problem.slopes()
+                if likelihood.noise is not None:
+                    out[-1] += problem.noise_slope()
         if gradient:
-            add_gradient(slopes, out)
+            add_gradient(slopes, out[:size])
         return total, out
 
 
-class _Mode:
-    """The mode of the values f = Ka for a Gram matrix K (algorithm 3.1)."""
+class _RowProblem(_TargetProblem):
+    """The log posterior of weights a of rows, of values f = Ka (algorithm 3.1)."""
 
     def __init__(
-        self, K: np.ndarray, signs: np.ndarray, weight: np.ndarray, start: np.ndarray
+        self, K: np.ndarray, likelihood: Likelihood, y: np.ndarray, weight: np.ndarray
     ):
-        self.K, self.signs, self.weight = K, signs, weight
-        a = start
-        value = self._move(a)
-        for _ in range(_MOST_STEPS):
-            right = self.curvature * self.f + self.slope
-            inner = self._half_solved(K @ right)
-            step = right - inner - a
-            length, before = 1.0, value
-            for _ in range(_MOST_HALVINGS):
-                value = self._move(a + length * step)
-                if value >= before - 1e-12 * abs(before):
-                    break
-                length /= 2
-            a = a + length * step
-            if abs(value - before) <= 1e-13 * max(1.0, abs(value)):
-                break
-        self.dual = a
-        algebra = ops_of(K).algebra
-        self.evidence = value - 0.5 * algebra.log_determinant(self.factor)
+        self.K, self.likelihood, self.y, self.weight = K, likelihood, y, weight
 
-    def _move(self, a: np.ndarray) -> float:
-        """Go to f = Ka; return the log posterior there."""
-        self.f = self.K @ a
-        log, self.slope, self.curvature = _likelihood(self.f, self.signs, self.weight)
-        root = self.curvature**0.5
-        B = self.K * root[:, None] * root
+    def go_to(self, at: np.ndarray) -> None:
+        self.at, self.f = at, self.K @ at
+        self.terms = self._terms(self.f)
+        self.value = float(self.terms.log.sum()) - 0.5 * float(at @ self.f)
+
+    def step(self) -> tuple[np.ndarray, float]:
+        terms = self.terms
+        self._factorise(terms.step)
+        right = terms.step * self.f + terms.slope
+        step = right - self._half_solved(self.K @ right) - self.at
+        return step, float((self.K @ step) @ (terms.slope - self.at))
+
+    def _factorise(self, curvature: np.ndarray) -> None:
+        self.root = curvature**0.5
+        B = self.K * self.root[:, None] * self.root
         algebra = ops_of(B).algebra
         algebra.add_to_diagonal(B, 1.0)
         self.factor = algebra.lower_factor(B)
-        self.root = root
-        return log - 0.5 * float(a @ self.f)
+
+    def end(self) -> None:
+        """Set the evidence at the mode, where the problem has gone."""
+        self._factorise(self.terms.curvature)
+        determinant = ops_of(self.K).algebra.log_determinant(self.factor)
+        self.evidence = self.value - 0.5 * determinant
 
     def _half_solved(self, right: np.ndarray) -> np.ndarray:
         """Return R·right for R = W^½B⁻¹W^½."""
@@ -225,16 +300,21 @@ class _Mode:
 
     def slopes(self) -> np.ndarray:
         """Return the derivatives of the evidence in K, a symmetric matrix."""
-        K, slope, ops = self.K, self.slope, ops_of(self.K)
+        K, slope, ops = self.K, self.terms.slope, ops_of(self.K)
         R = self._half_solved(ops.algebra.identity(len(K), K))
         # K is symmetric.
-        variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
+        self.variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
         # W depends on f, which moves by (I − KR) dK ∇log p.
-        change = self.curvature * (1 - 2 * ops.special.expit(self.f))
-        by_mode = -0.5 * variance * change
+        by_mode = -0.5 * self.variance * self.terms.change
         moved = by_mode - R @ (K @ by_mode)
         cross = moved[:, None] * slope
         return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
+
+    def noise_slope(self) -> float:
+        """Return the derivative in log σ², after `slopes`, of a W that no f changes."""
+        by_log, by_curvature = self.likelihood.noise_slopes(self.f, self.y)
+        determinant = float(self.terms.curvature @ self.variance) * by_curvature
+        return float(self.weight @ by_log) - 0.5 * determinant
 
 
 def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

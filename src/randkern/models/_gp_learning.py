@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,8 @@ _SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
 _FEWEST_EVALUATIONS = 7
 _MOST_EVALUATIONS = 300
-# A step that would still gain more per row is worth a warning.
+# A step that would still gain more per row is worth a warning, and a noise that would
+# is far off.
 _UNFINISHED = 0.1
 # By how much a step moves a logarithm at most, and what it must gain of its promise.
 _LARGEST_STEP = 1.0
@@ -337,15 +338,26 @@ def _lengthscales(names: list[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stage:
-    """An objective to climb, of so many rows; it may be evaluated `most` times."""
+    """An objective to climb, of so many rows; it may be evaluated `most` times.
+
+    `fewer_features` says whether the process has fewer than in the stage before, which
+    its noise has to make up for.
+    """
 
     objective: Objective
     n_rows: int = 1
     most: int = _MOST_EVALUATIONS
     promise: float = _PROMISE
+    fewer_features: bool = False
 
     @classmethod
-    def of(cls, evidence: Any, objective: Objective, is_last: bool) -> Stage:
+    def of(
+        cls,
+        evidence: Any,
+        objective: Objective,
+        is_last: bool,
+        fewer_features: bool = False,
+    ) -> Stage:
         """Return the stage of a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
         affordable = int(operations / evidence.operations)
@@ -357,7 +369,7 @@ class Stage:
                 promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
         # In single precision rounding decides where learning ends: only to save time.
         evidence.precise = most == _MOST_EVALUATIONS
-        return cls(objective, n_rows, most, promise)
+        return cls(objective, n_rows, most, promise, fewer_features)
 
 
 @dataclass(frozen=True)
@@ -422,6 +434,12 @@ def maximise(
             if stage.most < _MOST_EVALUATIONS and len(ends) > 1:
                 ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
             rows = before.n_rows / stage.n_rows
+            if stage.fewer_features:
+                # What these leave out of the process of the stage before is noise.
+                ends = [
+                    replace(end, theta=_made_up_for(stage, end, limits, lengthscales))
+                    for end in ends
+                ]
             ends = _distinct(
                 [
                     _climb(stage, end.theta, rows * end.inverse, limits, told)
@@ -508,15 +526,42 @@ def _rough_end(
 ) -> _End:
     """Return what L-BFGS-B found from one start, well enough to compare it."""
     theta = start.theta
-    if start.staged and not lengthscales.all():
-        # Noise and scales first: where they are far off, the slope along lengthscales
-        # leads away, into a maximum that explains the noise by short ones.
-        held = [
-            (x, x) if along else limit
-            for x, along, limit in zip(theta, lengthscales, limits, strict=True)
-        ]
-        theta = _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).theta
+    if start.staged:
+        theta = _settled(objective, theta, limits, lengthscales)
     return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100)
+
+
+def _settled(
+    objective: Objective,
+    theta: np.ndarray,
+    limits: list[tuple[float, float]],
+    lengthscales: np.ndarray,
+) -> np.ndarray:
+    """Return θ with the noise and the scales where they are about the likeliest.
+
+    Where they are far off, the slope along lengthscales leads away, into a maximum that
+    explains the noise by short ones.
+    """
+    if lengthscales.all():
+        return theta
+    held = [
+        (x, x) if along else limit
+        for x, along, limit in zip(theta, lengthscales, limits, strict=True)
+    ]
+    return _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).theta
+
+
+def _made_up_for(
+    stage: Stage,
+    end: _End,
+    limits: list[tuple[float, float]],
+    lengthscales: np.ndarray,
+) -> np.ndarray:
+    """Return where an end is gone on from: settled, if its noise is far off."""
+    objective = stage.objective
+    theta = _settled(objective, end.theta, limits, lengthscales)
+    gain = _value(objective, theta) - _value(objective, end.theta)
+    return theta if gain > _UNFINISHED * stage.n_rows else end.theta
 
 
 def _descend(

@@ -13,13 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
-from randkern.data.training_data import ArrayRows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.hyperparameters import with_kernel
-from randkern.models._feature_model import FeatureModel
+from randkern.models._feature_model import FeatureModel, check_same_device
 from randkern.models._gp_evidence import LikelihoodOfRows
+from randkern.models._gp_laplace import LaplacePosterior
 from randkern.models._gp_learning import (
     Stage,
     bounds,
@@ -31,10 +33,22 @@ from randkern.models._gp_learning import (
     smooth_rows,
     with_priors,
 )
+from randkern.models._gp_likelihoods import Likelihood
+from randkern.models._gp_reach import Reach
+from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
-from randkern.plan import Plan
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.memory import float64_block_rows
+from randkern.plan import Plan, evaluate
 
-__all__ = ["GaussianProcess"]
+__all__ = ["GaussianProcess", "laplace_rows"]
+
+# Rows that hyperparameters are learned from under Laplace's approximation, at most and
+# at least; between them as many as a number of operations takes, of order n³ per
+# column of targets.
+_MOST_LAPLACE_ROWS = 1000
+_LEAST_LAPLACE_ROWS = 300
+_LAPLACE_OPERATIONS = 1e9
 
 
 class GaussianProcess(CallbackSupportMixin, FeatureModel):
@@ -46,21 +60,39 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
         "bounds": [dict, None],
         "priors": [dict, None],
+        "far_variance": [StrOptions({"features", "prior"})],
     }
 
     # Rows of a fit on landmarks whose exact likelihood is maximised.
     _most_exact_rows: ClassVar[int] = 1000
-    # By how much learning may change a scale; those of regression follow the targets.
-    _scale_range: ClassVar[float] = 1e10
+    # By how much learning may change a scale: log odds, and logarithms of rates, of a
+    # deviation of 10 times that at the start say all there is to say; beyond, Laplace's
+    # approximation fails. Scales of real targets follow these.
+    _scale_range: float = 1e2
 
     optimizer: str | None
     n_restarts_optimizer: int
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
+    far_variance: str
+    # None: the variance is that of the features.
+    _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
+    # Of an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
+    _triangle: np.ndarray
     # Numbers, which have no device.
     _theta: tuple[float, ...]
+
+    @property
+    def _process_kernel(self) -> Kernel:
+        """The kernel without the term of a mean."""
+        return self.kernel_
+
+    @property
+    def _all_bounds(self) -> dict[str, Any]:
+        """The bounds that are given, and those of what is never learned."""
+        return self.bounds or {}
 
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
@@ -74,16 +106,82 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         """The features that hyperparameters are learned on; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
-    def _draw_landmarks(self, X: Rows, sample_weight: Any, stream: Stream) -> None:
+    def _draw_landmarks(
+        self, X: Rows, sample_weight: Any, stream: Stream, limit: int
+    ) -> None:
         """Choose landmarks for the learned kernel, if there are any."""
+        self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
+        elif self.plan_ is not None and self.far_variance == "prior":
+            D, stream = self.plan_.n_components, stream.child("reach")
+            self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
-    def _left_out(self, X: Rows, Z: Any) -> Any:
-        """Return k(x, x) − φ(x)·φ(x) of landmarks, 0 of random features."""
-        if self.features == "random":
+    def _left_out(self, X: Rows, Z: Any, variance: Any) -> Any:
+        """Return what is added to the variance that features Z of rows have.
+
+        k(x, x) − φ(x)·φ(x) of landmarks and pivots; of random features what they lack
+        far from the data.
+        """
+        if self.plan_ is None or self.features == "nystrom":
+            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        if self._reach is None:
             return 0.0
-        return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self._reach.least_variance(X) - variance).clip(0.0)
+
+    def _laplace(
+        self,
+        rows: TrainingData,
+        sample: ArrayRows,
+        likelihood: Likelihood | None,
+        limit: int,
+    ) -> list[LaplacePosterior]:
+        """Return Laplace's approximation given every column of targets.
+
+        Without a likelihood these are classes, whose softmax is taken.
+        """
+        features: FeatureMatrix
+        if self.plan_ is not None:
+            features = FeatureMatrix(self.plan_, rows, limit // 4)
+            targets, weight = rows.targets()
+            D = self.plan_.n_components
+        else:
+            targets, weight = sample.targets()
+            features = GramFactor(self.kernel_._gram(sample.X, None), targets, weight)
+            D = len(features.pivots)
+            self.X_fit_ = sample.X[features.pivots]
+            self._triangle = features.triangle
+        if likelihood is None:
+            evidence = self._evidence(self._sample, self._learning_plan)
+            value, _ = evidence(self.theta_, False)
+            return softmax_posteriors(features, D, value)
+        return [
+            LaplacePosterior.of(features, D, likelihood, column, weight)
+            for column in targets.T
+        ]
+
+    def _features_of(self, X: Rows) -> np.ndarray:
+        """Return features of rows, of the exact kernel those of its pivots."""
+        if self.plan_ is not None:
+            return evaluate(self.plan_, X)
+        ops = ops_of(X)
+        K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
+        return ops.algebra.triangular_solve(self._triangle, K.T).T
+
+    def _laplace_moments(
+        self, X: Rows, posteriors: list[LaplacePosterior]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and variances of every f at checked rows, (n, k)."""
+        check_same_device(X, posteriors[0].mean)
+        ops, width = ops_of(X), len(posteriors[0].mean)
+        means = ops.zeros((X.shape[0], len(posteriors)), X)
+        variances = ops.zeros(means.shape, X)
+        for rows in row_blocks(len(means), float64_block_rows(width)):
+            Z = self._features_of(X[rows])
+            for t, posterior in enumerate(posteriors):
+                means[rows, t], variance = posterior.moments(Z)
+                variances[rows, t] = variance + self._left_out(X[rows], Z, variance)
+        return means, variances
 
     @abstractmethod
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
@@ -145,9 +243,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self.kernel_._diag(sample.X).mean())
+        variance = float(self._process_kernel._diag(sample.X).mean())
         usual = bounds(names, theta, square, spread, self._scale_range)
-        limits = given_bounds(usual, theta, names, self.bounds)
+        limits = given_bounds(usual, theta, names, self._all_bounds)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta
@@ -179,11 +277,14 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
                 ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
         ladder += [(coarse, plan), (sample, plan)]
         stages: list[Stage] = []
+        exact = False
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
                 objective = with_priors(evidence, self.hyperparameters_, self.priors)
-                stages.append(Stage.of(evidence, objective, later is None))
+                fewer = exact and features is not None
+                stages.append(Stage.of(evidence, objective, later is None, fewer))
+                exact = features is None
         return stages
 
     def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
@@ -229,3 +330,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             theta, eval_gradient
         )
         return (value, gradient) if eval_gradient else value
+
+
+def laplace_rows(n_targets: int) -> int:
+    """Return how many rows learning by Laplace's approximation takes at most."""
+    affordable = round((_LAPLACE_OPERATIONS / n_targets) ** (1 / 3))
+    return max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))

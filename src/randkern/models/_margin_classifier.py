@@ -26,7 +26,8 @@ class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
         if self.plan_ is not None:
             return FeatureMatrix(self.plan_, rows, cache_bytes, precise)
         X = rows.whole().X
-        return GramFactor(self.kernel_._gram(ops_of(X).as_float64(X), None))
+        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        return GramFactor(gram, *rows.targets())
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return fitted values, (n,) for two classes, else (n, n_classes)."""

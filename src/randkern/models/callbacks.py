@@ -53,6 +53,7 @@ class FitReport:
         self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self._estimator = estimator
         self._context: Any = None
+        self._attributes_of: Callable[[Any], dict[str, Any]] | None = None
 
     def begin(self, attributes_of: Callable[[Any], dict[str, Any]] | None) -> None:
         """Tell that the fit begins.
@@ -65,6 +66,10 @@ class FitReport:
             max_subtasks=None if attributes_of else 0
         )
         self._context.call_on_fit_task_begin(**self._given)
+
+    def iterations_end(self) -> None:
+        """Forget `attributes_of`, which may hold features, and this report."""
+        self._attributes_of = None
 
     def __call__(self, progress: Progress) -> bool:
         """Report an iteration; return whether a callback wants to stop."""

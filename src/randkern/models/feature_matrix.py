@@ -295,12 +295,19 @@ def _of_shard(
 
 
 class FeatureArray(FeatureMatrix):
-    """Features that are an array, whose width is filled up already."""
+    """Features that are an array, whose width is filled up already.
 
-    def __init__(self, values: Any):
+    Targets and weights are there where they are given.
+    """
+
+    def __init__(self, values: Any, Y: Any = None, weight: Any = None):
         self._place(values)
         self.n_rows, self.width = values.shape
-        self._cache = FeatureBlock(slice(0, self.n_rows), values)
+        self.n_targets = 0 if Y is None else Y.shape[1]
+        self._cache = FeatureBlock(slice(0, self.n_rows), values, None, Y, weight)
+
+    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(self, *args)
 
 
 class GramFactor(FeatureArray):
@@ -310,9 +317,9 @@ class GramFactor(FeatureArray):
     rank: equal rows stay equal.
     """
 
-    def __init__(self, gram: np.ndarray):
+    def __init__(self, gram: np.ndarray, Y: Any = None, weight: Any = None):
         factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
-        super().__init__(factor)
+        super().__init__(factor, Y, weight)
         self.factor = factor
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
 

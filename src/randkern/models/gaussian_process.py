@@ -22,32 +22,38 @@ from randkern.data import row_blocks
 from randkern.data.dask import is_dask
 from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
+    LikelihoodOfRows,
     RowPosterior,
     of_precisions,
     posterior_sums,
     precision_sums,
 )
+from randkern.models._gp_laplace import LaplaceEvidence, LaplacePosterior
 from randkern.models._gp_learning import (
     learning_rows,
     most_learning_rows,
 )
-from randkern.models._gp_model import GaussianProcess
+from randkern.models._gp_likelihoods import Likelihood, likelihood_of
+from randkern.models._gp_mean import with_mean
+from randkern.models._gp_model import GaussianProcess, laplace_rows
+from randkern.models._gp_paths import left_paths, prior_paths
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
-from randkern.models.memory import SUMMED_ROWS, check_process_memory, float64_block_rows
+from randkern.models.memory import (
+    SUMMED_ROWS,
+    check_laplace_memory,
+    check_process_memory,
+    float64_block_rows,
+)
 from randkern.plan import Plan, evaluate
 
 __all__ = ["GaussianProcessRegressor"]
-
-# Features of draws of the prior of an exact kernel.
-_PATH_FEATURES = 2000
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -88,6 +94,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
         the standard deviation of the logarithm: learning then maximises the log
         likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
+    mean : {"zero", "constant", "linear"}, default="zero"
+        The mean function of f: 0, or coefficients with a vague prior times 1, or 1 and
+        the columns, which are integrated out (see Notes).
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance.
@@ -96,18 +105,30 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         has the variance σ²/w: for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: kernel values at `n_components` landmarks (see
         :class:`~randkern.NystromFeatures`). The mean is that of the subset of
         regressors, the variance that of the deterministic training conditional, which
         adds k(x, x) − φ(x)·φ(x), what the features leave out: far from the data it is
         that of the prior.
+    far_variance : {"features", "prior"}, default="features"
+        Of random features. ``"features"``: the variance is that of their D weights,
+        which many rows determine everywhere. ``"prior"``: far from the data it is
+        k(x, x) again (see Notes), for D landmarks chosen in the fit and about twice
+        the time of a prediction of variances.
+    likelihood : {"gaussian", "student-t", "poisson"}, default="gaussian"
+        What the law of a target is, given f. ``"student-t"``: f plus σ times Student's
+        t of 4 degrees of freedom, for targets with outliers; ``"poisson"``: counts of
+        the rate c·exp(f), c the mean of the targets. Both by Laplace's approximation,
+        of one target (see Notes).
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
         what is free.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -154,10 +175,36 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     1,000 rows. Features are computed in
     float64 also for float32 rows, whose errors would exceed a small noise.
 
-    The prior mean is zero: targets far from it are to be centred (`normalize_y`). A
-    linear mean of coefficients with a vague prior is a term of the kernel, such as
-    ``kernel + 1e4 * Linear()`` with ``bounds={"k2__scale": "fixed"}`` (Rasmussen &
-    Williams 2006, section 2.7). Several targets share the hyperparameters and are
+    Of D weights that many rows determine, d = tr ZᵀZA⁻¹ are known, and that takes
+    the share d/D off the variance even where no row is near. With
+    ``far_variance="prior"`` it is at least
+
+        max(0, (q(x) − q₀ k(x, x))/(1 − q₀)),   q(x) = k(x, x) − k(x, L)K_LL⁻¹k(L, x),
+
+    q being the variance of the exact process given its values at D landmarks L, and q₀
+    the 95 % quantile of q(x)/k(x, x) over rows of the fit that are no landmarks: among
+    the data the variance is that of the features. It is 0 where all rows are
+    landmarks, and the bound then is one of the exact process. `sample_paths` and
+    covariances add a draw of what landmarks leave, scaled to that variance.
+
+    Of other likelihoods the posterior of f is replaced by a normal law at its mode
+    (Rasmussen & Williams 2006, section 3.4), which Newton's method finds in passes over
+    all rows. Hyperparameters are learned by the approximate likelihood of a uniform
+    sample of 1,000 rows, or all of the exact kernel; of Student's t, `noise` is σ². The
+    second derivative of its logarithm has both signs: steps go by the parabola that
+    touches it from below, and the posterior has Fisher's information as its curvature
+    (Laplace-Fisher approximation). `predict` returns E[y | f] averaged over the
+    posterior, the mean of the rate for counts, with its deviation.
+
+    A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
+    (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
+    for a constant of no columns. v, which is not learned, is 10⁴ times the mean square
+    of the targets, over that of the smallest column: predictions are those of
+    generalised least squares to about 10⁻³, and the likelihood of a mean has its vague
+    prior in it. Columns of very different sizes are to be scaled. Under ``mean="zero"``
+    targets far from 0 are to be centred (`normalize_y`).
+
+    Several targets share the hyperparameters and are
     independent; :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own,
     and ``kernel * Categorical(columns=["output"])``, added to a kernel of the other
     columns, correlates outputs that a column tells apart.
@@ -174,7 +221,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
     5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression";
     Quiñonero-Candela & Rasmussen 2005, "A unifying view of sparse approximate Gaussian
-    process regression", sections 4 and 5.
+    process regression", sections 4 and 5; Hartmann & Vanhatalo 2019, "Laplace
+    approximation and natural gradient for Gaussian process regression with
+    heteroscedastic Student-t model".
 
     Examples
     --------
@@ -188,17 +237,26 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     True
     >>> round(model.noise_**0.5, 1)
     0.1
+    >>> counts = rng.poisson(np.exp(1 + np.sin(2 * X[:, 0])))
+    >>> model = rk.GaussianProcessRegressor(
+    ...     n_components=100, likelihood="poisson", random_state=0
+    ... )
+    >>> bool(abs(model.fit(X, counts).predict([[0.5]])[0] - np.exp(1.84)) < 2)
+    True
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GaussianProcess._parameter_constraints,
         "noise": [Interval(Real, 0, None, closed="neither")],
+        "mean": [StrOptions({"zero", "constant", "linear"})],
         "normalize_y": ["boolean"],
         "weights": [StrOptions({"counts", "precision"})],
+        "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
     }
 
-    _needs_sums_alone = True
-    _posterior: FeaturePosterior | RowPosterior
+    _posterior: FeaturePosterior | RowPosterior | LaplacePosterior
+    # None: Gaussian.
+    _likelihood: Likelihood | None = None
 
     def __init__(
         self,
@@ -210,10 +268,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         n_restarts_optimizer: int = 0,
         bounds: dict[str, Any] | None = None,
         priors: dict[str, Any] | None = None,
+        mean: str = "zero",
         normalize_y: bool = False,
         weights: str = "counts",
         projection: str = "auto",
         features: str = "random",
+        far_variance: str = "features",
+        likelihood: str = "gaussian",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -224,10 +285,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.bounds = bounds
         self.priors = priors
+        self.mean = mean
         self.normalize_y = normalize_y
         self.weights = weights
         self.projection = projection
         self.features = features
+        self.far_variance = far_variance
+        self.likelihood = likelihood
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -248,25 +312,47 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
-        self._draw(*drawn_from, stream)
-        learned, most = 0, 0 if self._learning_plan else self._most_exact_rows
-        if self.optimizer is not None:
-            learned = rows.n_rows
-            if self.plan_ is not None:
-                affordable = most_learning_rows(self.plan_.n_components)
-                learned = min(learned, most or affordable)
-        limit = self._memory_for(rows)
-        check_process_memory(self.plan_, rows, learned, limit)
         self._set_units(rows)
+        self._draw(*drawn_from, stream, self._kernel_with_mean(rows, drawn_from[0]))
+        limit, most = self._memory_for(rows), self._most_learning_rows()
+        self._check_memory(rows, most, limit)
         unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         self.intercept_ = 0.0
+        self._likelihood = likelihood_of(
+            self.likelihood,
+            rows,
+            float(self.noise),
+            counted=self.weights == "counts",
+            normalized=self.normalize_y,
+        )
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         extra = {"noise": math.log(self.noise)}
+        if self.likelihood == "poisson":
+            extra = {}
         self._learn(sample, extra, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream)
-        self.noise_ = math.exp(self.theta_[-1])
-        if self.plan_ is None:
+        self._draw_landmarks(*drawn_from, stream, limit)
+        if extra:
+            self.noise_ = math.exp(self.theta_[-1])
+        self._condition(rows, sample, unit, limit)
+        report.end()
+        return self
+
+    def _condition(
+        self, rows: TrainingData, sample: ArrayRows, unit: float, limit: int
+    ) -> None:
+        """Set the posterior given rows in units of the fit; `sample` if it is exact."""
+        if self._likelihood is not None:
+            if self._likelihood.noise is not None:
+                self._likelihood = self._likelihood.at(self.noise_)
+            (self._posterior,) = self._laplace(rows, sample, self._likelihood, limit)
+            mean = self._posterior.mean
+            if self.plan_ is None:
+                solve = ops_of(mean).algebra.triangular_solve
+                self.dual_coef_ = solve(self._triangle, mean, transposed=True)
+            else:
+                self.coef_ = mean
+        elif self.plan_ is None:
             K = self.kernel_._gram(sample.X, None)
             by_rows = RowPosterior.of(K, *sample.targets(), self.noise_)
             self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.dual)
@@ -276,8 +362,56 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             posterior = FeaturePosterior.of(statistics, squares, self.noise_)
             self.coef_ = self._transposed(posterior.mean)
             self._posterior = self._with_precisions(posterior, rows)
-        report.end()
-        return self
+
+    def _kernel_with_mean(self, rows: TrainingData, X: Rows) -> Kernel:
+        """Return the kernel plus the vague term of the mean; X holds some rows."""
+        kernel = self._given_kernel
+        if self.mean == "zero":
+            return kernel
+        square = 1.0  # of targets, in units of the fit
+        if not self.normalize_y:
+            survey = rows.survey()
+            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+        return with_mean(kernel, self.mean, square, X)
+
+    @property
+    def _process_kernel(self) -> Kernel:
+        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
+
+    @property
+    def _all_bounds(self) -> dict[str, Any]:
+        held = {} if self.mean == "zero" else {"k2__scale": "fixed"}
+        return (self.bounds or {}) | held
+
+    @property
+    def _scale_range(self) -> float:  # type: ignore[override]
+        """By how much learning may change a scale."""
+        return 1e2 if self.likelihood == "poisson" else 1e10
+
+    @property
+    def _needs_sums_alone(self) -> bool:  # type: ignore[override]
+        """Whether fits take nothing of rows but sums, and a sample."""
+        return self.likelihood == "gaussian"
+
+    def _most_learning_rows(self) -> int:
+        """Return how many rows are learned from at most; 0: as many as may be."""
+        if self.likelihood != "gaussian":
+            return laplace_rows(1)
+        return 0 if self._learning_plan else self._most_exact_rows
+
+    def _check_memory(self, rows: TrainingData, most: int, limit: int) -> None:
+        """Raise before a fit that takes more than the limit."""
+        if self.likelihood != "gaussian":
+            learned = min(rows.n_rows, most)
+            check_laplace_memory(self.plan_, rows.n_rows, 1, learned, limit)
+            return
+        learned = 0
+        if self.optimizer is not None:
+            learned = rows.n_rows
+            if self.plan_ is not None:
+                affordable = most_learning_rows(self.plan_.n_components)
+                learned = min(learned, most or affordable)
+        check_process_memory(self.plan_, rows, learned, limit)
 
     def _set_units(self, rows: TrainingData) -> None:
         """Settle what targets are shifted and divided by."""
@@ -301,8 +435,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._target_mean = tuple(mean.tolist())
         self._target_scale = tuple(scale.tolist())
 
-    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> Evidence:
+    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
+        if self._likelihood is not None:
+            return LaplaceEvidence(rows, hyper, plan, self._likelihood)
         return Evidence(rows, hyper, plan, self.weights == "precision")
 
     def _with_precisions(
@@ -357,9 +493,16 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         if return_std and return_cov:
             raise ValueError("ask for return_std or for return_cov, not for both.")
+        check_is_fitted(self)
+        if self._likelihood is not None:
+            if return_cov:
+                self._gaussian("return_cov")
+            if is_dask(X):
+                self._gaussian("predict of a Dask collection")
+            either = partial(self._expected, return_std, include_noise)
+            return mapped_rows(self.predict, X, either, None)
         if not return_std and not return_cov:
             return self._values(X)
-        check_is_fitted(self)
         if is_dask(X):
             raise ValueError(
                 "of a Dask collection predict makes the mean only; for deviations pass "
@@ -381,6 +524,29 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         covariance = self._covariance(X)
         ops_of(X).algebra.add_to_diagonal(covariance, noise)
         return self._values_of(X), self._with_units(covariance, 2)
+
+    def _gaussian(self, what: str) -> FeaturePosterior | RowPosterior:
+        """Return the posterior of a Gaussian likelihood; raise under another."""
+        check_is_fitted(self)
+        if isinstance(self._posterior, LaplacePosterior):
+            raise ValueError(
+                f"{what} is for likelihood='gaussian', got {self.likelihood!r}."
+            )
+        return self._posterior
+
+    def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
+        """Return means of checked rows under another likelihood; their deviations."""
+        assert isinstance(self._posterior, LaplacePosterior) and self._likelihood
+        X = ops_of(X).as_float64(X)
+        means, variances = self._laplace_moments(X, [self._posterior])
+        mean, variance = self._likelihood.moments(
+            means[:, 0], variances[:, 0], include_noise
+        )
+        like = ops_of(mean).float64_like
+        mean = self._with_units(mean, 1) + like(self._target_mean, mean)[0]
+        if not return_std:
+            return mean
+        return mean, self._with_units(variance**0.5, 1)
 
     def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
         """Return deviations (power 1) or covariances (2) in the units of targets."""
@@ -405,34 +571,44 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
         for rows in row_blocks(len(out), float64_block_rows(width)):
-            part = X[rows]
-            half = self._half(part)
+            part = ops_of(X).as_float64(X[rows])
+            Z = None if self.plan_ is None else evaluate(self._plan, part)
+            half = self._half(part, Z)
             out[rows] = ops_of(X).algebra.column_products(half, half)
             if self.plan_ is None:
                 out[rows] = self.kernel_._diag(part) - out[rows]
-            elif self.features == "nystrom":
-                part = ops_of(X).as_float64(part)
-                out[rows] += self._left_out(part, evaluate(self._plan, part))
+            else:
+                out[rows] += self._left_out(part, Z, out[rows])
         return out.clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
-        half = self._half(X)
-        covariance = half.T @ half
-        if self.plan_ is not None and self.features == "random":
-            return covariance
         X = ops_of(X).as_float64(X)
-        exact = self.kernel_._gram(X, None)
+        Z: Any = None if self.plan_ is None else evaluate(self.plan_, X)
+        half = self._half(X, Z)
+        covariance = half.T @ half
         if self.plan_ is None:
-            return exact - covariance
-        Z = evaluate(self.plan_, X)
-        return covariance + exact - Z @ Z.T
+            return self.kernel_._gram(X, None) - covariance
+        if self.features == "nystrom":
+            return covariance + self.kernel_._gram(X, None) - Z @ Z.T
+        if self._reach is not None:
+            share = self._share_left(X)
+            covariance += share[:, None] * self._reach.left_covariance(X) * share
+        return covariance
 
-    def _half(self, X: Rows) -> np.ndarray:
-        if self.plan_ is not None:
-            X = ops_of(X).as_float64(X)
-            return self._posterior.half(evaluate(self.plan_, X))
-        K = self.kernel_._gram(ops_of(X).as_float64(X), self.X_fit_)
-        return self._posterior.half(K)
+    def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
+        """Return the half of the posterior of float64 rows X, of features Z."""
+        if Z is None:
+            Z = self.kernel_._gram(X, self.X_fit_)
+        return self._posterior.half(Z)
+
+    def _share_left(self, X: Rows) -> np.ndarray:
+        """Return by what draws of what landmarks leave are multiplied, (n,)."""
+        assert self._reach is not None
+        Z = evaluate(self._plan, X)
+        half = self._half(X, Z)
+        variance = ops_of(X).algebra.column_products(half, half)
+        left = self._reach.left_over(X)
+        return (self._left_out(X, Z, variance) / (left + (left == 0))) ** 0.5
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -451,9 +627,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
         check_count("n_samples", n_samples)
+        self._gaussian("sample_y")
         if self.n_components is not None:
             return self.sample_paths(n_samples, random_state)(X)
-        check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         ops, generator = ops_of(X), self._sample_generator(random_state)
         values, vectors = ops.algebra.symmetric_eigenpairs(
@@ -503,56 +679,52 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         (2, 1)
         """
         check_count("n_paths", n_paths)
-        check_is_fitted(self)
+        posterior = self._gaussian("sample_paths")
         generator = self._sample_generator(random_state)
         columns = len(self._target_mean) * n_paths
-        posterior = self._posterior
         algebra = ops_of(posterior.factor).algebra
         like = partial(ops_of(posterior.factor).float64_like, like=posterior.factor)
         if isinstance(posterior, FeaturePosterior):
             drawn = like(generator.normal(size=(len(posterior.factor), columns)))
             weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
-            if self.features == "random":
-                return partial(self._path_values, [(self._plan, weights)], None)
-            # What landmarks leave out is a draw of the prior but for its part in their
-            # span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
-            projection: Any = self._plan.groups[0].factors[0].projection
-            landmarks = projection.rows
-            prior = self._prior_paths(landmarks, columns, random_state)
-            apart = self._plan.solve(predict_by_features(*prior, landmarks))
-            parts = [(self._plan, weights - apart), prior]
-            return partial(self._path_values, parts, None)
-        prior = self._prior_paths(self.X_fit_, columns, random_state)
+            left: list[tuple[Plan, np.ndarray]] = []
+            if self.features == "nystrom":
+                prior, (_, apart) = left_paths(
+                    self.kernel_, self._plan, columns, random_state
+                )
+                parts = [(self._plan, weights + apart), prior]
+                return partial(self._path_values, parts, None, left)
+            if self._reach is not None:
+                left = left_paths(
+                    self._reach.kernel, self._reach.plan, columns, random_state
+                )
+            return partial(self._path_values, [(self._plan, weights)], None, left)
+        prior = prior_paths(self.kernel_, self.X_fit_, columns, random_state)
         noise = like(generator.normal(size=(len(posterior.root), columns)))
         # In the units of B⁻¹, where the noise of a row has the variance 1.
         values = predict_by_features(*prior, self.X_fit_)
         right = posterior.root[:, None] * values + noise
         dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
-        return partial(self._path_values, [prior], -dual)
-
-    def _prior_paths(
-        self, rows: Rows, columns: int, random_state: Any
-    ) -> tuple[Plan, np.ndarray]:
-        """Return random features of the kernel, and weights of draws of the prior."""
-        stream = root_stream(random_state).child("paths")
-        n_features = rows.shape[1]
-        widths = [term.most_columns(n_features) for term in self.kernel_.terms()]
-        exact = None if None in widths else sum(width or 0 for width in widths)
-        plan = fit_plan(self.kernel_, rows, None, exact or _PATH_FEATURES, stream)
-        weights = stream.child("weights").generator()
-        drawn = weights.normal(size=(plan.n_components, columns))
-        return plan, ops_of(rows).float64_like(drawn, rows)
+        return partial(self._path_values, [prior], -dual, [])
 
     def _sample_generator(self, random_state: Any) -> np.random.Generator:
         return root_stream(random_state).child("sample_y").generator()
 
     def _path_values(
-        self, parts: list[tuple[Plan, np.ndarray]], dual: np.ndarray | None, X: Any
+        self,
+        parts: list[tuple[Plan, np.ndarray]],
+        dual: np.ndarray | None,
+        left: list[tuple[Plan, np.ndarray]],
+        X: Any,
     ) -> np.ndarray:
         """Return values of draws about the posterior mean, and that added."""
         X = validate_rows(self, X, reset=False)
         rows = ops_of(X).as_float64(X)
         draws: Any = sum(predict_by_features(*part, rows) for part in parts)
+        if left:
+            draws += self._share_left(rows)[:, None] * sum(
+                predict_by_features(*part, rows) for part in left
+            )
         if dual is not None:
             draws += predict_by_rows(self.kernel_, self.X_fit_, dual, rows)
         return self._about_the_mean(X, draws)
@@ -599,7 +771,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         >>> bool(abs(after.predict([[4.0]])[0]) < 0.1)
         True
         """
-        check_is_fitted(self)
+        posterior = self._gaussian("condition_on")
         X = validate_rows(self, X, reset=False)
         rows = ArrayRows(
             ops_of(X).as_float64(X),
@@ -607,11 +779,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             check_weights(sample_weight, X),
         ).rescaled(self._target_mean, self._target_scale)
         Y, weight = rows.targets()
-        out, posterior = copy(self), self._posterior
+        out = copy(self)
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
             out._posterior = posterior.given(Z, Y, weight, self.noise_)
             out.coef_ = self._transposed(out._posterior.mean)
+            if self._reach is not None:
+                out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)

@@ -128,14 +128,17 @@ def solve_iteratively(
         return weights * size, intercept * size
 
     problem.report.begin(lambda value: problem.attributes_of(*weights_of(value)))
-    system = system_of(problem, *args)
-    solution = system.solver.solve(
-        system.solver.init(system.operator, system.shift),
-        system.rhs,
-        callback=problem.report,
-        checkpoint=problem.checkpoint,
-        **system.stopping,
-    )
+    try:
+        system = system_of(problem, *args)
+        solution = system.solver.solve(
+            system.solver.init(system.operator, system.shift),
+            system.rhs,
+            callback=problem.report,
+            checkpoint=problem.checkpoint,
+            **system.stopping,
+        )
+    finally:
+        problem.report.iterations_end()
     weights, intercept = weights_of(solution.value)
     return replace(solution, value=weights), intercept
 

@@ -27,7 +27,7 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-__all__ = ["KernelLogistic"]
+__all__ = ["KernelLogistic", "LogisticLoss"]
 
 # Pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 20
@@ -67,7 +67,8 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Iterations of L-BFGS and of conjugate gradients within Newton's method: each
         takes a pass over the features.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -79,6 +80,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -90,7 +92,8 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         Gram matrix has rank.
     n_iter_ : int
     kernel_, plan_
-        As in :class:`~randkern.KernelRidgeRegressor`.
+        The kernel with numbers for all that depended on data, and the features that
+        were drawn of it (None for the exact kernel).
 
     Notes
     -----
@@ -109,6 +112,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     1.0
     """
 
+    _needs_sums_alone: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
@@ -149,8 +153,8 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights, or as Dask collections, of which one partition at a
-        time is read.
+        their labels and weights, or as Dask collections, which are summed over where
+        they lie.
 
         Raises
         ------
@@ -163,12 +167,9 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
-        kept = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 16 + 32 * k, per_feature
-        )
-        signs, weight = rows.targets()
+        kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
         features = self._features(rows, kept)
-        loss = _Loss(features, signs, self.C * weight)
+        loss = LogisticLoss(features, self.C)
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
@@ -184,9 +185,9 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: _Loss) -> np.ndarray:
-        ops = ops_of(loss.signs)
-        start = ops.zeros(loss.size, loss.signs)
+    def _minimise(self, loss: LogisticLoss) -> np.ndarray:
+        ops = ops_of(loss.features.like)
+        start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
         largest = ops.largest(abs(gradient))
         self.n_iter_ = 0
@@ -238,81 +239,90 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         )
 
 
-class _Loss:
-    """The objective as a function of all weights, and its gradient.
+class LogisticLoss:
+    """The objective as a function of all weights, with its derivatives.
+
+    Features, signs and weights of rows stay where they lie: sums over them come here.
 
     Parameters
     ----------
     features : FeatureMatrix
-    signs : ndarray of shape (n, k)
-        One column for two classes.
-    upper : ndarray of shape (n,)
-        C times the weights of rows.
+        With signs as targets, one column for two classes.
+    C : float
     """
 
-    def __init__(self, features: FeatureMatrix, signs: np.ndarray, upper: np.ndarray):
-        self.features, self.signs, self.upper = features, signs, upper
-        self.shape = (signs.shape[1], features.width)
+    def __init__(self, features: FeatureMatrix, C: float):
+        self.features, self.C = features, C
+        self.shape = (features.n_targets, features.width)
         self.size = self.shape[0] * self.shape[1]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights = flat.reshape(self.shape)
-        total = 0.5 * float((weights**2).sum())
-        gradient = ops_of(flat).zeros(self.shape, flat)
-        for block in self.features.blocks():
-            part, Z = block.rows, block.values
-            values = products(Z, weights)
-            upper = self.upper[part]
-            losses, slopes = self._losses(values, self.signs[part])
-            total += float(upper @ losses)
-            add_combinations(Z, slopes * upper[:, None], gradient)
-        gradient += weights
-        return total, gradient.ravel()
+        total, gradient = self.features.reduce(_losses, weights)
+        value = 0.5 * float((weights**2).sum()) + self.C * float(total)
+        return value, (weights + self.C * gradient).ravel()
 
     def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies by the second derivative."""
         weights = flat.reshape(self.shape)
-        ops = ops_of(flat)
-        binary = self.shape[0] == 1
-        chances = []
-        for block in self.features.blocks():
-            values = products(block.values, weights)
-            if binary:
-                chances.append(ops.special.expit(values) * ops.special.expit(-values))
-            else:
-                chances.append(ops.special.softmax(values, 1))
 
         def product(vector: np.ndarray) -> np.ndarray:
             along = vector.reshape(self.shape)
-            out = ops_of(flat).zeros(self.shape, flat)
-            blocks = zip(self.features.blocks(), chances, strict=True)
-            for block, chance in blocks:
-                part, Z = block.rows, block.values
-                change = products(Z, along)
-                if not binary:
-                    change = change - _own(change, self.signs[part])[:, None]
-                    change = change - (chance * change).sum(axis=1)[:, None]
-                change = chance * change
-                add_combinations(Z, change * self.upper[part][:, None], out)
-            out += along
-            return out.ravel()
+            change = self.features.reduce(_curvature_product, weights, along)
+            return (along + self.C * change).ravel()
 
         return product
 
-    @staticmethod
-    def _losses(values: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses of rows, and their derivatives in the values."""
-        ops = ops_of(values)
-        if signs.shape[1] == 1:
-            margins = signs * values
-            return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
-        # Relative to the value of the own class: 1 - p has no digits for p near 1.
-        own = signs > 0
-        others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
-        beside = ops.special.logsumexp(others, 1)
-        wrong = ops.special.expit(beside)[:, None]
-        slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
-        return ops.softplus(beside), slopes
+
+def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
+    """Return the sum of the losses of rows, and its gradient in the weights."""
+    ops = ops_of(features.like)
+    weights = ops.float64_like(weights, features.like)
+    total, gradient = 0.0, ops.zeros(weights.shape, weights)
+    for block in features.blocks():
+        losses, slopes = _derivatives(products(block.values, weights), block.Y)
+        if block.weight is not None:
+            losses, slopes = losses * block.weight, slopes * block.weight[:, None]
+        total += float(losses.sum())
+        add_combinations(block.values, slopes, gradient)
+    return total, gradient
+
+
+def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any:
+    """Return the second derivative of the sum of losses times some weights."""
+    ops, like = ops_of(features.like), features.like
+    weights, along = ops.float64_like(weights, like), ops.float64_like(along, like)
+    out = ops.zeros(along.shape, along)
+    for block in features.blocks():
+        values, change = products(block.values, weights), products(block.values, along)
+        if len(weights) == 1:
+            chance = ops.special.expit(values) * ops.special.expit(-values)
+        else:
+            chance = ops.special.softmax(values, 1)
+            change = change - _own(change, block.Y)[:, None]
+            change = change - (chance * change).sum(axis=1)[:, None]
+        change = chance * change
+        if block.weight is not None:
+            change = change * block.weight[:, None]
+        add_combinations(block.values, change, out)
+    return out
+
+
+def _derivatives(
+    values: np.ndarray, signs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the losses of rows, and their derivatives in the values."""
+    ops = ops_of(values)
+    if signs.shape[1] == 1:
+        margins = signs * values
+        return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
+    # Relative to the value of the own class: 1 - p has no digits for p near 1.
+    own = signs > 0
+    others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
+    beside = ops.special.logsumexp(others, 1)
+    wrong = ops.special.expit(beside)[:, None]
+    slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
+    return ops.softplus(beside), slopes
 
 
 def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:

@@ -330,11 +330,17 @@ def check_process_memory(
 
 
 def check_laplace_memory(
-    plan: Plan | None, n: int, n_problems: int, learned: int, limit: int
+    plan: Plan | None,
+    n: int,
+    n_problems: int,
+    learned: int,
+    limit: int,
+    joined: bool = False,
 ) -> None:
     """Raise before a process is fitted to labels that takes too much.
 
-    Hyperparameters are learned from `learned` rows.
+    Hyperparameters are learned from `learned` rows, of all problems together if they
+    are joined.
     """
     k = n_problems
     if plan is None:
@@ -346,4 +352,6 @@ def check_laplace_memory(
         needed += 8 * learned * (2 * D + 6 * learned)
         what = f"the {k} posteriors of n_components={D}"
         advice = "Use fewer components"
+    if joined:
+        needed += 8 * 3 * k * learned**2
     check_memory(needed, limit, what, advice)

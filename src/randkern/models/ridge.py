@@ -61,7 +61,8 @@ class KernelRidgeRegressor(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -210,9 +211,15 @@ class KernelRidgeClassifier(
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
-        As in :class:`KernelRidgeRegressor`.
+        ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
+        preconditioned conjugate gradients without forming them, ``"sgd"`` takes steps
+        along mini-batches. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)``
+        set their arguments. ``"auto"`` takes conjugate gradients where the
+        factorisation does not fit `memory_limit` or takes twice the work, for
+        the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -225,10 +232,15 @@ class KernelRidgeClassifier(
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
     memory_limit : int, str or None, default=None
-        As in :class:`KernelRidgeRegressor`.
+        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
+        what is free.
     checkpoint : path or None, default=None
-        As in :class:`KernelRidgeRegressor`.
+        A file that an iterative solver writes as it goes on: a fit that was
+        interrupted or killed is continued by the same call of `fit`. It is removed at
+        the end.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -238,7 +250,8 @@ class KernelRidgeClassifier(
         on decisions for rows left out of the fit, of 500 rows at most. Where iterations
         solve, or rows come in batches, there is none, and no `predict_proba`.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        As in :class:`KernelRidgeRegressor`.
+        The kernel with numbers, the drawn features, weights of features or of rows,
+        the intercept, and how the solve ended.
 
     Examples
     --------

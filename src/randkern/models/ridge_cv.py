@@ -437,9 +437,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        As in scikit-learn. None: the negative mean squared error for leave-one-out,
-        the coefficient of determination for folds. Targets whose squares leave the
-        range of floats are scored divided by a power of two.
+        A scorer of scikit-learn, or its name. None: the negative mean squared error for
+        leave-one-out, the coefficient of determination for folds. Targets whose squares
+        leave the range of floats are scored divided by a power of two.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
         cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
@@ -447,7 +447,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -458,9 +459,11 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        As in :class:`KernelRidgeRegressor`; a decomposition takes about
-        5·8·min(n, D)² bytes. Features are kept if there is room beside it.
+        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
+        room beside it.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
@@ -473,7 +476,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ... With
         ``kernel=None`` also ``param_lengthscale``, and 5 times as many entries.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        As in :class:`KernelRidgeRegressor`.
+        Of the fit with the best penalty: the kernel with numbers, the drawn features,
+        weights of features or of rows, the intercept, and how the solve ended.
 
     Notes
     -----
@@ -547,12 +551,15 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        As in scikit-learn. None: the negative mean squared error of the targets ±1
-        for leave-one-out, the accuracy for folds.
+        A scorer of scikit-learn, or its name. None: the negative mean squared error of
+        the targets ±1 for leave-one-out, the accuracy for folds.
     cv : None, "gcv", int, splitter or iterable, default=None
-        As in :class:`KernelRidgeRegressorCV`; an int stands for stratified folds.
+        None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
+        cross-validation score, which takes no scoring. An int (stratified folds) or a
+        splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -565,16 +572,21 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn; they weigh the score too.
     memory_limit : int, str or None, default=None
-        As in :class:`KernelRidgeRegressorCV`.
+        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
+        room beside it.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
     alpha_, best_score_, cv_results_
-        As in :class:`KernelRidgeRegressorCV`.
+        The best penalty, its score, and a dict of arrays with all penalties
+        (``param_alpha``) and their scores (``mean_test_score``).
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        As in :class:`KernelRidgeRegressor`.
+        Of the fit with the best penalty: the kernel with numbers, the drawn features,
+        weights of features or of rows, the intercept, and how the solve ended.
 
     Examples
     --------

@@ -66,7 +66,8 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
         Passes over all rows, at most (of coordinate descent there may be many more on
         rows that are in memory).
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -100,7 +101,8 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
     n_iter_ : int
         Passes over all rows.
     kernel_, plan_
-        As in :class:`~randkern.KernelRidgeRegressor`.
+        The kernel with numbers for all that depended on data, and the features that
+        were drawn of it (None for the exact kernel).
 
     Notes
     -----

@@ -57,11 +57,12 @@ class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
-        As in :class:`~sklearn.svm.LinearSVR`.
+        The size of the projected gradient, relative to that at the start, to stop at.
     max_iter : int, default=1000
         Passes over all rows, at most; a warning says where they were too few.
     projection : str, default="auto"
-        As in :class:`~randkern.RandomFeatures`.
+        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
+        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
     features : {"random", "nystrom"}, default="random"
         ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
         randomly pivoted Cholesky makes the choice (see
@@ -85,7 +86,8 @@ class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
         ȳ.
     n_iter_ : int
     kernel_, plan_
-        As in :class:`~randkern.KernelRidgeRegressor`.
+        The kernel with numbers for all that depended on data, and the features that
+        were drawn of it (None for the exact kernel).
 
     References
     ----------

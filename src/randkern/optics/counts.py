@@ -40,6 +40,7 @@ def count_features(
     degree : float, default=2
         m > 0.
     out : ndarray of float32, shape (n, D), optional
+        Where features are written; None is a new array.
 
     Returns
     -------
@@ -101,6 +102,7 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
     Parameters
     ----------
     counts : array of shape (n, D)
+        What a device has counted for n rows.
     n_lit : array of shape (n,)
         Lit bits of every row, ‖x‖². Rows without any are left out.
 
@@ -151,6 +153,7 @@ def count_blocks(
         As :func:`acquire` writes them. Blocks are read, and their features made,
         when they are needed.
     y, sample_weight : arrays of n rows, optional
+        Targets and weights of the rows.
     scale, degree : float
         See :func:`count_features`.
     block_rows : int, optional

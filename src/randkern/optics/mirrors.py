@@ -33,6 +33,7 @@ class MirrorLayout:
     Parameters
     ----------
     n_bits : int
+        Bits of a row, each shown by a macro-pixel.
     height, width : int, default=912, 1140
         Mirrors of the device.
 

@@ -34,8 +34,8 @@ class Antithetic(Projection):
         assert self.half is not None
         first = start // 2
         rows = self.half.project(X, first, (stop + 1) // 2)
-        out = ops_of(X).empty((X.shape[0], 2 * rows.shape[1]), X)
-        out[:, ::2], out[:, 1::2] = rows, -rows
+        both = ops_of(X).xp.stack([rows, -rows], axis=-1)
+        out = both.reshape(-1, 2 * rows.shape[1])
         return out[:, start - 2 * first : stop - 2 * first]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from randkern.backend.blas_threads import one_thread_if_short
 from randkern.data import row_blocks
 from randkern.projections._base import Stored
 
 __all__ = ["Orthogonal"]
+
+# Blocks are decomposed together up to so many entries.
+_ENTRIES = 2**16
 
 
 class Orthogonal(Stored):
@@ -25,27 +27,35 @@ class Orthogonal(Stored):
     name = "orthogonal"
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        d = self.width
-        matrix = np.empty((self.n_draws, d), complex if self.law.is_complex else float)
-        for index, rows in enumerate(row_blocks(self.n_draws, d)):
-            matrix[rows] = self._haar_rows(index, rows.stop - rows.start)
+        n, d = self.n_draws, self.width
+        whole, rest = divmod(n, d)
+        matrix = np.empty((n, d), complex if self.law.is_complex else float)
+        with one_thread_if_short(d**3):
+            for part in row_blocks(whole, max(1, _ENTRIES // d**2)):
+                blocks = range(part.start, part.stop)
+                rows = slice(part.start * d, part.stop * d)
+                matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
+            if rest:
+                matrix[whole * d :] = self._haar_rows(range(whole, whole + 1), rest)[0]
         matrix *= (self._norms() * self.mixing_factors)[:, None]
         if self.law.is_complex:
             return matrix.real.copy(), matrix.imag.copy()
         return (matrix,)
 
-    def _haar_rows(self, index: int, n_rows: int) -> np.ndarray:
-        """Return the first rows of block `index`, orthonormal, Haar distributed."""
-        rng = self.stream.child("block", index).generator()
-        entries = rng.standard_normal((n_rows, self.width))
-        if self.law.is_complex:
-            entries = entries + 1j * rng.standard_normal((n_rows, self.width))
-        with one_thread_if_short(self.width * n_rows**2):
-            q, r = scipy.linalg.qr(entries.T, mode="economic", check_finite=False)
+    def _haar_rows(self, blocks: range, n_rows: int) -> np.ndarray:
+        """Return the first rows of each block, orthonormal, Haar distributed."""
+        draws = 2 if self.law.is_complex else 1
+        entries = np.empty((len(blocks), draws, n_rows, self.width))
+        for index, out in zip(blocks, entries, strict=True):
+            rng = self.stream.child("block", index).generator()
+            rng.standard_normal(out=out)
+        parts = entries.swapaxes(2, 3)
+        made = parts[:, 0] + 1j * parts[:, 1] if draws == 2 else parts[:, 0]
+        q, r = np.linalg.qr(made)
         # Mezzadri 2007, "How to generate random matrices from the classical
         # compact groups": without these phases Q is not Haar distributed.
-        diagonal = np.diagonal(r)
-        return (q * (diagonal / np.abs(diagonal))).T
+        diagonal = np.diagonal(r, axis1=1, axis2=2)
+        return (q * (diagonal / np.abs(diagonal))[:, None, :]).swapaxes(1, 2)
 
     def _norms(self) -> np.ndarray:
         generator = self.stream.child("norms").generator()

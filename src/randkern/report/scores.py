@@ -16,7 +16,15 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = ["COVERAGE", "Evaluation", "baselines", "evaluate"]
+__all__ = [
+    "COVERAGE",
+    "Evaluation",
+    "area_under_curve",
+    "baselines",
+    "evaluate",
+    "mean_log_loss",
+    "rmse_error",
+]
 
 # Of the intervals of a report.
 COVERAGE = 0.9
@@ -69,8 +77,8 @@ def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
     if is_classifier(model):
         wrong = predictions != y
         P = model.predict_proba(X)
-        scores = {"error": float(wrong.mean()), "log_loss": _log_loss(model, P, y)}
-        scores["auc"] = _auc(model, P, y)
+        scores = {"error": float(wrong.mean()), "log_loss": mean_log_loss(model, P, y)}
+        scores["auc"] = area_under_curve(model, P, y)
         return Evaluation(
             predictions, scores, float(wrong.std()) / math.sqrt(len(y)), P
         )
@@ -84,10 +92,17 @@ def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
         scores["coverage"] = float(
             ((intervals[:, 0] <= y) & (y <= intervals[:, 1])).mean()
         )
-    # By the delta method: the mean square is normal, and rmse its root.
-    error = float(squares.std()) / math.sqrt(len(y)) / (2 * rmse) if rmse else 0.0
     scores = {name: float(value) for name, value in scores.items()}
-    return Evaluation(predictions, scores, error, intervals=intervals)
+    return Evaluation(predictions, scores, rmse_error(squares), intervals=intervals)
+
+
+def rmse_error(squares: np.ndarray) -> float:
+    """Return the standard error of the root of a mean of n squares.
+
+    By the delta method: the mean is normal.
+    """
+    rmse = math.sqrt(squares.mean())
+    return float(squares.std()) / math.sqrt(len(squares)) / (2 * rmse) if rmse else 0.0
 
 
 def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
@@ -112,7 +127,7 @@ def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
     return dict(zip(names, fitted, strict=True))
 
 
-def _log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the mean of −log p; a class that the model does not know has p = ε."""
     known = np.isin(y, model.classes_)
     floor = -math.log(np.finfo(float).eps)
@@ -124,7 +139,7 @@ def _log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     return float(known.mean() * inside + (1 - known.mean()) * floor)
 
 
-def _auc(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the ROC curve, NaN where it is not defined."""
     if not np.array_equal(np.unique(y), model.classes_):
         return math.nan

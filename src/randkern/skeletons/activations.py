@@ -219,6 +219,7 @@ class Exponential(_Scaled):
     Parameters
     ----------
     a : float
+        Multiplies the argument of the activation.
 
     Examples
     --------
@@ -244,6 +245,7 @@ class Sine(_Scaled):
     Parameters
     ----------
     a : float
+        Multiplies the argument of the activation.
 
     Examples
     --------
@@ -274,6 +276,7 @@ class Cosine(_Scaled):
     Parameters
     ----------
     a : float
+        Multiplies the argument of the activation.
 
     Examples
     --------
@@ -304,6 +307,7 @@ class Erf(_Scaled):
     Parameters
     ----------
     a : float
+        Multiplies the argument of the activation.
 
     Examples
     --------

@@ -43,6 +43,7 @@ class Conv:
     window : int or (int, int)
         Height and width.
     stride : int or (int, int)
+        Steps between windows, down and across.
     padding : int, (int, int) or "same"
         Positions that the window may reach beyond each border; ``"same"`` is half the
         window, so that with stride 1 the size stays (odd windows).
@@ -84,6 +85,7 @@ class Pool:
     Parameters
     ----------
     window : int or (int, int)
+        Height and width.
     stride : int or (int, int), optional
         The window by default.
 
@@ -221,7 +223,9 @@ def fully_connected(
     depth : int
         Number of layers.
     activation : str, Activation, or sequence of `depth` of them
+        Of all layers, or one for each.
     base : str or Base
+        Of the inputs.
 
     Returns
     -------
@@ -313,6 +317,7 @@ def convolutional(
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
+        Of the images that rows are flattened from.
     layers : iterable of Conv, Pool and Dense
         The last must leave one node. By default those of the paper for images of 24 by
         24 pixels: two convolutions with windows of 5 by 5 and stride 2, and one full
@@ -321,6 +326,7 @@ def convolutional(
     activation : str or Activation
         Of all layers that name none.
     base : str or Base
+        Of the inputs.
 
     Returns
     -------

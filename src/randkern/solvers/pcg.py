@@ -142,6 +142,7 @@ class PCG(BaseEstimator):
         predictions differ from the minimiser's by a seventh of the residuals'
         standard deviation. For classifiers it is a share of the labels' variance.
     max_iter : int
+        Iterations, at most.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
         size of A, from 64 (or a quarter of it) to 600. 0 uses none.
@@ -150,6 +151,7 @@ class PCG(BaseEstimator):
         not fallen for `patience` iterations, the best weights so far are taken. The
         loss does not stop the iteration then, unless `loss_tol` is given.
     patience : int
+        Iterations without a new least validation error, after which to stop.
     callback : callable, optional
         Called with a :class:`Progress` after every iteration; returning True
         stops.

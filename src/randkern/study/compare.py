@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.dummy import DummyClassifier, DummyRegressor
 
 import randkern
 
 from .._memory import resolve_memory_limit
 from .._validation import check_choice
 from ..exceptions import MemoryLimitError
+from ..report.scores import area_under_curve, mean_log_loss, rmse_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .measure import Measurement
 from .preparation import PreparedData, prepare
@@ -28,6 +30,7 @@ __all__ = [
     "describe_dataset",
     "few_rows",
     "report",
+    "scores",
     "test_error",
 ]
 
@@ -95,9 +98,11 @@ def compare(
     -------
     results : dict
         JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``selection`` (by kernel: what was tried), ``records`` (see
-        :class:`.records.Record`), ``skipped`` (``kernel``, ``n_components``,
-        ``reason``) and ``warnings`` (``kernel``, ``n_components``, ``message``).
+        ``machine``, ``selection`` (by kernel: what was tried), ``baselines`` (by name:
+        scores and seconds of the most frequent class, or the mean, and of a linear
+        model), ``records`` (see :class:`.records.Record`), ``skipped`` (``kernel``,
+        ``n_components``, ``reason``) and ``warnings`` (``kernel``, ``n_components``,
+        ``message``).
 
     Raises
     ------
@@ -127,6 +132,7 @@ def compare(
     data = prepare(dataset)
     runs = _Runs(data, memory_limit)
     total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
+    runs.fit_baselines()
     done = 0
     for choice in choices:
         report(progress, done, total, f"{choice.label}: choosing hyperparameters")
@@ -153,6 +159,7 @@ def compare(
         "versions": installed_versions(),
         "machine": describe_machine(),
         "selection": {k: asdict(v) for k, v in runs.selections.items()},
+        "baselines": runs.baselines,
         "records": [record.to_dict() for record in runs.records],
         "skipped": runs.skipped,
         "warnings": runs.warnings,
@@ -190,6 +197,36 @@ def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> fl
     return float(np.sqrt(np.mean(residual**2))) / (spread if spread > 0 else 1.0)
 
 
+def scores(model: Any, data: PreparedData, predicted: NDArray[Any]) -> dict[str, Any]:
+    """Return the scores of a fitted model on the test rows, by their names in records.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+    data : PreparedData
+    predicted : ndarray
+        What it predicts for the test rows.
+    """
+    y = data.y_test
+    found: dict[str, Any] = {
+        "test_error": test_error(y, predicted, data.task),
+        "log_loss": None,
+        "auc": None,
+    }
+    if data.task == "regression":
+        squares = (np.asarray(predicted).reshape(y.shape) - y) ** 2
+        squares = squares.reshape(len(y), -1).mean(axis=1)
+        spread = float(np.sqrt(np.mean(np.var(y, axis=0)))) or 1.0
+        return found | {"standard_error": rmse_error(squares) / spread}
+    found["standard_error"] = float(np.std(predicted != y)) / len(y) ** 0.5
+    if hasattr(model, "predict_proba"):
+        P = model.predict_proba(data.X_test)
+        found["log_loss"] = mean_log_loss(model, P, y)
+        area = area_under_curve(model, P, y)
+        found["auc"] = area if np.isfinite(area) else None
+    return found
+
+
 test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 
 
@@ -212,7 +249,45 @@ class _Runs:
         self.selections: dict[str, Selection] = {}
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
+        self.baselines: dict[str, dict[str, float | None]] = {}
         self._chosen: dict[str, _Chosen] = {}
+
+    def fit_baselines(self) -> None:
+        """Score what any kernel should beat: a constant, and a linear model."""
+        data = self.data
+        n, d = data.X_train.shape
+        # One feature a column, or, of fewer rows, one equation a row.
+        options: dict[str, Any] = {
+            "n_components": d if d <= n else None,
+            "fit_intercept": True,
+        }
+        options["memory_limit"] = self.memory_limit
+        linear = randkern.Linear()
+        models: dict[str, Any] = {
+            "mean": DummyRegressor(),
+            "linear model": randkern.KernelRidgeRegressorCV(linear, **options),
+        }
+        if data.task == "classification":
+            models = {
+                "most frequent class": DummyClassifier(),
+                "linear model": randkern.KernelRidgeClassifierCV(linear, **options),
+            }
+        for name, model in models.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    with Measurement() as fit:
+                        model.fit(data.X_train, data.y_train)
+                    with Measurement() as predict:
+                        predicted = model.predict(data.X_test)
+                except MemoryLimitError as error:
+                    self._skip(name, None, str(error))
+                    continue
+            self.baselines[name] = scores(model, data, predicted) | {
+                "fit_seconds": fit.seconds,
+                "predict_seconds": predict.seconds,
+                "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
+            }
 
     def begin(self, choice: KernelChoice, alpha: float | None) -> None:
         """Choose the kernel's hyperparameters, and compile what it runs."""
@@ -272,7 +347,7 @@ class _Runs:
                 kernel=label,
                 n_components=size,
                 seed=seed,
-                test_error=test_error(data.y_test, predicted, data.task),
+                **scores(model, data, predicted),
                 fit_seconds=fit.seconds,
                 predict_seconds=predict.seconds,
                 peak_memory_bytes=max(fit.peak_bytes, predict.peak_bytes),

@@ -1,25 +1,19 @@
 """From a data set to the arrays that kernels are compared on."""
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ..datasets import load_dataset
+from ..tabular import TabularEncoder
 
 __all__ = ["TEST_SHARE", "PreparedData", "load_labelled_images", "prepare"]
 
 TEST_SHARE = 0.25
-# Rarer categories beyond this many share one column.
-MAX_CATEGORIES = 50
 MIN_ROWS = 8
 
 
@@ -38,6 +32,8 @@ class PreparedData:
         Where the test rows come from.
     preprocessing : str
         What was done to the columns.
+    encoder : TabularEncoder or None
+        What did it, fitted to the training rows; None for images.
     """
 
     X_train: NDArray[Any]
@@ -47,6 +43,7 @@ class PreparedData:
     task: Literal["classification", "regression"]
     split: str
     preprocessing: str
+    encoder: TabularEncoder | None = None
 
 
 def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
@@ -54,10 +51,9 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
 
     Where the data set has no test rows, a quarter is held out, stratified by
     class in classification. Images, which the loaders bring to [0, 1], are left
-    alone. In tables, missing numbers become the column's median and numeric columns
-    are standardised; categorical and boolean columns are one-hot, a missing value
-    being a category of its own and the rarest beyond 50 sharing a column. All
-    this is learned on the training rows.
+    alone. Columns of tables are encoded by :class:`randkern.TabularEncoder`, fitted to
+    the training rows: numbers standardised, missing ones replaced by the median and
+    told by a column of their own, categories one-hot.
 
     Parameters
     ----------
@@ -104,14 +100,33 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         y_train, y_test = y[training], y[held_out]
         kind = "stratified " if stratify else ""
         split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
+    encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
         X_train, X_test = np.asarray(X_train), np.asarray(X_test)
-        preprocessing = "pixels in [0, 1]"
     else:
-        X_train, X_test, preprocessing = _encode_table(X_train, X_test)
+        encoder = TabularEncoder().fit(X_train)
+        X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
+        preprocessing = _described(encoder)
     return PreparedData(
-        X_train, y_train, X_test, y_test, dataset.task, split, preprocessing
+        *(X_train, y_train, X_test, y_test, dataset.task),
+        *(split, preprocessing, encoder),
     )
+
+
+def _described(encoder: TabularEncoder) -> str:
+    """Say what an encoder does to the columns of a table."""
+    columns = encoder.columns_
+    categories = np.unique(columns[np.isin(columns, encoder._categories)])
+    width = int(np.isin(columns, categories).sum())
+    n_numbers, n_missing = len(encoder._varying), len(encoder._missing)
+    constant = encoder.n_features_in_ - len(np.unique(columns))
+    parts = [
+        (n_numbers, f"{n_numbers} numeric, standardised"),
+        (n_missing, f"{n_missing} of them with missing values, told by a column"),
+        (len(categories), f"{len(categories)} categorical, one-hot ({width})"),
+        (constant, f"{constant} constant, left out"),
+    ]
+    return "columns: " + ", ".join(text for n, text in parts if n)
 
 
 def load_labelled_images(data: str, data_dir: Path | None) -> Any:
@@ -147,58 +162,6 @@ def load_labelled_images(data: str, data_dir: Path | None) -> Any:
             "cifar10, mnist, fashion-mnist or digits"
         )
     return dataset
-
-
-def _encode_table(X_train: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any], str]:
-    """Standardise numbers and one-hot categories, as learned on training rows."""
-    numeric: list[Any]
-    categorical: list[Any] = []
-    if not hasattr(X_train, "columns"):
-        X_train, X_test = np.asarray(X_train), np.asarray(X_test)
-        numeric = list(range(X_train.shape[1]))
-    else:
-        X_train, X_test, numeric, categorical = _typed_columns(X_train, X_test)
-    scaler = make_pipeline(
-        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
-    )
-    one_hot = OneHotEncoder(
-        handle_unknown="infrequent_if_exist",
-        max_categories=MAX_CATEGORIES,
-        sparse_output=False,
-    )
-    encoder = ColumnTransformer(
-        [("numbers", scaler, numeric), ("categories", one_hot, categorical)],
-        sparse_threshold=0.0,
-    )
-    with warnings.catch_warnings():
-        # A category that only test rows have is encoded as zeros, as it should.
-        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-        train = np.asarray(encoder.fit_transform(X_train), dtype=np.float64)
-        test = np.asarray(encoder.transform(X_test), dtype=np.float64)
-    parts = [f"{len(numeric)} numeric columns standardised"] if numeric else []
-    if categorical:
-        width = train.shape[1] - len(numeric)
-        parts.append(f"{len(categorical)} categorical columns one-hot ({width})")
-    return train, test, ", ".join(parts)
-
-
-def _typed_columns(X_train: Any, X_test: Any) -> tuple[Any, Any, list[str], list[str]]:
-    """Return pandas tables of floats and strings, and which columns are which."""
-    X_train, X_test = X_train.copy(), X_test.copy()
-    numeric: list[str] = []
-    categorical: list[str] = []
-    for name in X_train.columns:
-        number = getattr(X_train[name].dtype, "kind", "O") in "iuf"
-        (numeric if number else categorical).append(name)
-        for table in (X_train, X_test):
-            column = table[name]
-            if number:
-                table[name] = column.astype(np.float64)
-            else:
-                # One type a column: the encoder sorts what it finds.
-                text = column.astype(object).map(str)
-                table[name] = text.where(column.notna(), "missing")
-    return X_train, X_test, numeric, categorical
 
 
 def _rows(X: Any, indices: NDArray[np.intp]) -> Any:

@@ -33,6 +33,11 @@ class Record:
         run once, with the first seed.
     test_error : float
         Error on the test rows, in the metric named in the results.
+    standard_error : float
+        Of `test_error`, from the number of test rows.
+    log_loss, auc : float or None
+        Of classifiers with probabilities: the mean of −log p of the right class, and
+        the area under the ROC curve (one class against the rest, weighted).
     fit_seconds, predict_seconds : float
         Wall-clock seconds of ``fit`` on the training rows, drawing the features
         included, and of ``predict`` on the test rows. Compiled code is warm.
@@ -49,8 +54,8 @@ class Record:
     Examples
     --------
     >>> from randkern.study.records import Record
-    >>> record = Record("gaussian", 100, 0, 0.04, 0.01, 0.002, 10**8, 9 * 10**7,
-    ...                 {"lengthscale": 5.0, "alpha": 1e-3})
+    >>> record = Record("gaussian", 100, 0, 0.04, 0.01, 0.2, 0.99, 0.01, 0.002, 10**8,
+    ...                 9 * 10**7, {"lengthscale": 5.0, "alpha": 1e-3})
     >>> record.to_dict()["n_components"]
     100
     """
@@ -59,6 +64,9 @@ class Record:
     n_components: int | None
     seed: int
     test_error: float
+    standard_error: float
+    log_loss: float | None
+    auc: float | None
     fit_seconds: float
     predict_seconds: float
     peak_memory_bytes: int

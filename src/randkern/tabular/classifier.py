@@ -64,12 +64,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
         estimated before, and its size follows. On a busy machine these are seconds for
         which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     model_, leaderboard_, feature_importances_
-        As in :class:`TabularRegressor`.
+        The fitted model, a dataframe of what was tried with its errors, and the share
+        of each column in the variance of the predictions.
     temperature_ : float
         Logarithms of probabilities are divided by it.
     n_features_in_ : int

@@ -22,6 +22,7 @@ from randkern._tables import (
     check_categories,
     is_numeric,
     is_table,
+    is_time,
     numbers_of,
     objects_of,
     rows_of_text,
@@ -282,7 +283,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _read_numbers(self, column: Any, j: int) -> np.ndarray:
         name = self._name(j)
-        if _is_time(column):
+        if is_time(column):
             values = np.asarray(column.to_numpy())
             days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
             return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)
@@ -329,12 +330,6 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
 
 
-def _is_time(column: Any) -> bool:
-    """Tell whether a column holds dates or durations."""
-    dtype = str(column.dtype).lower()
-    return dtype.startswith(("date", "timedelta", "duration"))
-
-
 def _is_text(column: Any) -> bool:
     """Tell whether a column holds anything but numbers and dates."""
-    return not is_numeric(column) and not _is_time(column)
+    return not is_numeric(column) and not is_time(column)

@@ -347,6 +347,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         estimated before, and its size follows. On a busy machine these are seconds for
         which the fit has a processor, of which it waits for half as many again at most.
     random_state : int, generator or None, default=None
+        Seeds all that is drawn.
 
     Attributes
     ----------

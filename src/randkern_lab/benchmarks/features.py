@@ -30,6 +30,7 @@ from ..panels import Panel, Style, draw
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
 from ..tables import (
+    Fitted,
     TextTable,
     fitted_power,
     listing,
@@ -332,7 +333,9 @@ class FeatureCost(Experiment):
                 of(results["sweep"]["records"], axis=axis),
                 *("method", axis, lambda g: number(g.ns_per_feature.mean())),
             )
-            tables.append(replace(table, caption=f"exponents of seconds: {told}"))
+            tables.append(
+                replace(table, caption=Fitted(f"exponents of seconds: {told}"))
+            )
         return tables
 
     @classmethod
@@ -418,7 +421,6 @@ def _fitted(
     counts as fitting.
     """
     feature_map = contender.build(d, size, seed)
-    gc.collect()
     start = time.perf_counter()
     Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
     seconds = time.perf_counter() - start

@@ -1,10 +1,12 @@
 """Gaussian processes beside other approximations: error, density, coverage, seconds.
 
-On scikit-learn's diabetes (a quarter held out) and on rows of Friedman's first function
-(5 columns matter; noise of variance 1; 5,000 rows held out): randkern's features and
-exact process, scikit-learn's, GPyTorch's ``RFFKernel`` (half as many frequencies) and
-SVGP (as many inducing points), and xGPR, where these are installed. Columns and targets
-are standardised for all. All learn a lengthscale per column (xGPR: one for all), the
+On scikit-learn's diabetes (a quarter held out), on rows of Friedman's first function
+(5 columns matter; noise of variance 1; 5,000 rows held out) and on the tables of a
+folder whose targets are numbers (their fold 0, or a fifth of the rows, held out;
+encoded by `TabularEncoder`): randkern's features and exact process, scikit-learn's,
+GPyTorch's ``RFFKernel`` (half as many frequencies) and SVGP (as many inducing points),
+and xGPR, where these are installed. Columns and targets are standardised for all. All
+learn a lengthscale per column (xGPR: one for all), the
 variance and the noise, from the same start (xGPR has a search of its own). GPyTorch and
 xGPR compute in float32, the others in float64. Exact processes see the first rows only.
 Each has a process of its own, and learns from 64 rows before it is timed.
@@ -15,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 import randkern
 from randkern.datasets import load_dataset
@@ -32,6 +36,7 @@ from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_not
 from .contenders import missing_package
 from .gp_peers import predict_rff, predict_scikit_learn, predict_svgp, predict_xgpr
 from .rows import known_names, saved_arrays, saved_rows
+from .tables import kind_of, read_table, table_paths
 
 __all__ = ["METHODS", "GaussianProcesses", "Options"]
 
@@ -58,6 +63,10 @@ class Options(CommonOptions):
     n: int = option(100_000, "Generated training rows.", quick=200)
     columns: int = option(10, "Of generated rows; 5 matter.", least=5)
     n_components: int = option(256, "Features, or inducing points.", quick=40)
+    folder: Path | None = option(
+        None, "Folder of tables (.csv, .csv.gz, .parquet), in place of diabetes."
+    )
+    target: str = option("target", "Column of the tables to predict.")
     exact_rows: int = option(
         1000, "Training rows of exact processes at most.", quick=80
     )
@@ -71,7 +80,7 @@ class Options(CommonOptions):
 
 
 class GaussianProcesses(Experiment):
-    """Gaussian processes on two data sets."""
+    """Gaussian processes on data sets of numbers."""
 
     name = "gp"
     title = (
@@ -84,7 +93,12 @@ class GaussianProcesses(Experiment):
         """Write both data sets to files for the processes."""
         self.methods = known_names("method", self.options.methods, METHODS)
         self.described, self.folders = {}, {}
-        for arrays, described in (self._diabetes(), self._friedman()):
+        sets = [self._friedman()]
+        if self.options.folder is None:
+            sets.insert(0, self._diabetes())
+        else:
+            sets = [*self._tables(), *sets]
+        for arrays, described in sets:
             saved = self.resources.enter_context(saved_arrays(*arrays))
             self.folders[described["name"]] = saved
             self.described[described["name"]] = described
@@ -93,6 +107,19 @@ class GaussianProcesses(Experiment):
         data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
         arrays = data.X_train, data.y_train, data.X_test, data.y_test
         return _standardised("diabetes", *arrays, noise=None)
+
+    def _tables(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return the tables of the folder whose targets are numbers."""
+        options = self.options
+        for name, path in table_paths(options.folder).items():
+            request = {"table": name, "path": path, "target": options.target}
+            X, y, test = read_table({**request, "fold": 0, "rows": None, "seed": 0})
+            if kind_of(y) == "regression":
+                rows, y = (X[~test], X[test]), y.astype(float)
+                encoder = randkern.TabularEncoder().fit(rows[0])
+                train, held_out = (encoder.transform(part) for part in rows)
+                arrays = train, y[~test], held_out, y[test]
+                yield _standardised(name, *arrays, noise=None)
 
     def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return Friedman's first function with noise of variance 1."""
@@ -167,14 +194,15 @@ class GaussianProcesses(Experiment):
             ),
             "RMSE": lambda r: f"{r['rmse']:.4f}",
             "NLPD": lambda r: f"{r['nlpd']:.4f}",
+            "50 %": lambda r: f"{100 * r['coverage_50']:.1f} %",
             "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
             "seconds": lambda r: seconds(r["seconds"]),
             "CPU s": lambda r: seconds(r["cpu_seconds"]),
             "peak": lambda r: megabytes(r["peak_memory_bytes"]),
         }
         caption = (
-            "NLPD: mean negative log predictive density; 95 %: share of test targets "
-            "within intervals; seconds to learn and predict, and those of all "
+            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
+            "targets within intervals; seconds to learn and predict, and those of all "
             "processors; peak of the whole process"
         )
         title = "Gaussian processes, standardised targets"
@@ -217,6 +245,7 @@ def _standardised(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Shift and divide columns and targets as on the training rows."""
     centre, spread = X.mean(axis=0), X.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
     middle, scale = float(y.mean()), float(y.std())
     arrays = ((X - centre) / spread, (y - middle) / scale)
     held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
@@ -239,12 +268,14 @@ def learn(request: Mapping[str, Any]) -> dict[str, Any]:
     warmed = watch.lap()
     mean, variance = _predict(request, X, y, X_test)
     lap = watch.lap()
-    residual = y_test - mean
+    residual, deviation = y_test - mean, np.sqrt(variance)
+    low, high = (float(norm.ppf(0.5 + share / 2)) for share in (0.5, 0.95))
     density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
         "nlpd": float(np.mean(density)),
-        "coverage": float(np.mean(np.abs(residual) < 1.96 * np.sqrt(variance))),
+        "coverage": float(np.mean(np.abs(residual) < high * deviation)),
+        "coverage_50": float(np.mean(np.abs(residual) < low * deviation)),
         "seconds": lap.seconds,
         "cpu_seconds": lap.cpu_seconds,
         "warm_up_seconds": warmed.seconds,
@@ -267,7 +298,7 @@ def _predict(
         return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
     model = randkern.GaussianProcessRegressor(
-        1.0 * randkern.Gaussian(lengthscales),
+        randkern.Gaussian(lengthscales) * 1.0,
         _NOISE,
         size if method == "features" else None,
         random_state=seed,

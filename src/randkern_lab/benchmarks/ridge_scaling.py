@@ -17,6 +17,7 @@ from ..panels import BLUE, ORANGE, RED, SKY, Panel, Style, draw
 from ..process import in_fresh_process
 from ..runner import Case
 from ..tables import (
+    Fitted,
     TextTable,
     count,
     fitted_power,
@@ -149,7 +150,7 @@ def tables(scaling: Mapping[str, Any]) -> Iterator[TextTable]:
         caption = "exponents (all points, last two): " + ", ".join(
             f"{name} {_pair(slopes[cost])}" for cost, (name, _) in _COSTS.items()
         )
-        yield listing(title, own, columns, caption)
+        yield listing(title, own, columns, Fitted(caption))
 
 
 def _size(record: Mapping[str, Any], axis: str) -> str:

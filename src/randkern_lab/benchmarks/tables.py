@@ -26,7 +26,16 @@ from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import TextTable, listing, number, pivot, seconds, skip_notes
 from .rows import known_names
 
-__all__ = ["METHODS", "Options", "Tables", "critical_difference", "mean_ranks"]
+__all__ = [
+    "METHODS",
+    "Options",
+    "Tables",
+    "critical_difference",
+    "kind_of",
+    "mean_ranks",
+    "read_table",
+    "table_paths",
+]
 
 METHODS: Mapping[str, Style] = {
     "tabular": Style("randkern, Tabular*", BLUE),
@@ -82,12 +91,12 @@ class Tables(Experiment):
     def prepare(self) -> list[dict[str, Any]]:
         """List the tables."""
         known_names("method", self.options.methods, METHODS)
-        self.paths = _paths(self.options.folder)
+        self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
         found = []
         for name in self.paths:
             X, y, _ = read_table(self._request(name, 0))
-            self.kinds[name] = kind = _kind_of(y)
+            self.kinds[name] = kind = kind_of(y)
             n, d = X.shape
             found.append({"name": name, "kind": kind, "n": n, "n_columns": d})
         return found
@@ -196,7 +205,7 @@ class Tables(Experiment):
 # -- tables ---------------------------------------------------------------------------
 
 
-def _paths(folder: Path | None) -> dict[str, str | None]:
+def table_paths(folder: Path | None) -> dict[str, str | None]:
     """Return the files of a folder and of those in it, by the names of the tables."""
     if folder is None:
         return dict.fromkeys(_BUNDLED)
@@ -243,7 +252,8 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
     return X, y.to_numpy(), test
 
 
-def _kind_of(y: np.ndarray) -> str:
+def kind_of(y: np.ndarray) -> str:
+    """Return ``"regression"`` or ``"classification"``, as targets look like."""
     real = y.dtype.kind == "f" or len(np.unique(y)) > _MOST_CLASSES
     return "regression" if y.dtype.kind in "fiu" and real else "classification"
 

@@ -52,7 +52,7 @@ from ..panels import (
 )
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, fitted_power, listing, mean_interval, of, pivot
+from ..tables import Fitted, TextTable, fitted_power, listing, mean_interval, of, pivot
 from .images import available_images, build_skeleton, load_circle_images
 
 __all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
@@ -256,11 +256,13 @@ class CompositionalAccuracy(Experiment):
             powers = ", ".join(f"{s['method']} {s['slope']:.2f}" for s in slopes)
             yield (
                 f"{kernel}: a plain draw multiplies base features, {factors:.3g} on "
-                "average" + (f"; fitted powers of D: {powers}" if powers else "")
+                "average"
             )
+            if powers:
+                yield Fitted(f"{kernel}: fitted powers of D: {powers}")
         below = [g for g in results["gains"] if g["high"] < 1]
         above = [g for g in results["gains"] if g["low"] > 1]
-        yield (
+        yield Fitted(
             f"of {len(results['gains'])} paired gains {len(below)} lower the error "
             f"beyond their interval, {len(above)} raise it"
         )
@@ -296,7 +298,7 @@ class CompositionalAccuracy(Experiment):
         }
         last = listing(f"at D = {size:,}", of(medians, n_components=size), columns)
         gains = pivot(
-            "error with over error without, paired by seed (95 % interval)",
+            Fitted("error with over error without, paired by seed (95 % interval)"),
             *(results["gains"], ("kernel", "n_components"), "gain"),
             lambda g: (
                 f"{g.ratio.iloc[0]:.3f} ({g.low.iloc[0]:.3f}-{g.high.iloc[0]:.3f})"

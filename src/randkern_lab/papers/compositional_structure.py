@@ -41,7 +41,7 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, DASHED, DOTTED, GREY, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, fitted_power, of, pivot, skip_notes
+from ..tables import Fitted, TextTable, fitted_power, of, pivot, skip_notes
 from .images import Images, available_images, build_skeleton, load_circle_images
 
 __all__ = ["CURVES", "CompositionalStructure", "Options"]
@@ -326,7 +326,7 @@ class CompositionalStructure(Experiment):
                 "Gaussian kernel; penalties by validation, at every D and n"
             )
         for found in results["growth_slopes"]:
-            yield (
+            yield Fitted(
                 f"{found['data']}, {found['curve']}, {_regime(found)}: the error falls "
                 f"as n^{found['slope']:.3f}"
             )

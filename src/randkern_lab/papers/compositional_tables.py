@@ -38,7 +38,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
-from ..tables import TextTable, count, mean_interval, of, pivot
+from ..tables import Fitted, TextTable, count, mean_interval, of, pivot
 
 __all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
 
@@ -211,7 +211,7 @@ class CompositionalTables(Experiment):
                     verdict = "better than"
                 elif d["low"] > 0:
                     verdict = "worse than"
-                yield (
+                yield Fitted(
                     f"{d['data']}: {METHODS[d['method']]} is {verdict} "
                     f"{METHODS[_USUAL]} ({100 * d['difference']:+.1f} %, "
                     f"{100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
@@ -242,8 +242,10 @@ class CompositionalTables(Experiment):
                 corner="data, D",
             ),
             pivot(
-                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 % "
-                "interval)",
+                Fitted(
+                    f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
+                    "% interval)"
+                ),
                 *(results["differences"], keys, "method", _gap_cell),
                 headings=others,
                 corner="data, D",

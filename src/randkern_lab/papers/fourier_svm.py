@@ -37,7 +37,16 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, count, fitted_power, listing, of, pivot, skip_notes
+from ..tables import (
+    Fitted,
+    TextTable,
+    count,
+    fitted_power,
+    listing,
+    of,
+    pivot,
+    skip_notes,
+)
 
 __all__ = ["FOURIER", "KERNELS", "FourierSVM", "Options", "make_classifier"]
 
@@ -231,7 +240,7 @@ class FourierSVM(Experiment):
         """Return growth with n, the gaps of hard margins, and the certificates."""
         for name, exponents in results["exponents"].items():
             fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
-            yield f"{name}: processor seconds grow as {', '.join(fitted)}"
+            yield Fitted(f"{name}: processor seconds grow as {', '.join(fitted)}")
         hard = of(results["records"], measure="hard")
         yield (
             f"hard margins: the largest gap is {max(r['gap'] for r in hard):.1e}, the "

@@ -37,7 +37,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, DASHED, GREEN, PINK, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, fitted_power, listing, of, pivot
+from ..tables import Fitted, TextTable, fitted_power, listing, of, pivot
 
 __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
@@ -235,7 +235,7 @@ class KitchenSinks(Experiment):
         )
         for convention, powers in results["exponents"].items():
             if powers["mean"] is not None:
-                yield (
+                yield Fitted(
                     f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
                     f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
                 )

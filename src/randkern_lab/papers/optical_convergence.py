@@ -34,7 +34,7 @@ from randkern.datasets import load_dataset
 from ..options import DataOptions, option
 from ..panels import BLUE, GREEN, PINK, RED, Panel, Style, draw
 from ..runner import Case, Experiment, grid
-from ..tables import TextTable, fitted_power, of, pivot
+from ..tables import Fitted, TextTable, fitted_power, of, pivot
 
 __all__ = ["OpticalConvergence", "Options"]
 
@@ -123,12 +123,12 @@ class OpticalConvergence(Experiment):
         for degree, exponent in results["exponents"].items():
             if exponent is not None:
                 variance = results["variances"][degree]
-                yield (
+                yield Fitted(
                     f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
                     f"variance at x = y is {variance:.0f} K²"
                 )
         for found in results.get("constants", ()):
-            yield (
+            yield Fitted(
                 f"m = {found['degree']}, D = {found['n_components']:,}, "
                 f"{found['pair']}: P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with "
                 f"C = {found['C']:.3f}"

@@ -41,7 +41,7 @@ from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..options import CommonOptions, option
 from ..panels import BLACK, BLUE, GREEN, LONG, PINK, RED, SKY, Panel, Style, draw
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, fitted_power, number, of, pivot, skip_notes
+from ..tables import Fitted, TextTable, fitted_power, number, of, pivot, skip_notes
 from .published import published_rows
 
 __all__ = ["METHODS", "Options", "ProjectionCost"]
@@ -187,7 +187,7 @@ class ProjectionCost(Experiment):
                 )
         for method, power in results.get("growth", {}).items():
             if power is not None:
-                yield f"{method}: seconds grow with the rows as n^{power:.2f}"
+                yield Fitted(f"{method}: seconds grow with the rows as n^{power:.2f}")
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
         yield from skip_notes(results, "method", "n_components")

@@ -1,0 +1,48 @@
+"""Draws of the prior of a process, as functions of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from randkern._random import root_stream
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.features import fit_plan
+from randkern.kernels import Kernel
+from randkern.models._gp_reach import landmarks_of
+from randkern.models._predictions import predict_by_features
+from randkern.plan import Plan
+
+__all__ = ["left_paths", "prior_paths"]
+
+# Features of draws of the prior of an exact kernel.
+_PATH_FEATURES = 2000
+
+
+def left_paths(
+    kernel: Kernel, plan: Plan, columns: int, random_state: Any
+) -> list[tuple[Plan, np.ndarray]]:
+    """Return parts that add up to draws of what landmarks leave of the prior.
+
+    A draw of the prior but for its part in the landmarks' span,
+    k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+    """
+    landmarks = landmarks_of(plan)
+    prior = prior_paths(kernel, landmarks, columns, random_state)
+    return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
+
+
+def prior_paths(
+    kernel: Kernel, rows: Rows, columns: int, random_state: Any
+) -> tuple[Plan, np.ndarray]:
+    """Return random features of the kernel, and weights of draws of the prior."""
+    stream = root_stream(random_state).child("paths")
+    n_features = rows.shape[1]
+    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    exact = None if None in widths else sum(width or 0 for width in widths)
+    plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
+    weights = stream.child("weights").generator()
+    drawn = weights.normal(size=(plan.n_components, columns))
+    return plan, ops_of(rows).float64_like(drawn, rows)

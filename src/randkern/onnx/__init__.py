@@ -1,0 +1,5 @@
+"""Fitted models as files for runtimes of ONNX, and converters for skl2onnx."""
+
+from randkern.onnx.convert import export_onnx, register
+
+__all__ = ["export_onnx", "register"]

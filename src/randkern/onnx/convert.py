@@ -1,0 +1,371 @@
+"""Converters of fitted estimators for skl2onnx, and files for a runtime of ONNX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier, is_regressor
+from sklearn.pipeline import Pipeline
+
+from randkern import features as transformers
+from randkern import metric, models, tabular
+from randkern._extras import import_extra
+from randkern._files import atomic_write
+from randkern._tables import is_numeric, is_table, is_time
+from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.onnx.operators import encoded, features, gram, on_host
+from randkern.onnx.traced import Graph, Traced, TracedOps
+from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
+from randkern.tabular.model import ExactRidge, Member
+
+__all__ = ["export_onnx", "register"]
+
+_XP = TracedOps.xp
+
+
+def export_onnx(
+    model: Any, path: str | os.PathLike[str], X: Any = None, *, dtype: str = "float64"
+) -> Any:
+    """Write a fitted model, or a pipeline, as a file that runs without Python.
+
+    Structured projections become products with Hadamard matrices, other features
+    products with their matrix, and exact kernels their formulas; all are computed in
+    double precision.
+
+    Parameters
+    ----------
+    model : estimator
+        A model or a transformer of this library, or a pipeline of scikit-learn with
+        steps that skl2onnx knows.
+    path : path
+        ``.onnx`` is the customary ending. A file that is there is replaced, once the
+        new one is complete.
+    X : array or dataframe, optional
+        A few rows like those that will be predicted: of a dataframe every column is an
+        input of its name and type. None: rows of `dtype`, and for models that encode
+        a dataframe one input per column, of texts for categories, else of `dtype`.
+    dtype : {"float64", "float32"}, default="float64"
+        Of inputs and outputs, where `X` is None.
+
+    Returns
+    -------
+    onnx.ModelProto
+        What was written.
+
+    Raises
+    ------
+    ValueError
+        If a part of the model has no operators, such as the exact values of
+        :class:`~randkern.Compositional`; the message names it.
+    ImportError
+        Without skl2onnx, which the extra ``onnx`` brings.
+
+    See Also
+    --------
+    randkern.to_torch : the same as a module of PyTorch.
+
+    Notes
+    -----
+    Regressors have one output, ``variable``; classifiers ``label`` and
+    ``probabilities``, which are values of the decision function (for two classes −v and
+    v) where the model has no probabilities. Missing numbers are NaN, missing categories
+    the empty text. Intervals and deviations are not exported.
+
+    Examples
+    --------
+    >>> import tempfile, randkern as rk
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, y)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> made = rk.export_onnx(model, folder.name + "/model.onnx")
+    >>> made.graph.input[0].name, made.graph.output[0].name
+    ('X', 'variable')
+    >>> folder.cleanup()
+    """
+    skl2onnx = import_extra("skl2onnx", "randkern.export_onnx", "onnx")
+    register()
+    if dtype not in ("float64", "float32"):
+        raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}.")
+    options = {"zipmap": False} if is_classifier(model) else None
+    made = skl2onnx.convert_sklearn(
+        model, initial_types=_input_types(model, X, dtype), options=options
+    )
+    with atomic_write(path) as file:
+        file.write(made.SerializeToString())
+    return made
+
+
+def register() -> None:
+    """Teach skl2onnx the estimators of this library, for ``skl2onnx.to_onnx``.
+
+    Once per process; :func:`randkern.export_onnx` does so itself.
+
+    Examples
+    --------
+    >>> import skl2onnx, randkern as rk, randkern.onnx
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> ridge = rk.KernelRidgeRegressor(n_components=50, random_state=0)
+    >>> pipeline = make_pipeline(StandardScaler(), ridge).fit(X, y)
+    >>> randkern.onnx.register()
+    >>> skl2onnx.to_onnx(pipeline, X[:1]).graph.output[0].name
+    'variable'
+    """
+    skl2onnx = import_extra("skl2onnx", "randkern.onnx", "onnx")
+    for kind in _kinds():
+        options = None
+        if is_classifier(kind()):
+            options = {
+                "zipmap": [True, False, "columns"],
+                "output_class_labels": [False, True],
+                "raw_scores": [True, False],
+            }
+        skl2onnx.update_registered_converter(
+            kind, f"Randkern{kind.__name__}", _set_types, _convert, options=options
+        )
+
+
+def _kinds() -> Iterable[type]:
+    for room in (transformers, metric, models, tabular):
+        for name in room.__all__:
+            kind = getattr(room, name)
+            if isinstance(kind, type):
+                yield kind
+
+
+# -- types of inputs and outputs ---------------------------------------------------
+
+
+def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
+    """Return the names and types of inputs."""
+    types = import_extra("skl2onnx.common.data_types", "randkern.export_onnx", "onnx")
+    by_kind = {
+        "f4": types.FloatTensorType,
+        "f8": types.DoubleTensorType,
+        "i": types.Int64TensorType,
+        "b": types.BooleanTensorType,
+    }
+
+    def of(kind: np.dtype, width: int) -> Any:
+        name = kind.str[1:] if kind.kind == "f" else kind.kind.replace("u", "i")
+        return by_kind.get(name, types.DoubleTensorType)([None, width])
+
+    given = np.dtype(dtype)
+    if X is None:
+        names, texts = _columns_of(model)
+        if names is None:
+            return [("X", of(given, model.n_features_in_))]
+        text = types.StringTensorType([None, 1])
+        return [(name, text if name in texts else of(given, 1)) for name in names]
+    if not is_table(X):
+        return [("X", of(np.asarray(X).dtype, np.shape(X)[1]))]
+    text = types.StringTensorType([None, 1])
+    return [(name, _column_type(X[name], of, text)) for name in X.columns]
+
+
+def _column_type(column: Any, of: Any, text: Any) -> Any:
+    """Return the type of a column: texts, numbers, or dates, which are days."""
+    if is_numeric(column):
+        return of(np.asarray(column).dtype, 1)
+    return of(np.dtype(float), 1) if is_time(column) else text
+
+
+def _columns_of(model: Any) -> tuple[list[str] | None, set[str]]:
+    """Return the names of the columns that a model encodes, and those of texts."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
+    if isinstance(first, (TabularRegressor, TabularClassifier)):
+        first = first.model_.members[0].encoder
+    names = getattr(first, "feature_names_in_", None)
+    if not isinstance(first, TabularEncoder) or names is None:
+        return None, set()
+    return list(names), {str(names[j]) for j in first._categories}
+
+
+def _set_types(operator: Any) -> None:
+    """Set the types of the outputs of an estimator."""
+    types = import_extra("skl2onnx.common.data_types", "randkern.onnx", "onnx")
+    model = operator.raw_operator
+    numeric = [v.type for v in operator.inputs if not _is_text(v)]
+    single = numeric and all(isinstance(t, types.FloatTensorType) for t in numeric)
+    kind = types.FloatTensorType if single else types.DoubleTensorType
+    if not is_classifier(model):
+        operator.outputs[0].type = kind([None, _width(model)])
+        return
+    text = _labels(model).dtype.kind in "OU"
+    label = types.StringTensorType if text else types.Int64TensorType
+    operator.outputs[0].type = label([None])
+    operator.outputs[1].type = kind([None, len(model.classes_)])
+
+
+def _is_text(variable: Any) -> bool:
+    return type(variable.type).__name__ == "StringTensorType"
+
+
+def _width(model: Any) -> int:
+    """Return how many columns a regressor or transformer makes."""
+    if not is_regressor(model):
+        return len(model.get_feature_names_out())
+    if isinstance(model, TabularRegressor):
+        return model.model_.members[0].n_targets
+    return model._n_outputs or 1
+
+
+def _labels(model: Any) -> np.ndarray:
+    """Return the classes as whole numbers or texts."""
+    labels = model.classes_
+    labels = np.asarray(
+        labels.tolist() if not isinstance(labels, np.ndarray) else labels
+    )
+    if labels.dtype.kind in "OU":
+        return labels.astype(str).astype(object)
+    whole = labels.astype(np.int64)
+    if (whole != labels).any():
+        raise ValueError(
+            "labels of an ONNX model are whole numbers or texts, got "
+            f"{labels.tolist()}."
+        )
+    return whole
+
+
+# -- estimators --------------------------------------------------------------------
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    """Add the operators of an estimator to a container of skl2onnx."""
+    model, graph = operator.raw_operator, Graph(scope, container)
+    inputs = [_input(graph, variable, model) for variable in operator.inputs]
+    if is_classifier(model):
+        raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
+        values = _scores(model, inputs) if raw else _probabilities(model, inputs)
+        position = values.argmax(axis=1)
+        labels = _labels(model)
+        label = graph.apply(
+            "Gather", labels[position.example], labels, position, axis=0
+        )
+        graph.output(label, operator.outputs[0].full_name)
+        result = operator.outputs[1]
+    else:
+        values, result = _result(model, inputs), operator.outputs[0]
+    single = type(result.type).__name__ == "FloatTensorType"
+    values = values.astype(np.float32 if single else np.float64)
+    graph.output(values, result.full_name)
+
+
+def _input(graph: Graph, variable: Any, model: Any) -> Traced:
+    """Return an input of an estimator, with an example of one row."""
+    kinds = {"Float": np.float32, "Double": np.float64, "Boolean": bool, "String": str}
+    name = type(variable.type).__name__.removesuffix("TensorType")
+    width = variable.type.shape[1] if len(variable.type.shape or []) > 1 else None
+    if not isinstance(width, int):
+        width = model.n_features_in_
+    example = np.zeros((1, width), kinds.get(name, np.int64))
+    return graph.input(variable.full_name, example)
+
+
+def _rows(inputs: list[Traced]) -> Traced:
+    """Return columns of numbers as rows in double precision."""
+    if any(x.dtype.kind in "OU" for x in inputs):
+        raise ValueError(
+            "models of numbers take no texts; encode them first, for instance by "
+            "randkern.TabularEncoder in a pipeline."
+        )
+    return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
+
+
+def _split(inputs: list[Traced]) -> list[Traced]:
+    """Return the columns of a table, one by one."""
+    return [x[:, [j]] for x in inputs for j in range(x.shape[1])]
+
+
+def _result(model: Any, inputs: list[Traced]) -> Any:
+    """Return what a regressor predicts, or what a transformer makes."""
+    if isinstance(model, TabularEncoder):
+        return encoded(model, _split(inputs))
+    if isinstance(model, TabularRegressor):
+        return _mean(model.model_.members, inputs)
+    X = _rows(inputs)
+    if isinstance(model, metric.MetricLearner):
+        return X @ on_host(model.components_).T
+    if not is_regressor(model):
+        _check_numbers(model)
+        return features(model.plan_, X)
+    return _values(model, X)
+
+
+def _mean(members: list[Member], inputs: list[Traced]) -> Any:
+    """Return the weighted mean of the predictions of a model of tables."""
+    total: Any = None
+    for member in members:
+        X, fit = encoded(member.encoder, _split(inputs)), member.fit
+        if isinstance(fit, ExactRidge):
+            values = gram(fit.kernel, X, fit.X) @ fit.dual + fit.intercept
+        elif is_classifier(fit):
+            values = _probabilities(fit, [X])
+        else:
+            values = _values(fit, X)
+        part = values * float(member.weight)
+        total = part if total is None else total + part
+    return total
+
+
+def _values(model: Any, X: Traced) -> Any:
+    """Return fitted values (n, k) of a model on features, or on the exact kernel."""
+    _check_numbers(model)
+    weights = on_host(model._model_weights)
+    if model.plan_ is None:
+        out = gram(model.kernel_, X, model.X_fit_) @ weights.reshape(len(weights), -1)
+    else:
+        plan, weights = model.plan_, np.atleast_2d(weights).T
+        solved = on_host(plan.solve(weights, transposed=True))
+        out = features(plan.raw, X) @ solved
+    out = out + np.atleast_1d(on_host(model.intercept_))
+    if isinstance(model, GaussianProcessRegressor):
+        scale, mean = (np.array(x) for x in (model._target_scale, model._target_mean))
+        out = out * scale + mean
+    return out
+
+
+def _check_numbers(model: Any) -> None:
+    encoder = getattr(model, "table_encoder_", None)
+    if encoder is not None and encoder.encoded:
+        names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+        raise ValueError(
+            f"{type(model).__name__} was fitted to categories ({names}), which have no "
+            "operators; use randkern.TabularEncoder in a pipeline."
+        )
+
+
+def _scores(model: Any, inputs: list[Traced]) -> Any:
+    """Return the decisions of a classifier, one column per class."""
+    if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
+        raise ValueError(
+            f"{type(model).__name__} has no decision function for raw_scores=True."
+        )
+    values = _values(model, _rows(inputs))
+    return _XP.concat([-values, values], axis=1) if values.shape[1] == 1 else values
+
+
+def _probabilities(model: Any, inputs: list[Traced]) -> Any:
+    """Return probabilities of classes; decisions where a model has none."""
+    if isinstance(model, TabularClassifier):
+        mean = _mean(model.model_.members, inputs)
+        logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
+        return TracedOps().special.softmax(logits, 1)
+    if isinstance(model, GaussianProcessClassifier):
+        raise ValueError(
+            "ONNX has no operators in double precision for the probabilities of "
+            "GaussianProcessClassifier; use KernelLogistic."
+        )
+    values = _scores(model, inputs)
+    if not hasattr(model, "predict_proba"):
+        return values
+    values = values * (1 / float(model._temperature))
+    special = TracedOps().special
+    two = len(model.classes_) == 2
+    return special.expit(values) if two else special.softmax(values, 1)

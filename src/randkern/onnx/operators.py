@@ -1,0 +1,283 @@
+"""Features, exact kernels and encoded tables as operators of ONNX, in float64.
+
+Groups of a plan are walked here; what they are made of (projections, nonlinearities,
+formulas of kernels) is traced.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.polynomial import chebyshev
+from scipy.special import expit, ndtr, ndtri
+
+from randkern.backend.namespace import ops_of
+from randkern.kernels import Kernel
+from randkern.landmarks import Landmarks
+from randkern.onnx.traced import ComplexPair, NoOperatorError, Traced, TracedOps
+from randkern.plan import Group, Plan
+from randkern.projections import Dense, Projection, Streamed
+from randkern.tabular import TabularEncoder
+
+__all__ = ["encoded", "features", "gram", "on_host"]
+
+_XP = TracedOps.xp
+# Quantiles are cut off here, in standard deviations (see TabularEncoder), and the
+# degree of the polynomial that replaces the inverse of the normal law up to there.
+_FARTHEST = 3.0
+_DEGREE = 45
+
+
+def on_host(values: Any) -> np.ndarray:
+    """Return numbers of a model, wherever they lie, as a dense NumPy array."""
+    values = values.toarray() if sp.issparse(values) else values
+    return np.asarray(ops_of(values).to_host(values), dtype=np.float64)
+
+
+def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
+    """Return the exact values k(X, rows).
+
+    Raises
+    ------
+    ValueError
+        If there are no operators for them; the message names the kernel.
+    """
+    rows, total = on_host(rows), None
+    for term in kernel.terms():
+        value: Any = term.weight
+        for leaf in term.leaves:
+            try:
+                value = leaf._tile(leaf._select(X), leaf._select(rows), False) * value
+            except NoOperatorError as error:
+                raise ValueError(
+                    f"ONNX has no operators for exact values of {leaf} ({error}); use "
+                    "random features (n_components), or another kernel."
+                ) from error
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+def features(plan: Plan, X: Traced) -> Traced:
+    """Return the features of rows.
+
+    Raises
+    ------
+    ValueError
+        If there are no operators for them; the message names what has none.
+    """
+    parts = []
+    for group in plan.groups:
+        try:
+            parts.append(_columns(group, X))
+        except NoOperatorError as error:
+            names = ", ".join(f.projection.name for f in group.factors)
+            raise ValueError(
+                f"ONNX has no operators for features of the projection {names} "
+                f"({error}); use another kernel."
+            ) from error
+    Z = _XP.concat(parts, axis=1)
+    if plan.factor is None:
+        return Z
+    factor = on_host(plan.factor)
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+    return Z @ inverse.T
+
+
+def _columns(group: Group, X: Traced) -> Any:
+    """Return the columns of one group."""
+    factor = group.factors[0]
+    if group.output == "columns":
+        projection: Any = factor.projection
+        if not isinstance(projection, Landmarks):
+            raise NoOperatorError("sparse products")
+        values = gram(projection.kernel, factor.inputs.apply(X), projection.rows)
+        return values * group.weight
+    if group.output in ("mean", "centered"):
+        means = (f.nonlinearity.mean_amplitude(f.inputs, X) for f in group.factors)
+        mean: Any = (X[:, :1] * 0.0 + 1.0) * group.weight
+        for value in means:
+            mean = mean * (value[:, None] if isinstance(value, Traced) else value)
+        if group.output == "mean":
+            return mean
+    in_pairs = group.output == "pair"
+    n_draws = (group.width + 1) // 2 if in_pairs else group.width
+    phase, amplitude = _polar(group, X, n_draws)
+    if group.output in ("amplitude", "centered"):
+        values = amplitude * group.weight
+        return values if group.output == "amplitude" else values - mean
+    real, imaginary = _unit(phase, amplitude)
+    real, imaginary = real * group.weight, imaginary * group.weight
+    if not in_pairs:
+        return _offset(group, real, imaginary, 0)
+    n_pairs = group.width // 2
+    parts = []
+    if n_pairs:
+        pairs = _XP.stack([real[:, :n_pairs], imaginary[:, :n_pairs]])
+        parts.append(pairs.reshape(-1, 2 * n_pairs))
+    if group.width % 2:
+        last = real[:, n_pairs:], imaginary[:, n_pairs:]
+        parts.append(_offset(group, *last, n_pairs))
+    return _XP.concat(parts, axis=1)
+
+
+def _offset(group: Group, real: Traced, imaginary: Traced, first: int) -> Traced:
+    """Return draws A·cos(p + b), from A·cos p and A·sin p, numbered from `first` on."""
+    b = group.draw_offsets(first, first + real.shape[1], np.float64)
+    return real * np.cos(b) - imaginary * np.sin(b)
+
+
+def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
+    """Return the sum of the phases and the product of the amplitudes of all draws."""
+    phase: Any = None
+    amplitude: Any = None
+    for factor in group.factors:
+        block = factor.inputs.apply(X)
+        projection = _kept(factor.projection)
+        projected = factor.nonlinearity.project(projection, block, 0, n_draws)
+        size, angle = factor.nonlinearity.contribute(projected, block)
+        if angle is not None:
+            phase = angle if phase is None else phase + angle
+        if size is not None:
+            amplitude = size if amplitude is None else amplitude * size
+    return phase, amplitude
+
+
+def _kept(projection: Projection) -> Projection:
+    """Return a projection that multiplies by a matrix, where one makes it in tiles."""
+    if not isinstance(projection, Streamed):
+        return projection
+    given = projection
+    return Dense(given.stream, given.n_draws, given.width, given.law)
+
+
+def _unit(phase: Any, amplitude: Any) -> tuple[Any, Any]:
+    """Return A·cos p and A·sin p, the angle of a complex A being part of p."""
+    if isinstance(amplitude, ComplexPair):
+        real, imaginary = amplitude.real, amplitude.imaginary
+        if phase is None:
+            return real, imaginary
+        cos, sin = _XP.cos(phase), _XP.sin(phase)
+        return real * cos - imaginary * sin, real * sin + imaginary * cos
+    cos, sin = _XP.cos(phase), _XP.sin(phase)
+    return (cos, sin) if amplitude is None else (amplitude * cos, amplitude * sin)
+
+
+# -- tables ---------------------------------------------------------------------------
+
+
+def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
+    """Return the encoded rows of a table, given its columns, (n, 1) each.
+
+    Missing numbers are NaN, missing categories the empty text; dates are days since
+    1970.
+    """
+    numbers = [columns[j] for j in encoder._numbers]
+    parts: list[Any] = []
+    for at in encoder._varying:
+        median = float(encoder._medians[at])
+        x = _double(numbers[at])
+        filled = _XP.where(_XP.isnan(x), np.array(median), x)
+        position = len(parts)
+        scaled = _scaled(encoder, filled, position)
+        parts.append(scaled * (1.0 / float(encoder._spread[position])))
+    parts += [_XP.isnan(_double(numbers[at])).astype(float) for at in encoder._missing]
+    for at, j in enumerate(encoder._categories):
+        parts.append(_levels(encoder, at, columns[j]))
+    rows = _XP.concat([part for part in parts if part is not None], axis=1)
+    # Rows in single precision are those that the model was fitted to.
+    return rows.astype(encoder.dtype).astype(np.float64)
+
+
+def _double(x: Traced) -> Traced:
+    if x.dtype.kind in "OU":
+        raise ValueError(
+            "a column of numbers has the type of texts among the inputs of the ONNX "
+            "model; pass rows X whose columns have the types of those of the fit."
+        )
+    return x.astype(np.float64)
+
+
+def _scaled(encoder: TabularEncoder, x: Traced, at: int) -> Traced:
+    scaler = encoder._scaler
+    if encoder.numbers == "standard":
+        return (x - float(scaler.mean_[at])) * (1.0 / float(scaler.scale_[at]))
+    return _normal_quantile(_rank(scaler.quantiles_[:, at], scaler.references_, x))
+
+
+def _rank(quantiles: np.ndarray, references: np.ndarray, x: Traced) -> Traced:
+    """Return the share of numbers below x, as QuantileTransformer interpolates it."""
+    knots, first = np.unique(quantiles, return_index=True)
+    last = np.append(first[1:], len(quantiles)) - 1
+    low, high = references[first], references[last]
+    # Where quantiles are equal the ranks jump, and the middle is taken.
+    left, slope = high, np.zeros(len(knots))
+    slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
+    interval = (x >= knots).astype(float).sum(axis=1).astype(np.int64)
+    interval = _XP.where(interval > 0, interval - 1, interval)[:, None]
+    table = np.stack([knots, left, slope, (low + high) / 2], axis=1)
+    graph = x.graph
+
+    def entry(k: int) -> Traced:
+        example = table[interval.example, k]
+        return graph.apply("Gather", example, table[:, k], interval, axis=0)
+
+    knot = entry(0)
+    rank = _XP.where(x == knot, entry(3), entry(1) + (x - knot) * entry(2))
+    # As scikit-learn does: within 1e-7 of an end is at it.
+    rank = _XP.where(x < float(quantiles[0]) + 1e-7, np.array(0.0), rank)
+    return _XP.where(x > float(quantiles[-1]) - 1e-7, np.array(1.0), rank)
+
+
+def _normal_quantile(rank: Traced) -> Traced:
+    """Return the quantile of a normal law, at most 3 standard deviations from 0.
+
+    A Chebyshev series in log p/(1 − p), whose error is below 1e-9.
+    """
+    least = float(ndtr(-_FARTHEST))
+    widest = math.log((1 - least) / least)
+    series = chebyshev.chebinterpolate(lambda t: ndtri(expit(widest * t)), _DEGREE)
+    p = rank.clip(min=least, max=1 - least)
+    t = _XP.log(p / (1.0 - p)) * (1 / widest)
+    # Clenshaw's recurrence, of odd and even terms alike.
+    above: Any = None
+    here: Any = t * 0.0 + float(series[-1])
+    for coefficient in series[-2:0:-1]:
+        new = t * 2.0 * here + float(coefficient)
+        above, here = here, new if above is None else new - above
+    return t * here + float(series[0]) - above
+
+
+def _levels(encoder: TabularEncoder, at: int, x: Traced) -> Traced | None:
+    """Return the columns of a category: one per level, by what its values become."""
+    one_hot = encoder._one_hot
+    known = [np.array(values, dtype=object) for values in one_hot.categories_]
+    rows = np.empty((len(known[at]) + 1, len(known)), dtype=object)
+    rows[:] = [values[0] for values in known]
+    rows[:-1, at] = known[at]
+    rows[-1, at] = "\x00none of them"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        levels = one_hot.transform(rows) * encoder._level_scale
+    n_before = len(encoder.columns_) - levels.shape[1]
+    levels = levels[:, encoder.columns_[n_before:] == encoder._categories[at]]
+    if not levels.shape[1]:
+        return None
+    missing = np.array([value is None or value != value for value in known[at]])
+    if x.dtype.kind in "OU":
+        names = np.array(
+            ["" if m else v for m, v in zip(missing, known[at], strict=True)]
+        )
+        is_known = x == names.astype(str)
+    else:
+        numbers = np.array(
+            [np.nan if m else float(v) for m, v in zip(missing, known[at], strict=True)]
+        )
+        x = _double(x)
+        is_known = _XP.where(missing[None, :], _XP.isnan(x), x == numbers)
+    return is_known.astype(float) @ (levels[:-1] - levels[-1]) + levels[-1]

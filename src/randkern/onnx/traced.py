@@ -1,0 +1,596 @@
+"""Arrays that write down what is computed with them, as operators of ONNX.
+
+A :class:`Traced` array holds one example row and the name of a value in a graph. What
+is computed with it is computed with the example, by NumPy, and added to the graph as an
+operator, so that formulas written for :class:`randkern.backend.array_ops.ArrayOps`
+(exact kernels, nonlinearities, projections) become operators without being written a
+second time. ``ops_of`` returns :class:`TracedOps` for them.
+
+Arrays of one row stand for any number of rows: what is made of the number of rows of
+the example, such as zeros to add to, has one row too, and is repeated where it meets
+others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+from randkern.backend.array_ops import ArrayOps
+from randkern.backend.counter import random_matrix
+from randkern.backend.hadamard import block_size
+
+__all__ = ["ComplexPair", "Graph", "NoOperatorError", "Traced", "TracedOps"]
+
+# In so few columns differences are taken, as the backends do.
+_FEW_COLUMNS = 16
+_GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+class NoOperatorError(ValueError):
+    """Something is computed that operators of ONNX do not say."""
+
+
+class Graph:
+    """Adds operators and constants to the container of skl2onnx's converters."""
+
+    def __init__(self, scope: Any, container: Any):
+        self._scope, self._container = scope, container
+
+    def input(self, name: str, example: np.ndarray) -> Traced:
+        """Return the array that an input, or a result of other operators, is."""
+        return Traced(self, name, example)
+
+    def constant(self, values: Any) -> Traced:
+        """Return an array of numbers, or of texts, that is kept in the graph."""
+        values = np.asarray(values)
+        name = self._scope.get_unique_variable_name("constant")
+        content: Any = values.ravel()
+        if values.dtype.kind in "OU":
+            content = [str(value).encode() for value in values.ravel()]
+        self._container.add_initializer(
+            name, _onnx_type(values.dtype), list(values.shape), content
+        )
+        return Traced(self, name, values)
+
+    def apply(
+        self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
+    ) -> Traced:
+        """Add an operator; return its result, which `example` is an example of."""
+        name = self._scope.get_unique_variable_name(operator.lower())
+        traced = (x if isinstance(x, Traced) else self.constant(x) for x in inputs)
+        self._container.add_node(
+            operator,
+            [x.name for x in traced],
+            [name],
+            name=self._scope.get_unique_operator_name(operator),
+            **attributes,
+        )
+        return Traced(self, name, np.asarray(example))
+
+    def output(self, values: Traced, name: str) -> None:
+        """Give values the name of an output."""
+        self._container.add_node(
+            "Identity",
+            [values.name],
+            [name],
+            name=self._scope.get_unique_operator_name("Output"),
+        )
+
+
+def _onnx_type(dtype: np.dtype) -> int:
+    """Return the number that ONNX has for a dtype."""
+    names = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
+    return 8 if dtype.kind in "OU" else names[dtype.str[1:]]
+
+
+def _of(function: Callable[..., Any], *values: Any, **options: Any) -> np.ndarray:
+    """Return what NumPy's `function` makes of examples."""
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*map(_example, values), **options))
+
+
+def _example(value: Any) -> Any:
+    return value.example if isinstance(value, Traced) else value
+
+
+def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
+    """Return the result of an operator of two arguments, in the wider dtype."""
+    example = _of(function, a, b)
+    graph = next(x.graph for x in (a, b) if isinstance(x, Traced))
+    dtype = np.result_type(_example(a), _example(b))
+    dtype = np.dtype(float) if operator == "Div" and dtype.kind != "f" else dtype
+    if operator != "And" and dtype.kind == "b":
+        dtype = np.dtype(float)
+    a, b = (
+        x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
+        for x in (a, b)
+    )
+    if operator not in ("And", "Less", "Greater", "Equal"):
+        example = example.astype(dtype)
+    return graph.apply(operator, example, a, b)
+
+
+class Traced:
+    """An array in a graph: its name there, and an example of it."""
+
+    __array_ufunc__ = None  # NumPy's arrays leave operators to this class
+
+    def __init__(self, graph: Graph, name: str, example: np.ndarray):
+        self.graph, self.name, self.example = graph, name, example
+
+    @property
+    def array_ops(self) -> TracedOps:
+        return TracedOps()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.example.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.example.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.example.ndim
+
+    @property
+    def T(self) -> Traced:  # noqa: N802
+        return self.graph.apply("Transpose", self.example.T, self)
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def astype(self, dtype: Any) -> Traced:
+        """Return the array in another dtype, itself if it has it."""
+        dtype = np.dtype(dtype)
+        if dtype == self.dtype:
+            return self
+        to = _onnx_type(dtype)
+        return self.graph.apply("Cast", self.example.astype(dtype), self, to=to)
+
+    def reshape(self, *shape: int) -> Traced:
+        """Return the array in another shape, whose first entry −1 is that of rows."""
+        at = self.graph.constant(np.array(shape, dtype=np.int64))
+        return self.graph.apply("Reshape", self.example.reshape(shape), self, at)
+
+    def __getitem__(self, key: Any) -> Traced:
+        out, axis = self, 0
+        for part in key if isinstance(key, tuple) else (key,):
+            if part is None:
+                axes = np.array([axis])
+                example = np.expand_dims(out.example, axis)
+                out = self.graph.apply("Unsqueeze", example, out, axes)
+            elif isinstance(part, slice):
+                start, stop, step = part.indices(out.shape[axis])
+                if part != slice(None):
+                    numbers = (np.array([n]) for n in (start, stop, axis, step))
+                    example = out.example[(slice(None),) * axis + (part,)]
+                    out = self.graph.apply("Slice", example, out, *numbers)
+            else:
+                chosen = np.asarray(part, dtype=np.int64)
+                example = np.take(out.example, chosen, axis=axis)
+                out = self.graph.apply("Gather", example, out, chosen, axis=axis)
+                axis -= chosen.ndim == 0
+            axis += 1
+        return out
+
+    def __setitem__(self, key: Any, value: Traced) -> None:
+        if key is not Ellipsis:
+            raise NoOperatorError("writing to a part of an array")
+        self.name, self.example = value.name, value.example
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, ComplexPair):
+            return NotImplemented
+        return _binary("Add", np.add, self, other)
+
+    def __radd__(self, other: Any) -> Traced:
+        return _binary("Add", np.add, other, self)
+
+    def __sub__(self, other: Any) -> Traced:
+        return _binary("Sub", np.subtract, self, other)
+
+    def __rsub__(self, other: Any) -> Traced:
+        return _binary("Sub", np.subtract, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, ComplexPair):
+            return NotImplemented
+        if isinstance(other, complex):
+            return ComplexPair(self * other.real, self * other.imag)
+        return _binary("Mul", np.multiply, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other
+
+    def __truediv__(self, other: Any) -> Traced:
+        return _binary("Div", np.divide, self, other)
+
+    def __rtruediv__(self, other: Any) -> Traced:
+        return _binary("Div", np.divide, other, self)
+
+    def __mod__(self, other: Any) -> Traced:
+        return _binary("Mod", np.mod, self, other)
+
+    def __matmul__(self, other: Any) -> Traced:
+        return _binary("MatMul", np.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> Traced:
+        return _binary("MatMul", np.matmul, other, self)
+
+    def __pow__(self, power: float) -> Traced:
+        if power == 1:
+            return self
+        return self * self if power == 2 else _binary("Pow", np.power, self, power)
+
+    def __neg__(self) -> Traced:
+        return self.graph.apply("Neg", -self.example, self)
+
+    def __abs__(self) -> Traced:
+        return self.graph.apply("Abs", abs(self.example), self)
+
+    def __lt__(self, other: Any) -> Traced:
+        return _binary("Less", np.less, self, other)
+
+    def __gt__(self, other: Any) -> Traced:
+        return _binary("Greater", np.greater, self, other)
+
+    def __le__(self, other: Any) -> Traced:
+        return ~(self > other)
+
+    def __ge__(self, other: Any) -> Traced:
+        return ~(self < other)
+
+    def __eq__(self, other: Any) -> Any:
+        return _binary("Equal", np.equal, self, other)
+
+    __hash__ = object.__hash__
+
+    def __invert__(self) -> Traced:
+        return self.graph.apply("Not", ~self.example, self)
+
+    def clip(self, min: Any = None, max: Any = None) -> Traced:
+        """Return entries within bounds."""
+        out = self
+        for operator, function, bound in (
+            ("Max", np.maximum, min),
+            ("Min", np.minimum, max),
+        ):
+            out = out if bound is None else _binary(operator, function, out, bound)
+        return out
+
+    def sum(self, axis: int, keepdims: bool = False) -> Traced:
+        """Return sums along an axis."""
+        example = self.example.sum(axis=axis, keepdims=keepdims)
+        axes = np.array([axis])
+        return self.graph.apply(
+            "ReduceSum", example, self, axes, keepdims=int(keepdims)
+        )
+
+    def argmax(self, axis: int) -> Traced:
+        """Return where entries are largest along an axis."""
+        example = self.example.argmax(axis=axis)
+        return self.graph.apply("ArgMax", example, self, axis=axis, keepdims=0)
+
+
+class ComplexPair:
+    """A complex array as its real and its imaginary part."""
+
+    dtype = "complex"
+
+    def __init__(self, real: Any, imaginary: Any):
+        self.real, self.imaginary = real, imaginary
+
+    def __radd__(self, other: Traced) -> ComplexPair:
+        return ComplexPair(other + self.real, self.imaginary)
+
+    def __mul__(self, other: Any) -> ComplexPair:
+        if isinstance(other, ComplexPair):
+            return ComplexPair(
+                self.real * other.real - self.imaginary * other.imaginary,
+                self.real * other.imaginary + self.imaginary * other.real,
+            )
+        return ComplexPair(self.real * other, self.imaginary * other)
+
+    __rmul__ = __mul__
+
+
+def _unary(operator: str, function: Any) -> Any:
+    """Return a function of entries: an operator for traced arrays."""
+
+    def call(values: Any) -> Any:
+        if not isinstance(values, Traced):
+            return _of(function, values)
+        return values.graph.apply(operator, _of(function, values), values)
+
+    return staticmethod(call)
+
+
+class _Named:
+    """A namespace whose missing names are errors that say so."""
+
+    def __init__(self, **functions: Any):
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoOperatorError(f"the function {name}")
+
+
+class _Functions:
+    """The part of the array API's namespace that has operators."""
+
+    float64, float32, int64 = np.float64, np.float32, np.int64
+    cos, sin = _unary("Cos", np.cos), _unary("Sin", np.sin)
+    exp, log = _unary("Exp", np.exp), _unary("Log", np.log)
+    sqrt = _unary("Sqrt", np.sqrt)
+    isnan = _unary("IsNaN", np.isnan)
+    finfo = staticmethod(np.finfo)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoOperatorError(f"the function {name}")
+
+    @staticmethod
+    def astype(values: Any, dtype: Any, copy: bool = True) -> Any:
+        return values.astype(dtype)
+
+    @staticmethod
+    def ones(shape: Any, dtype: Any = float, device: Any = None) -> Any:
+        return np.ones(shape, dtype)
+
+    def log1p(self, values: Any) -> Any:
+        return self.log(1.0 + values)
+
+    def ones_like(self, values: Any) -> Any:
+        return np.ones(values.shape)
+
+    def full_like(self, values: Any, number: float) -> Any:
+        return np.full(values.shape, number)
+
+    def hypot(self, a: Any, b: Any) -> Any:
+        return self.sqrt(a * a + b * b)
+
+    @staticmethod
+    def where(condition: Any, a: Any, b: Any) -> Any:
+        if not any(isinstance(x, Traced) for x in (condition, a, b)):
+            return np.where(condition, a, b)
+        graph = next(x.graph for x in (condition, a, b) if isinstance(x, Traced))
+        dtype = np.result_type(_example(a), _example(b))
+        a, b = (x if isinstance(x, Traced) else np.asarray(x, dtype) for x in (a, b))
+        return graph.apply("Where", _of(np.where, condition, a, b), condition, a, b)
+
+    @staticmethod
+    def concat(parts: Any, axis: int = 0) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        example = np.concatenate([_example(part) for part in parts], axis=axis)
+        graph = next(x.graph for x in parts if isinstance(x, Traced))
+        return graph.apply("Concat", example, *parts, axis=axis)
+
+    def stack(self, parts: Any, axis: int = -1) -> Any:
+        """Return arrays of two dimensions side by side along a third."""
+        return self.concat([part[:, :, None] for part in parts], axis=2)
+
+
+class TracedOps(ArrayOps):
+    """The primitives of traced arrays; of NumPy's too, which are constants."""
+
+    xp: Any = _Functions()
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoOperatorError(f"the primitive {name}")
+
+    def placed(self, values: Any, dtype: Any, like: Any) -> Any:
+        """Return values in a dtype."""
+        return (
+            values.astype(dtype)
+            if isinstance(values, Traced)
+            else np.asarray(values, dtype)
+        )
+
+    def constant(self, owner: Any, name: Any, like: Any, make: Any) -> Any:
+        """Return what `make` returns."""
+        return np.asarray(make())
+
+    def key(self, like: Any) -> Any:
+        """Return what tells traced arrays from others."""
+        return like.dtype.char, "traced"
+
+    def lasting(self, make: Any) -> Any:
+        """Return what `make` returns, which nobody else may use."""
+        return make(), False
+
+    def full_precision(self, like: Any) -> Any:
+        """Return a context that changes nothing."""
+        return nullcontext()
+
+    def densified(self, X: Any) -> Any:
+        """Return rows, which are dense."""
+        return X
+
+    def zeros(self, shape: Any, like: Any) -> Any:
+        """Return zeros, to be added to or to be written to as a whole."""
+        return like.graph.constant(np.zeros(shape))
+
+    empty = zeros
+
+    def random_matrix(self, *arguments: Any) -> Any:
+        """Return entries of the counter-based generator."""
+        return random_matrix(*arguments[:-1])
+
+    def fill_diagonal(self, values: Any, number: float) -> None:
+        """Raise: rows that are compared with themselves are not traced."""
+        raise NoOperatorError("the kernel of rows and themselves")
+
+    def exp_of(self, values: Any) -> Any:
+        """Return exponentials."""
+        return self.xp.exp(values)
+
+    def log1p_of(self, values: Any) -> Any:
+        """Return log(1 + v)."""
+        return self.xp.log1p(values)
+
+    def map_rows(self, function: Any, values: Any) -> Any:
+        """Return `function` of values."""
+        return function(values)
+
+    def row_squares(self, X: Any) -> Any:
+        """Return the squared norms of rows."""
+        return (X * X).sum(axis=1)
+
+    squared_norms = row_squares
+
+    def largest_of_rows(self, X: Any) -> Any:
+        """Return the largest absolute value of every row."""
+        if not isinstance(X, Traced):
+            return np.abs(X).max(axis=1)
+        example = np.abs(X.example).max(axis=1)
+        return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
+
+    def scale_rows(self, X: Any, factors: Any) -> Any:
+        """Return rows times a factor each."""
+        return X * factors[:, None]
+
+    def divide_rows(self, X: Any, sizes: Any) -> Any:
+        """Return rows over a number each."""
+        return X / sizes[:, None]
+
+    def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
+        """Return X·scale, with a last column `bias` if that is not 0."""
+        X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale
+        if bias:
+            X = self.xp.concat([X, 0.0 * X[:, :1] + bias], axis=1)
+        return X
+
+    def codes(self, X: Any, categories: Any) -> Any:
+        """Return the positions of values in sorted categories, one array a column."""
+        columns = []
+        for j, values in enumerate(categories):
+            n = len(values)
+            found = (X[:, [j]] == values.astype(float)).astype(float)
+            columns.append(found @ (np.arange(n) - float(n))[:, None] + float(n))
+        return self.xp.concat(columns, axis=1).astype(np.int64)
+
+    def modulus_in_place(self, real: Any, imaginary: Any, power: float) -> Any:
+        """Return (real² + imaginary²)^(power/2)."""
+        return (real * real + imaginary * imaginary) ** (power / 2)
+
+    def scaled_squared_distances(self, X: Any, Y: Any, scale: Any, same: bool) -> Any:
+        """Return ‖(x − y)·scale‖² of all pairs of rows."""
+        X, Y = X * scale, Y * scale
+        if X.shape[1] <= _FEW_COLUMNS:
+            return _sum_of(lambda difference: difference * difference, X, Y)
+        center = Y.mean(axis=0)
+        X, Y = X - center, Y - center
+        norms = self.row_squares(X)[:, None] + self.row_squares(Y)
+        return (norms - 2.0 * (X @ Y.T)).clip(min=0.0)
+
+    def manhattan_distances(self, X: Any, Y: Any, out: Traced) -> None:
+        """Write the L1 distances of all pairs of rows."""
+        out[...] = _sum_of(abs, X, Y)
+
+    def cauchy_kernel(self, X: Any, Y: Any, out: Traced) -> None:
+        """Write Π_k 1/(1 + (x_k − y_k)²) of all pairs of rows."""
+        factors = (1.0 + (x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True))
+        out[...] = 1.0 / math.prod(factors)
+
+    @property
+    def hadamard(self) -> Any:
+        """Structured projections."""
+        return SimpleNamespace(StructuredRows=_StructuredRows)
+
+    @property
+    def special(self) -> Any:
+        """Special functions that have operators."""
+        return _Named(expit=_sigmoid, softmax=_softmax)
+
+
+def _sum_of(function: Any, X: Any, Y: Any) -> Any:
+    """Return the sums over columns of a function of the differences of all pairs."""
+    differences = (x[:, None] - y for x, y in zip(X.T, Y.T, strict=True))
+    total: Any = function(next(differences))
+    for difference in differences:
+        total = total + function(difference)
+    return total
+
+
+def _sigmoid(values: Any) -> Any:
+    return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
+
+
+def _softmax(values: Any, axis: int) -> Any:
+    example = _of(scipy.special.softmax, values, axis=axis)
+    return values.graph.apply("Softmax", example, values, axis=axis)
+
+
+class _StructuredRows:
+    """Blocks R·H S₃ H S₂ H S₁ (:mod:`randkern.backend.hadamard`), H as two products."""
+
+    def __init__(self, key: int, norms: np.ndarray, start: int, stop: int):
+        assert start == 0
+        self._key, self._norms = key, norms
+
+    def project(self, X: Traced, *, out: Traced) -> None:
+        """Write X Ωᵀ."""
+        out[...] = self._blocks(X, unitary=False)[0]
+
+    def project_complex(self, X: Traced, *, out_real: Traced, out_imag: Traced) -> None:
+        """Write the real and the imaginary part of X Ωᵀ, of unitary blocks."""
+        out_real[...], out_imag[...] = self._blocks(X, unitary=True)
+
+    def _blocks(self, X: Traced, unitary: bool) -> tuple[Any, ...]:
+        p, n = block_size(X.shape[1]), len(self._norms)
+        n_blocks = -(-n // p)
+        signs = _signs(self._key, n_blocks, p)
+        pads = np.array([0, 0, 0, p - X.shape[1]])
+        padded = np.pad(X.example, ((0, 0), (0, p - X.shape[1])))
+        X = X.graph.apply("Pad", padded, X, pads)
+        parts = [X[:, None, :] * signs[:, 0]]
+        for stage in (1, 2):
+            parts = [_transform(part) for part in parts]
+            if not unitary:
+                parts = [parts[0] * signs[:, stage]]
+                continue
+            a, b = (math.sqrt(0.5) * signs[:, k] for k in (stage, stage + 3))
+            real, *imaginary = parts
+            if imaginary:
+                parts = [real * a - imaginary[0] * b, imaginary[0] * a + real * b]
+            else:
+                parts = [real * a, real * b]
+        norms = self._norms / p**1.5
+        return tuple(
+            _transform(part).reshape(-1, n_blocks * p)[:, :n] * norms for part in parts
+        )
+
+
+def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
+    """Return the ±1 of the stages of blocks: bits of SplitMix64, as compiled code has.
+
+    See :func:`randkern.backend.hadamard_transform.draw_signs`.
+    """
+    count = np.arange(1, n_blocks * 6 * (p // 64) + 1, dtype=np.uint64)
+    z = np.uint64(key) + count * np.uint64(_GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX2)
+    z ^= z >> np.uint64(31)
+    bits = (z[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+    return 1.0 - 2.0 * bits.reshape(n_blocks, 6, p)
+
+
+def _transform(X: Traced) -> Traced:
+    """Return X, (n, blocks, p), times the Hadamard matrix H_a ⊗ H_b, p = ab."""
+    n_blocks, p = X.shape[1:]
+    a = 1 << (p.bit_length() - 1) // 2
+    left, right = (scipy.linalg.hadamard(k).astype(float) for k in (a, p // a))
+    return (left @ (X.reshape(-1, a, p // a) @ right)).reshape(-1, n_blocks, p)

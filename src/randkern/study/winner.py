@@ -1,0 +1,108 @@
+"""The best of what was compared or tuned, as a model of rows as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from sklearn.pipeline import make_pipeline
+
+import randkern
+
+from .kernel_choices import parse_kernel
+from .preparation import prepare
+
+__all__ = ["fit_winner", "winner"]
+
+
+def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what was best, None if nothing was measured.
+
+    Parameters
+    ----------
+    results : mapping
+        Of :func:`.compare.compare`: the kernel and number of features of the least mean
+        test error; or of :func:`.tune.tune`: the least validation error.
+
+    Returns
+    -------
+    dict
+        ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
+        ``hyperparameters``.
+
+    Examples
+    --------
+    >>> from randkern.study.winner import winner
+    >>> record = {"kernel": "gaussian, landmarks", "n_components": 9, "test_error": 0.1,
+    ...           "hyperparameters": {"lengthscale": 2.0, "alpha": 0.5}}
+    >>> winner({"command": "compare", "records": [record]})["features"]
+    'nystrom'
+    """
+    if results["command"] == "tune":
+        if not results["best"]:
+            return None
+        best = min(results["best"].values(), key=lambda b: b["validation_error"])
+        size = results["arguments"]["n_components"]
+        return _choice(best["kernel"], size, best["hyperparameters"])
+    errors: dict[Any, list[float]] = {}
+    named = {}
+    for record in results["records"]:
+        key = record["kernel"], record["n_components"]
+        errors.setdefault(key, []).append(record["test_error"])
+        named[key] = record["hyperparameters"]
+    if not errors:
+        return None
+    label, size = min(errors, key=lambda key: fmean(errors[key]))
+    return _choice(label, size, named[label, size])
+
+
+def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[str, Any]:
+    kernel, _, landmarks = label.partition(", ")
+    return {
+        "kernel": kernel,
+        "features": "nystrom" if landmarks else "random",
+        "n_components": size,
+        "hyperparameters": dict(named),
+    }
+
+
+def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
+    """Return the best model, fitted to the training rows.
+
+    Of a table it is a pipeline that begins with what encodes the columns.
+
+    Parameters
+    ----------
+    dataset : randkern.datasets.Dataset
+        What the results are of.
+    results : mapping
+        As for :func:`winner`.
+
+    Raises
+    ------
+    ValueError
+        If nothing was measured.
+    """
+    best = winner(results)
+    if best is None:
+        raise ValueError("every model was skipped: there is none to save")
+    data, named = prepare(dataset), best["hyperparameters"]
+    choice = parse_kernel(best["kernel"])
+    kernel = choice.build(named.get(choice.opens))
+    size = best["n_components"]
+    if choice.family == "linear" and size is not None:
+        size = min(size, data.X_train.shape[1])
+    classes = data.task == "classification"
+    kind = randkern.KernelRidgeClassifier if classes else randkern.KernelRidgeRegressor
+    model = kind(
+        kernel,
+        # Features times s with penalty α are the features with penalty α/s².
+        alpha=named["alpha"] / named.get("scale", 1.0) ** 2,
+        n_components=size,
+        features=best["features"],
+        fit_intercept=True,
+        memory_limit=results["arguments"]["memory_limit"],
+        random_state=results["arguments"].get("random_state", 0),
+    ).fit(data.X_train, data.y_train)
+    return model if data.encoder is None else make_pipeline(data.encoder, model)

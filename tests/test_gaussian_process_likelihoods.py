@@ -1,0 +1,431 @@
+"""Likelihoods of targets other than the Gaussian one, by Laplace's approximation."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+import randkern as rk
+from randkern.models._gp_likelihoods import Bernoulli, Poisson, StudentT
+from randkern.models._gp_softmax import mean_softmax
+from randkern.plan import evaluate
+
+N = 70
+LIKELIHOODS = {
+    "bernoulli": (Bernoulli(), np.array([-1.0, 1.0, 1.0, -1.0])),
+    "poisson": (Poisson(0.4), np.array([0.0, 1.0, 3.0, 11.0])),
+    "student-t": (StudentT(0.3), np.array([0.0, -2.0, 0.6, 5.0])),
+}
+EVERY = pytest.mark.parametrize("name", LIKELIHOODS)
+BOTH = pytest.mark.parametrize("name", ["poisson", "student-t"])
+SIZES = pytest.mark.parametrize("D", [None, 40, 150], ids=["exact", "n > D", "n < D"])
+
+
+@pytest.fixture
+def data(rng):
+    """Rows, and targets of each likelihood."""
+    X = rng.normal(size=(N, 2))
+    f = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+    noisy = f + 0.2 * rng.standard_t(3, size=N)
+    noisy[::9] += 4
+    return X, {"poisson": 1.0 * rng.poisson(np.exp(1 + f)), "student-t": noisy}
+
+
+def process(name, D, kernel=None, **options):
+    kernel = 1.5 * rk.Gaussian([1.0, 2.0]) if kernel is None else kernel
+    options = {"noise": 0.05, "optimizer": None, "random_state": 0} | options
+    return rk.GaussianProcessRegressor(
+        kernel, n_components=D, likelihood=name, **options
+    )
+
+
+# -- densities --------------------------------------------------------------------
+
+
+@EVERY
+def test_derivatives_are_those_of_the_log_density(name):
+    likelihood, y = LIKELIHOODS[name]
+    f, h = np.array([0.3, -0.4, 1.2, 0.8]), 1e-5
+    terms = likelihood.terms(f, y)
+    high, low = likelihood.terms(f + h, y), likelihood.terms(f - h, y)
+    np.testing.assert_allclose(terms.slope, (high.log - low.log) / (2 * h), atol=1e-8)
+    change = (high.curvature - low.curvature) / (2 * h)
+    np.testing.assert_allclose(terms.change, change, atol=1e-8)
+    second = (low.slope - high.slope) / (2 * h)
+    if name != "student-t":
+        np.testing.assert_allclose(terms.curvature, second, atol=1e-8)
+        np.testing.assert_array_equal(terms.step, terms.curvature)
+        return
+    assert second.min() < 0 < terms.step.min()
+    # The parabola touches the density from below.
+    away = np.linspace(-9, 9, 200)[:, None]
+    below = terms.log + terms.slope * away - 0.5 * terms.step * away**2
+    assert np.all(likelihood.terms(f + away, y).log >= below - 1e-12)
+    # Fisher's information is the mean of minus the second derivative.
+
+    def integrand(residual):
+        at = likelihood.terms(np.zeros(1), np.array([residual]))
+        nu, width = 4.0, 4.0 * 0.3
+        second = (nu + 1) * (width - residual**2) / (width + residual**2) ** 2
+        return float(np.exp(at.log[0]) * second)
+
+    mean = scipy.integrate.quad(integrand, -np.inf, np.inf)[0]
+    assert terms.curvature[0] == pytest.approx(mean, rel=1e-7)
+    by_noise = likelihood.noise_slopes(f, y)[0]
+    high, low = (StudentT(0.3 * np.exp(s)).terms(f, y).log for s in (h, -h))
+    np.testing.assert_allclose(by_noise, (high - low) / (2 * h), atol=1e-8)
+
+
+def test_densities_are_scipys():
+    f = np.array([0.3, -0.4, 1.2, 0.8])
+    likelihood, y = LIKELIHOODS["poisson"]
+    expected = scipy.stats.poisson(np.exp(f + 0.4)).logpmf(y)
+    np.testing.assert_allclose(likelihood.terms(f, y).log, expected, rtol=1e-12)
+    likelihood, y = LIKELIHOODS["student-t"]
+    expected = scipy.stats.t(4, loc=f, scale=0.3**0.5).logpdf(y)
+    np.testing.assert_allclose(likelihood.terms(f, y).log, expected, rtol=1e-12)
+
+
+@BOTH
+def test_moments_are_those_of_draws(name, rng):
+    likelihood = LIKELIHOODS[name][0]
+    n, mean, variance = 10**6, 0.4, 0.09
+    f = rng.normal(mean, variance**0.5, n)
+    if name == "poisson":
+        values, targets = np.exp(f + 0.4), rng.poisson(np.exp(f + 0.4))
+    else:
+        values, targets = f, f + 0.3**0.5 * rng.standard_t(4, n)
+    for draws, of_targets in ((values, False), (targets, True)):
+        first, second = likelihood.moments(
+            np.array([mean]), np.array([variance]), of_targets
+        )
+        assert first[0] == pytest.approx(draws.mean(), abs=6 * (draws.var() / n) ** 0.5)
+        # The fourth moment of Student's t of 4 degrees of freedom is infinite.
+        assert second[0] == pytest.approx(draws.var(), rel=0.05)
+
+
+# -- processes --------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("D", [40, 150], ids=["n > D", "n < D"])
+def test_features_are_the_formulas(name, D, data, rng):
+    X, y = data[0], data[1][name]
+    model = process(name, D).fit(X, y)
+    Z = evaluate(model.plan_, X)
+    likelihood = Poisson(np.log(y.mean())) if name == "poisson" else StudentT(0.05)
+
+    def negative(b):
+        terms = likelihood.terms(Z @ b, y)
+        return 0.5 * b @ b - terms.log.sum(), b - Z.T @ terms.slope
+
+    options = {"gtol": 1e-9, "maxiter": 10_000}
+    # Student's t has several modes: the one that steps from 0 lead to.
+    start = model.coef_ + 1e-3
+    b = scipy.optimize.minimize(negative, start, jac=True, options=options).x
+    precision = np.eye(D) + (Z.T * likelihood.terms(Z @ b, y).curvature) @ Z
+    expected = -negative(b)[0] - 0.5 * np.linalg.slogdet(precision)[1]
+    assert model.log_marginal_likelihood_value_ == pytest.approx(expected, abs=1e-6)
+    new = rng.normal(size=(20, 2))
+    Z = evaluate(model.plan_, new)
+    variance = np.einsum("ij,ji->i", Z, np.linalg.solve(precision, Z.T))
+    for noisy in (False, True):
+        mean, spread = likelihood.moments(Z @ b, variance, noisy)
+        found = model.predict(new, return_std=True, include_noise=noisy)
+        np.testing.assert_allclose(found[0], mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[1], spread**0.5, rtol=1e-5)
+    np.testing.assert_array_equal(model.predict(new), found[0])
+
+
+@BOTH
+@SIZES
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_gradients(weighted, D, name, data, rng):
+    X, y = data[0], data[1][name]
+    weight = rng.integers(0, 4, N).astype(float) if weighted else None
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
+    model = process(name, D, kernel, noise=0.2).fit(X, y, weight)
+    assert ("noise" in model.hyperparameters_) == (name == "student-t")
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=1e-6)
+    h, at = 1e-4, model.log_marginal_likelihood
+    numeric = [
+        (at(model.theta_ + h * e) - at(model.theta_ - h * e)) / (2 * h)
+        for e in np.eye(len(model.theta_))
+    ]
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
+
+
+@BOTH
+@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
+def test_a_weight_counts_equal_rows(D, name, data, rng):
+    X, y = data[0], data[1][name]
+    weight = rng.integers(0, 4, N)
+    repeated = np.repeat(np.arange(N), weight)
+    weighted = process(name, D).fit(X, y, sample_weight=weight)
+    listed = process(name, D).fit(X[repeated], y[repeated])
+    for a, b in zip(
+        weighted.predict(X, return_std=True),
+        listed.predict(X, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@BOTH
+def test_landmarks_at_all_rows_are_the_exact_process(name, data, rng):
+    X, y, new = data[0], data[1][name], rng.normal(size=(20, 2))
+    exact = process(name, None).fit(X, y)
+    landmarks = process(name, N, features="nystrom").fit(X, y)
+    assert landmarks.log_marginal_likelihood_value_ == pytest.approx(
+        exact.log_marginal_likelihood_value_, rel=1e-6
+    )
+    for a, b in zip(
+        landmarks.predict(new, return_std=True),
+        exact.predict(new, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
+def test_streams_are_arrays(name, data):
+    X, y = data[0], data[1][name]
+    whole = process(name, 40).fit(X, y).predict(X)
+    blocks = rk.RowBlocks([(X[:20], y[:20]), (X[20:], y[20:])])
+    streamed = process(name, 40).fit(blocks).predict(X)
+    np.testing.assert_allclose(streamed, whole, rtol=1e-7)
+
+
+def test_units_of_targets(data):
+    X, y = data[0], data[1]["student-t"]
+    # Units of the targets' deviation: a noise of 0.05 of its square.
+    model = process("student-t", 40, normalize_y=True).fit(X, 50 + 9 * y)
+    scaled = (y - y.mean()) / y.std()
+    plain = process("student-t", 40).fit(X, scaled)
+    for a, b, shift in zip(
+        model.predict(X, return_std=True, include_noise=True),
+        plain.predict(X, return_std=True, include_noise=True),
+        (50 + 9 * y.mean(), 0),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, shift + 9 * y.std() * b, rtol=1e-6)
+
+
+def test_outliers_hardly_move_students_process(rng):
+    X = rng.uniform(-3, 3, (300, 1))
+    truth = np.sin(2 * X[:, 0])
+    y = truth + 0.1 * rng.normal(size=300)
+    y[:30] += rng.choice([-5, 5], 30)
+    errors = {}
+    for name in ("gaussian", "student-t"):
+        model = process(name, 60, 1.0 * rk.Gaussian(1.0), optimizer="l-bfgs-b")
+        mean, std = model.fit(X, y).predict(X, return_std=True)
+        # That of all rows is the one that was learned, of the noise that was found.
+        value = model.log_marginal_likelihood(model.theta_)
+        assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-6)
+        errors[name] = np.sqrt(np.mean((mean - truth) ** 2))
+    # 270 good rows, of deviation 0.1, determine about 10 numbers.
+    assert errors["student-t"] < 0.3 * errors["gaussian"]
+    assert np.mean(abs(mean - truth) < 2 * std) > 0.8
+
+
+def test_rates_are_learned(rng):
+    X = rng.uniform(-3, 3, (500, 1))
+    rate = np.exp(3 + 1.5 * np.sin(2 * X[:, 0]))
+    y = rng.poisson(rate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = process("poisson", 60, 1.0 * rk.Gaussian(1.0), optimizer="l-bfgs-b")
+        mean, std = model.fit(X[:400], y[:400]).predict(X, return_std=True)
+    assert np.sqrt(np.mean(np.log(mean / rate) ** 2)) < 0.1
+    _, wide = model.predict(X, return_std=True, include_noise=True)
+    np.testing.assert_allclose(wide**2, std**2 + mean, rtol=1e-9)
+    assert 0.88 < np.mean(abs(y[400:] - mean[400:]) < 1.96 * wide[400:]) <= 1
+    assert not hasattr(model, "noise_")
+
+
+def test_files_keep_the_likelihood(data, tmp_path):
+    pytest.importorskip("skops")
+    X, y = data[0], data[1]["poisson"]
+    model = process("poisson", 20).fit(X, y)
+    rk.save(model, tmp_path / "model.skops")
+    again = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "options", "message"),
+    [
+        ("poisson", lambda y: y - 5, {}, "takes counts"),
+        ("poisson", lambda y: 0 * y, {}, "takes counts"),
+        ("poisson", lambda y: y, {"normalize_y": True}, "normalize_y=False"),
+        ("student-t", lambda y: np.column_stack([y, y]), {}, "MultiOutputRegressor"),
+        ("student-t", lambda y: y, {"weights": "precision"}, "weights='counts'"),
+    ],
+)
+def test_what_likelihoods_do_not_take(name, change, options, message, data):
+    X, y = data[0], data[1][name]
+    with pytest.raises(ValueError, match=message):
+        process(name, 20, **options).fit(X, change(y))
+
+
+@pytest.mark.parametrize("call", ["sample_y", "sample_paths", "condition_on", "cov"])
+def test_what_other_likelihoods_do_not_offer(call, data):
+    X, y = data[0], data[1]["poisson"]
+    model = process("poisson", 20).fit(X, y)
+    with pytest.raises(ValueError, match="likelihood='gaussian'"):
+        if call == "cov":
+            model.predict(X, return_cov=True)
+        elif call == "condition_on":
+            model.condition_on(X, y)
+        else:
+            getattr(model, call)(X if call == "sample_y" else 1)
+
+
+# -- the softmax of classes -------------------------------------------------------
+
+
+@pytest.fixture
+def classes(rng):
+    X = rng.normal(size=(N, 2))
+    f = 2 * np.column_stack([np.sin(2 * X[:, 0]), X[:, 1], np.zeros(N)])
+    return X, (f + rng.gumbel(size=f.shape)).argmax(axis=1)
+
+
+def softmax(D, kernel=None, **options):
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) if kernel is None else kernel
+    return rk.GaussianProcessClassifier(
+        *(kernel, D), multi_class="softmax", optimizer=None, random_state=0, **options
+    )
+
+
+def dense_laplace(Z, y):
+    """The mode of weights (D, k), their full precision, and the evidence."""
+    n, D = Z.shape
+    own = np.eye(3)[y]
+
+    def negative(flat):
+        b = flat.reshape(D, 3)
+        f = Z @ b
+        log = (own * f).sum() - scipy.special.logsumexp(f, axis=1).sum()
+        slope = Z.T @ (own - scipy.special.softmax(f, axis=1)) - b
+        return 0.5 * (b**2).sum() - log, -slope.ravel()
+
+    options = {"gtol": 1e-9, "maxiter": 10_000}
+    found = scipy.optimize.minimize(
+        negative, np.zeros(3 * D), jac=True, options=options
+    )
+    b = found.x.reshape(D, 3)
+    chance = scipy.special.softmax(Z @ b, axis=1)
+    W = chance[:, :, None] * np.eye(3) - chance[:, :, None] * chance[:, None]
+    precision = np.einsum("id,icj,ie->dcej", Z, W, Z).reshape(3 * D, 3 * D)
+    precision += np.eye(3 * D)
+    return b, precision, -found.fun - 0.5 * np.linalg.slogdet(precision)[1]
+
+
+@pytest.mark.parametrize("D", [30, 100], ids=["n > D", "n < D"])
+def test_the_softmax_is_the_formulas(D, classes, rng):
+    X, y = classes
+    model = softmax(D).fit(X, y)
+    b, precision, evidence = dense_laplace(evaluate(model.plan_, X), y)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, abs=1e-6)
+    new = rng.normal(size=(30, 2))
+    Z = evaluate(model.plan_, new)
+    wide = np.einsum("id,ce->idce", Z, np.eye(3)).reshape(30, -1, 3)
+    covariance = np.einsum("iac,ab,ibe->ice", wide, np.linalg.inv(precision), wide)
+    roots = np.linalg.cholesky(covariance)
+    f = (Z @ b)[:, None] + rng.normal(size=(30, 20_000, 3)) @ roots.transpose(0, 2, 1)
+    expected = scipy.special.softmax(f, axis=2).mean(axis=1)
+    # What couples classes is left out: little, of the variances of differences.
+    means, variances = model._laplace_moments(new, model._posteriors)
+    np.testing.assert_allclose(means, Z @ b, atol=1e-6)
+    for c, d in ((0, 1), (0, 2), (1, 2)):
+        contrast = np.eye(3)[c] - np.eye(3)[d]
+        full = np.einsum("c,ice,e->i", contrast, covariance, contrast)
+        ratio = (variances[:, c] + variances[:, d]) / full
+        assert np.all((ratio > 0.75) & (ratio < 1 + 1e-6))
+        assert np.median(ratio) > 0.9
+    np.testing.assert_allclose(model.predict_proba(new), expected, atol=0.02)
+
+
+@SIZES
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_gradients_of_the_softmax(weighted, D, classes, rng):
+    X, y = classes
+    weight = rng.integers(0, 4, N).astype(float) if weighted else None
+    kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
+    model = softmax(D, kernel).fit(X, y, weight)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=1e-8)
+    h, at = 1e-4, model.log_marginal_likelihood
+    numeric = [
+        (at(model.theta_ + h * e) - at(model.theta_ - h * e)) / (2 * h)
+        for e in np.eye(len(model.theta_))
+    ]
+    size = np.abs(gradient).max()
+    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize("D", [30, None], ids=["features", "exact"])
+def test_a_weight_counts_equal_rows_of_classes(D, classes, rng):
+    X, y = classes
+    weight = rng.integers(0, 4, N)
+    repeated = np.repeat(np.arange(N), weight)
+    weighted = softmax(D).fit(X, y, sample_weight=weight)
+    listed = softmax(D).fit(X[repeated], y[repeated])
+    np.testing.assert_allclose(
+        weighted.predict_proba(X), listed.predict_proba(X), atol=1e-6
+    )
+    assert weighted.log_marginal_likelihood_value_ == pytest.approx(
+        listed.log_marginal_likelihood_value_, rel=1e-8
+    )
+
+
+def test_streams_and_single_precision_of_classes(classes):
+    X, y = classes
+    whole = softmax(30).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(whole.sum(axis=1), 1.0, atol=1e-12)
+    blocks = rk.RowBlocks([(X[:20], y[:20]), (X[20:], y[20:])])
+    np.testing.assert_allclose(
+        softmax(30).fit(blocks).predict_proba(X), whole, atol=1e-6
+    )
+    single = softmax(30).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(
+        single.predict_proba(X.astype(np.float32)), whole, atol=1e-3
+    )
+
+
+def test_the_softmax_of_two_classes_is_the_logistic_function(classes):
+    X, y = classes
+    both = softmax(30).fit(X, y > 0)
+    plain = rk.GaussianProcessClassifier(
+        2.0 * rk.Gaussian([1.0, 2.0]), 30, optimizer=None, random_state=0
+    ).fit(X, y > 0)
+    np.testing.assert_array_equal(both.predict_proba(X), plain.predict_proba(X))
+
+
+def test_probabilities_are_averages(rng):
+    means, variances = rng.normal(size=(20, 4)), rng.uniform(0, 4, size=(20, 4))
+    f = means[:, None] + variances[:, None] ** 0.5 * rng.normal(size=(20, 50_000, 4))
+    expected = scipy.special.softmax(f, axis=2).mean(axis=1)
+    # Six deviations of the draws, and those of the points.
+    np.testing.assert_allclose(mean_softmax(means, variances), expected, atol=0.012)
+
+
+def test_the_softmax_is_learned(rng):
+    X = rng.uniform(-3, 3, (600, 2))
+    f = 3 * np.column_stack([np.sin(2 * X[:, 0]), np.cos(2 * X[:, 0]), np.zeros(600)])
+    y = (f + rng.gumbel(size=f.shape)).argmax(axis=1)
+    model = rk.GaussianProcessClassifier(
+        1.0 * rk.Gaussian([3.0, 3.0]), 60, multi_class="softmax", random_state=0
+    ).fit(X[:250], y[:250])
+    lengths = model.kernel_.kernel.lengthscale
+    assert lengths[0] < 2 < 0.5 * lengths[1]
+    truth = scipy.special.softmax(f, axis=1)
+    assert abs(model.predict_proba(X) - truth).mean() < 0.08

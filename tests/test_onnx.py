@@ -1,0 +1,305 @@
+"""Models as files of ONNX: the same values from onnxruntime, kernel by kernel."""
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import skl2onnx
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import randkern as rk
+import randkern.onnx
+from _cases import KERNELS, POINTS
+
+# Relative to the largest value. Models of rows in single precision compute in it, and
+# files in double precision.
+BOUNDS = {"float64": 1e-9, "float32": 1e-5}
+EVERY_DTYPE = pytest.mark.parametrize("dtype", ["float64", "float32"])
+
+
+def run(made, X):
+    """The outputs for an array, or for the columns of a dataframe."""
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    inputs = session.get_inputs()
+    if not isinstance(X, pd.DataFrame):
+        return session.run(None, {inputs[0].name: X})
+    return session.run(
+        None, {each.name: fed(X[each.name], each.type) for each in inputs}
+    )
+
+
+def fed(column, kind):
+    """A column as an input: empty text for a missing category, days for a date."""
+    if kind == "tensor(string)":
+        values = ["" if pd.isna(value) else str(value) for value in column]
+        return np.array(values, dtype=object)[:, None]
+    if str(column.dtype).startswith("date"):
+        column = (column - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    dtypes = {"double": float, "float": np.float32, "int64": np.int64, "bool": bool}
+    return column.to_numpy().astype(dtypes[kind[7:-1]])[:, None]
+
+
+def assert_equal(found, expected, dtype="float64"):
+    expected = np.asarray(expected)
+    assert str(found.dtype) == dtype
+    error = np.abs(found.reshape(expected.shape) - expected).max()
+    assert error <= BOUNDS[dtype] * max(1.0, np.abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return X[:200], (y[:200] - y.mean()) / y.std()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:300] / 16, y[:300]
+
+
+REGRESSORS = {
+    "ridge": rk.KernelRidgeRegressor(n_components=101, random_state=0),
+    "ridge offset": rk.KernelRidgeRegressor(
+        n_components=50, fourier="offset", fit_intercept=True, random_state=0
+    ),
+    "ridge exact": rk.KernelRidgeRegressor(n_components=None, fit_intercept=True),
+    "ridge landmarks": rk.KernelRidgeRegressor(
+        n_components=60, features="nystrom", random_state=0
+    ),
+    "ridge cv": rk.KernelRidgeRegressorCV(n_components=60, random_state=0),
+    "svr": rk.KernelSVR(n_components=60, random_state=0),
+    "process": rk.GaussianProcessRegressor(
+        n_components=60, normalize_y=True, random_state=0
+    ),
+    "process exact": rk.GaussianProcessRegressor(n_components=None, optimizer=None),
+}
+
+
+@EVERY_DTYPE
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regressors(name, dtype, diabetes, tmp_path):
+    X, y = diabetes
+    model = clone(REGRESSORS[name]).fit(X, 7.0 + 3.0 * y)
+    made = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
+    assert (tmp_path / "model.onnx").read_bytes() == made.SerializeToString()
+    X = X.astype(dtype)
+    assert_equal(run(made, X)[0], model.predict(X), dtype)
+
+
+def test_two_targets(diabetes, tmp_path):
+    X, y = diabetes
+    for D in (30, None):
+        model = rk.KernelRidgeRegressor(n_components=D, random_state=0)
+        model.fit(X, np.stack([y, y**2], axis=1))
+        found = run(rk.export_onnx(model, tmp_path / "model.onnx"), X)[0]
+        assert found.shape == (200, 2)
+        assert_equal(found, model.predict(X))
+
+
+CLASSIFIERS = {
+    "ridge": rk.KernelRidgeClassifier(n_components=200, random_state=0),
+    "ridge cv": rk.KernelRidgeClassifierCV(n_components=100, random_state=0),
+    "svc": rk.KernelSVC(n_components=100, random_state=0),
+    "svc exact": rk.KernelSVC(n_components=None),
+    "logistic": rk.KernelLogistic(
+        rk.Optical(2, bias=1.0), n_components=100, random_state=0
+    ),
+    "logistic exact": rk.KernelLogistic(n_components=None),
+}
+
+
+@EVERY_DTYPE
+@pytest.mark.parametrize("labels", ["numbers", "texts", "booleans"])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers(name, labels, dtype, digits, tmp_path):
+    X, y = digits
+    y = {"numbers": y, "texts": np.array(["low", "high"])[y // 5 % 2]}.get(
+        labels, y > 4
+    )
+    model = clone(CLASSIFIERS[name]).fit(X, y)
+    made = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
+    X = X.astype(dtype)
+    label, values = run(made, X)
+    expected = getattr(model, "predict_proba", model.decision_function)(X)
+    if expected.ndim == 1:
+        expected = np.stack([-expected, expected], axis=1)
+    assert_equal(values, expected, dtype)
+    assert (label == model.predict(X)).all()
+
+
+def test_raw_scores_are_decisions(digits):
+    X, y = digits
+    model = rk.KernelLogistic(n_components=50, random_state=0).fit(X, y)
+    randkern.onnx.register()
+    options = {id(model): {"zipmap": False, "raw_scores": True}}
+    made = skl2onnx.to_onnx(model, X[:1], options=options)
+    assert_equal(run(made, X)[1], model.decision_function(X))
+
+
+# Exact values without a closed form, and features that are sparse products.
+WITHOUT_VALUES = (
+    *("matern-0.7", "optical-0.5", "optical-1", "optical-1-bias", "optical-3"),
+    *("optical-3-bias", "compositional", "arc-cosine", "spectral", "sum-optical"),
+    *("gaussian*linear*optical", "linear*optical"),
+)
+WITHOUT_FEATURES = ("compositional",)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_features_of_every_kernel(name, tmp_path):
+    D = 4 if name == "linear" else 33
+    features = rk.RandomFeatures(KERNELS[name].kernel, D, random_state=0).fit(POINTS)
+    path = tmp_path / "model.onnx"
+    if name in WITHOUT_FEATURES:
+        with pytest.raises(ValueError, match="no operators for features"):
+            rk.export_onnx(features, path)
+        assert not path.exists()
+        return
+    made = rk.export_onnx(features, path)
+    assert_equal(run(made, POINTS)[0], features.transform(POINTS))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_exact_values_of_every_kernel(name, tmp_path):
+    model = rk.KernelRidgeRegressor(KERNELS[name].kernel, 0.1, n_components=None)
+    model.fit(POINTS, np.arange(len(POINTS)))
+    path = tmp_path / "model.onnx"
+    if name in WITHOUT_VALUES:
+        culprit = "|".join(type(leaf).__name__ for leaf in model.kernel_.leaves())
+        with pytest.raises(ValueError, match=f"exact values of ({culprit})"):
+            rk.export_onnx(model, path)
+        return
+    made = rk.export_onnx(model, path)
+    others = POINTS[::-1] + np.array([0.1, 0.2, 0.0, 0.0])
+    assert_equal(run(made, others)[0], model.predict(others))
+
+
+@pytest.mark.parametrize("kernel", [rk.Matern(1.5), rk.Optical(3, 0.5)], ids=str)
+@pytest.mark.parametrize(
+    "projection", ["dense", "streamed", "orthogonal", "structured", "qmc"]
+)
+def test_projections(projection, kernel, tmp_path):
+    X = np.random.default_rng(0).normal(size=(5, 70))
+    features = rk.RandomFeatures(
+        kernel,
+        301,
+        projection=projection,
+        centered=isinstance(kernel, rk.Optical),
+        random_state=1,
+    ).fit(X)
+    made = rk.export_onnx(features, tmp_path / "model.onnx")
+    assert_equal(run(made, X)[0], features.transform(X))
+    if projection == "structured":
+        # Signs and norms, not the 301 x 70 entries of a matrix.
+        assert len(made.SerializeToString()) < 8 * 301 * 70 / 2
+
+
+def test_rows_that_are_sparse(diabetes, tmp_path):
+    X, y = diabetes
+    model = rk.KernelRidgeRegressor(n_components=None).fit(sp.csr_array(X), y)
+    made = rk.export_onnx(model, tmp_path / "model.onnx")
+    assert_equal(run(made, X)[0], model.predict(X))
+
+
+def test_pipelines_of_skl2onnx(diabetes):
+    X, y = diabetes
+    table = pd.DataFrame(X[:, :3], columns=list("abc"))
+    table["kind"] = np.where(y > 0, "up", "down")
+    pipeline = make_pipeline(
+        make_column_transformer(
+            (StandardScaler(), list("abc")), (OneHotEncoder(), ["kind"])
+        ),
+        rk.NystromFeatures(n_components=30, random_state=0),
+        rk.KernelRidgeRegressor(n_components=40, random_state=0),
+    ).fit(table, y)
+    randkern.onnx.register()
+    made = skl2onnx.to_onnx(pipeline, table[:1])
+    # One-hot columns are in single precision there.
+    assert_equal(
+        run(made, table)[0].astype("float32"), pipeline.predict(table), "float32"
+    )
+
+
+def test_learned_metric(diabetes, tmp_path):
+    X, y = diabetes
+    metric = rk.MetricLearner(n_components=50, n_iterations=1, random_state=0)
+    metric.fit(X, y)
+    found = run(rk.export_onnx(metric, tmp_path / "model.onnx"), X)[0]
+    assert_equal(found, metric.transform(X))
+
+
+@pytest.fixture(scope="module")
+def table():
+    generator, n = np.random.default_rng(0), 150
+    days = pd.to_timedelta(generator.integers(0, 500, n), unit="D")
+    table = pd.DataFrame(
+        {
+            "number": generator.normal(size=n),
+            "skewed": np.exp(generator.normal(size=n)).round(1),
+            "count": generator.integers(0, 5, n),
+            "city": generator.choice(["x", "y", "zed"], n),
+            "two": generator.choice(["p", "q"], n),
+            "when": pd.Timestamp("2020-01-01") + days,
+            "flag": generator.random(n) < 0.3,
+            "code": pd.Categorical(generator.integers(1, 4, n)),
+            "many": [f"v{int(k)}" for k in generator.exponential(20, n)],
+        }
+    )
+    table.loc[::7, "number"] = np.nan
+    table.loc[::9, "city"] = None
+    table.loc[1, "city"] = "rare"
+    return table
+
+
+@pytest.mark.parametrize("numbers", ["standard", "quantile"])
+def test_encoder_of_tables(numbers, table, tmp_path):
+    encoder = rk.TabularEncoder(numbers).fit(table)
+    new = table.copy()
+    new.loc[3, "city"] = new.loc[4, "many"] = "never seen"
+    new.loc[[5, 6, 7], "skewed"] = [1e6, -1.0, new["skewed"].min()]
+    new.loc[8, "skewed"] = new["skewed"].median() + 0.05  # between two quantiles
+    made = rk.export_onnx(encoder, tmp_path / "model.onnx", table)
+    found, expected = run(made, new)[0], encoder.transform(new)
+    assert np.abs(found - expected).max() < 1e-8
+
+
+@EVERY_DTYPE
+@pytest.mark.parametrize("given", [True, False])
+def test_models_of_tables(given, dtype, table, tmp_path):
+    y = np.nan_to_num(table["number"]) + (table["city"] == "x") + 0.1 * table["skewed"]
+    labels = np.where(y > 0.8, "high", np.where(y > 0.2, "middle", "low"))
+    for kind, target in ((rk.TabularRegressor, y), (rk.TabularClassifier, labels)):
+        model = kind(time_limit=0.3, random_state=0).fit(table, target)
+        made = rk.export_onnx(
+            model, tmp_path / "model.onnx", table if given else None, dtype=dtype
+        )
+        *label, values = run(made, table)
+        probable = getattr(model, "predict_proba", model.predict)
+        assert_equal(values, probable(table), "float64" if given else dtype)
+        if label:
+            assert (label[0] == model.predict(table)).all()
+
+
+def test_what_has_no_operators_says_so(digits, table, tmp_path):
+    X, y = digits
+    process = rk.GaussianProcessClassifier(n_components=30, optimizer=None)
+    process.fit(X, y > 4)
+    with pytest.raises(ValueError, match="use KernelLogistic"):
+        rk.export_onnx(process, tmp_path / "model.onnx")
+    mixed = table[["count", "city"]].fillna("none")
+    ridge = rk.KernelRidgeRegressor(
+        rk.Gaussian(columns=["count"]) * rk.Categorical(columns=["city"]),
+        n_components=9,
+    ).fit(mixed, np.arange(len(mixed)))
+    with pytest.raises(ValueError, match="fitted to categories \\('city'\\)"):
+        rk.export_onnx(ridge, tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="dtype must be"):
+        rk.export_onnx(ridge, tmp_path / "model.onnx", dtype="float16")

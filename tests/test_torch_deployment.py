@@ -1,0 +1,118 @@
+"""Fitted models as modules: their predictions, and gradients in the input."""
+
+import io
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import randkern as rk
+from _tensors import DEVICES, host, tensor, torch
+
+each_device = pytest.mark.parametrize("device", DEVICES)
+MODELS = {
+    "ridge": rk.KernelRidgeRegressor(n_components=41, fit_intercept=True),
+    "ridge exact": rk.KernelRidgeRegressor(n_components=None, fit_intercept=True),
+    "ridge landmarks": rk.KernelRidgeRegressor(n_components=20, features="nystrom"),
+    "ridge cv": rk.KernelRidgeRegressorCV(n_components=30),
+    "classifier": rk.KernelRidgeClassifier(n_components=30),
+    "svr": rk.KernelSVR(n_components=30),
+    "svc": rk.KernelSVC(n_components=None),
+    "svc probable": rk.KernelSVC(n_components=30, probability=True),
+    "logistic": rk.KernelLogistic(n_components=30),
+    "process": rk.GaussianProcessRegressor(n_components=30, normalize_y=True),
+    "process exact": rk.GaussianProcessRegressor(
+        n_components=None, optimizer=None, normalize_y=True
+    ),
+    "features": rk.RandomFeatures(n_components=15),
+    "landmarks": rk.NystromFeatures(n_components=15),
+    "metric": rk.MetricLearner(n_components=30, n_iterations=1),
+    "pipeline": make_pipeline(
+        StandardScaler(), rk.RandomFeatures(n_components=9), rk.KernelLogistic()
+    ),
+}
+
+
+def fitted(name, n_classes, seed=0):
+    """A model of 60 rows of three columns, and 6 rows more."""
+    generator = np.random.default_rng(seed)
+    X = generator.normal(2.0, [0.5, 1.0, 2.0], size=(66, 3))
+    y = np.sin(X).sum(axis=1) + 5.0
+    model = clone(MODELS[name])
+    last = model.steps[-1][1] if name == "pipeline" else model
+    for part in (model.steps[1][1], last) if name == "pipeline" else (last,):
+        part.set_params(random_state=0)
+    if hasattr(last, "classes_") or "Class" in str(type(last).__mro__):
+        y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    return model.fit(X[:60], y[:60]), X[60:]
+
+
+def predictions(model, X):
+    for method in ("predict_proba", "decision_function", "predict", "transform"):
+        if hasattr(model, method):
+            return getattr(model, method)(X)
+
+
+@each_device
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_and_gradients(name, n_classes, device):
+    model, X = fitted(name, n_classes)
+    module = rk.to_torch(model).to(device)
+    expected = predictions(model, X)
+    for dtype, bound in ((torch.float64, 1e-6), (torch.float32, 1e-4)):
+        found = module(tensor(X, device).to(dtype).reshape(2, 3, 3))
+        assert found.dtype == dtype
+        assert found.shape == (2, 3, *expected.shape[1:])
+        error = np.abs(host(found).reshape(expected.shape) - expected).max()
+        assert error < bound * max(1.0, np.abs(expected).max())
+    x = tensor(X[:2], device).requires_grad_()
+    assert torch.autograd.gradcheck(module, x, atol=1e-5)
+
+
+@pytest.mark.parametrize("nu", [0.5, 0.7, 1.5, 2.5])
+def test_gradients_at_a_row_of_the_fit(nu):
+    X = np.arange(12.0).reshape(6, 2) % 5
+    model = rk.KernelRidgeRegressor(rk.Matern(nu), n_components=None).fit(X, X[:, 0])
+    x = torch.tensor(X[:1], requires_grad=True)
+    rk.to_torch(model)(x).sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_sparse_rows_and_two_targets():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    Y = np.stack([X[:, 0], X[:, 1] ** 2], axis=1)
+    model = rk.KernelRidgeRegressor(n_components=None).fit(sp.csr_array(X), Y)
+    np.testing.assert_allclose(
+        host(rk.to_torch(model)(torch.tensor(X))), model.predict(X), atol=1e-9
+    )
+
+
+def test_what_was_learned_is_in_the_state_and_in_a_file():
+    model, X = fitted("ridge exact", 2)
+    module = rk.to_torch(model)
+    assert set(module.state_dict()) == {"weights", "constant", "rows"}
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    x = torch.tensor(X)
+    assert torch.equal(again(x), module(x))
+
+
+def test_a_module_in_single_precision_predicts():
+    model, X = fitted("ridge exact", 2)
+    found = rk.to_torch(model).float()(torch.tensor(X))
+    np.testing.assert_allclose(host(found), model.predict(X), rtol=1e-4)
+
+
+def test_others_are_named():
+    X, y = np.zeros((4, 2)), np.arange(4.0)
+    with pytest.raises(TypeError, match="got Ridge"):
+        rk.to_torch(Ridge().fit(X, y))
+    with pytest.raises(ValueError, match="not fitted"):
+        rk.to_torch(rk.KernelRidgeRegressor())
