@@ -356,7 +356,8 @@ def test_learns(fitted, fitted_classifier):
     board = fitted.leaderboard_
     assert list(board) == ["kernel", "numbers", "metric", "rows", "error", "seconds"]
     assert board["error"].is_monotonic_increasing
-    assert set(board["metric"]) == {"none", "diagonal", "full"}
+    kinds = set(board["metric"])
+    assert {"none", "diagonal"} <= kinds <= {"none", "diagonal", "full"}
 
 
 def rotated(n, seed=0):

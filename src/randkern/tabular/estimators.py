@@ -68,8 +68,8 @@ _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
 # Fits that this takes about, and the share of the time for it before each of the best
 # is judged.
-_ADAPTING_FITS = 6
-_JUDGING_SHARE = 0.06
+_ADAPTING_FITS = 12
+_JUDGING_SHARE = 0.08
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
