@@ -332,7 +332,7 @@ REFUSED = {
         lambda: rk.GaussianProcessClassifier(
             rk.Optical(degree=40), n_components=16, optimizer=None, random_state=0
         ).fit(X, LABELS),
-        (ValueError, "too large for labels", "small number"),
+        (ValueError, "too large for the targets", "small number"),
     ),
 }
 

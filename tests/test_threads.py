@@ -218,7 +218,7 @@ DECOMPOSITIONS = {
         lambda matrix: NumpyAlgebra().shortest_solution(matrix, matrix[0]),
     ),
     "orthogonal": (
-        scipy.linalg,
+        np.linalg,
         "qr",
         lambda matrix: rk.RandomFeatures(
             rk.Gaussian(), 100, projection="orthogonal", random_state=0

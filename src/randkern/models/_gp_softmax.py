@@ -155,10 +155,11 @@ def softmax_posteriors(
     start = ops.zeros(loss.size, features.like)
     flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
     weights = flat.reshape(loss.shape)
+    padded = features.padded(weights)
     grams = [ops.zeros((D, D), features.like) for _ in range(k)]
     for block in features.blocks():
         Z = block.values
-        chance = ops.special.softmax(products(Z, weights), 1)
+        chance = ops.special.softmax(products(Z, padded), 1)
         weight = 1.0 if block.weight is None else block.weight[:, None]
         roots = (weight * chance) ** 0.5
         for c, gram in enumerate(grams):

@@ -113,8 +113,8 @@ class FeatureMatrix:
 
     Attributes
     ----------
-    n_rows, n_targets, width : int
-        The width is filled up with zeros.
+    n_rows, n_targets, n_components, width : int
+        The width is that of the components, filled up with zeros.
     like : array
         In the dtype of the features, where they lie.
     """
@@ -133,6 +133,7 @@ class FeatureMatrix:
         self.precise, self.compress, self.weight_unit = precise, compress, weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
+        self.n_components = plan.n_components
         self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
             row_bytes = self.width * self.dtype.itemsize
@@ -206,6 +207,12 @@ class FeatureMatrix:
             self._evaluate(block.X, values)
             weight = None if block.weight is None else block.weight / self.weight_unit
             yield FeatureBlock(block.rows, values, None, block.Y, weight)
+
+    def padded(self, weights: Any) -> Any:
+        """Return weights (k, D) in float64 where the features lie, (k, width)."""
+        out = self._ops.zeros((len(weights), self.width), self.like)
+        out[:, : self.n_components] = self._ops.float64_like(weights, self.like)
+        return out
 
     def _empty(self, n_rows: int) -> Any:
         """Return rows with zeros where no feature will be."""
@@ -303,6 +310,7 @@ class FeatureArray(FeatureMatrix):
     def __init__(self, values: Any, Y: Any = None, weight: Any = None):
         self._place(values)
         self.n_rows, self.width = values.shape
+        self.n_components = self.width
         self.n_targets = 0 if Y is None else Y.shape[1]
         self._cache = FeatureBlock(slice(0, self.n_rows), values, None, Y, weight)
 

@@ -34,10 +34,7 @@ from randkern.models._gp_evidence import (
     precision_sums,
 )
 from randkern.models._gp_laplace import LaplaceEvidence, LaplacePosterior
-from randkern.models._gp_learning import (
-    learning_rows,
-    most_learning_rows,
-)
+from randkern.models._gp_learning import learning_rows, most_learning_rows
 from randkern.models._gp_likelihoods import Likelihood, likelihood_of
 from randkern.models._gp_mean import with_mean
 from randkern.models._gp_model import GaussianProcess, laplace_rows

@@ -173,7 +173,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         weights = self._minimise(loss)
         self.intercept_ = 0.0
         if self.plan_ is not None:
-            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
+            self.coef_ = self._transposed(weights.T)
             return self
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
@@ -253,7 +253,7 @@ class LogisticLoss:
 
     def __init__(self, features: FeatureMatrix, C: float):
         self.features, self.C = features, C
-        self.shape = (features.n_targets, features.width)
+        self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -276,8 +276,7 @@ class LogisticLoss:
 
 def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
     """Return the sum of the losses of rows, and its gradient in the weights."""
-    ops = ops_of(features.like)
-    weights = ops.float64_like(weights, features.like)
+    ops, weights = ops_of(features.like), features.padded(weights)
     total, gradient = 0.0, ops.zeros(weights.shape, weights)
     for block in features.blocks():
         losses, slopes = _derivatives(products(block.values, weights), block.Y)
@@ -285,13 +284,13 @@ def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
             losses, slopes = losses * block.weight, slopes * block.weight[:, None]
         total += float(losses.sum())
         add_combinations(block.values, slopes, gradient)
-    return total, gradient
+    return total, gradient[:, : features.n_components]
 
 
 def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any:
     """Return the second derivative of the sum of losses times some weights."""
-    ops, like = ops_of(features.like), features.like
-    weights, along = ops.float64_like(weights, like), ops.float64_like(along, like)
+    ops, weights = ops_of(features.like), features.padded(weights)
+    along = features.padded(along)
     out = ops.zeros(along.shape, along)
     for block in features.blocks():
         values, change = products(block.values, weights), products(block.values, along)
@@ -305,7 +304,7 @@ def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any
         if block.weight is not None:
             change = change * block.weight[:, None]
         add_combinations(block.values, change, out)
-    return out
+    return out[:, : features.n_components]
 
 
 def _derivatives(
