@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern.tabular import classifier as classification
-from randkern.tabular import clock, encoder, estimators, model, search
+from randkern.tabular import encoder, estimators, model, search
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
@@ -774,35 +774,6 @@ def test_few_seconds_are_kept():
     X = rng.normal(size=(1500, 30))
     fit = regressor(time_limit=0.01).fit(X, X[:, 0])
     assert 1 <= len(fit.leaderboard_) <= 3
-
-
-@pytest.mark.parametrize("wall", [10.0, 100.0])
-def test_the_clock_stands_still_while_others_have_the_processor(monkeypatch, wall):
-    """But for two thirds of the time that passes."""
-    seconds = {"thread_time": 5.0, "perf_counter": 7.0}
-    for name in seconds:
-        monkeypatch.setattr(time, name, lambda name=name: seconds[name])
-    passed = clock.Clock()
-    seconds["thread_time"] += 9.0
-    seconds["perf_counter"] += wall
-    assert passed() == pytest.approx(max(9.0, wall / 1.5))
-
-
-class Sleeper:
-    """Does nothing after each trial, for a while."""
-
-    max_propagation_depth = None
-    setup = teardown = on_fit_task_begin = lambda self, *args, **kwargs: None
-
-    def on_fit_task_end(self, *args, **kwargs):
-        time.sleep(0.25)
-
-
-def test_waiting_does_not_shorten_the_search(monkeypatch):
-    monkeypatch.setattr(clock, "_SLOWEST", 100.0)
-    fits = [regressor(time_limit=3), regressor(time_limit=3).set_callbacks(Sleeper())]
-    trials = [len(fit.fit(TABLE[:40], TARGET[:40]).leaderboard_) for fit in fits]
-    assert trials[0] == trials[1] >= 10
 
 
 @pytest.mark.parametrize("share", [0.05, 5.0])

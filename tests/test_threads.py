@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend import blas_threads
+from randkern.backend import blas_threads, large_cholesky
 from randkern.backend.blas_threads import one_thread_if_short
 from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.threads import on_one_thread, run_over_ranges
@@ -204,7 +204,7 @@ def test_other_threads_leave_the_threads_of_blas_alone():
 
 #: Functions of LAPACK by who calls them, and the size of a matrix below and above.
 DECOMPOSITIONS = {
-    "lower_factor": (scipy.linalg, "cholesky", NumpyAlgebra().lower_factor),
+    "lower_factor": (large_cholesky, "dpotrf", NumpyAlgebra().lower_factor),
     "symmetric_eigenpairs": (
         scipy.linalg,
         "eigh",
@@ -255,14 +255,14 @@ def test_a_direct_solve_of_few_features_has_one_thread(monkeypatch, data):
     from randkern.solvers import cholesky
 
     seen = []
-    for name in ("dpotrf", "dpotrs"):
-        original = getattr(cholesky, name)
+    for module, name in ((large_cholesky, "dpotrf"), (cholesky, "dpotrs")):
+        original = getattr(module, name)
 
         def watched(*args, original=original, **kwargs):
             seen.append(blas())
             return original(*args, **kwargs)
 
-        monkeypatch.setattr(cholesky, name, watched)
+        monkeypatch.setattr(module, name, watched)
     X, y = data
     rk.KernelRidgeClassifier(KERNEL, 0.1, 190, random_state=0).fit(X, y)
     assert len(seen) >= 2

@@ -8,6 +8,7 @@ from sklearn.externals.array_api_compat import numpy as array_namespace
 
 from randkern.backend.array_ops import ArrayAlgebra
 from randkern.backend.blas_threads import short_on_one_thread
+from randkern.backend.large_cholesky import factorise_upper
 from randkern.backend.skinny_gemm import padded
 
 __all__ = ["NumpyAlgebra"]
@@ -49,10 +50,13 @@ class NumpyAlgebra(ArrayAlgebra):
 
         The matrix is used up.
         """
-        # The upper triangle of a C-ordered array is LAPACK's lower one.
-        return scipy.linalg.cholesky(
-            matrix.T, lower=True, overwrite_a=True, check_finite=False
-        )
+        matrix = np.require(matrix, float, ["C", "W"])
+        if not factorise_upper(matrix):
+            raise np.linalg.LinAlgError("the matrix is not positive to rounding.")
+        for start in range(0, len(matrix), _ROWS):
+            block = matrix[start : start + _ROWS, : start + _ROWS]
+            block[:] = np.triu(block, start)
+        return matrix.T
 
     @short_on_one_thread(_solved)
     def factor_solve(self, factor, right):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm
-from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+from scipy.linalg.lapack import dpocon, dpotrs
 
 from randkern._tensors import is_tensor
 from randkern.backend.blas_threads import short_on_one_thread
+from randkern.backend.large_cholesky import factorise_upper, panel_bytes
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
@@ -35,9 +36,12 @@ _LARGE_RESIDUAL = 2.0**-26
 def cholesky_bytes(n: int, like: Any) -> int:
     """Return the memory that the solver takes beside an n × n matrix.
 
-    Arrays are factorised in place; tensors take a second array, and tiles.
+    Arrays are factorised in place, large ones by panels; tensors take a second array,
+    and tiles.
     """
-    return 8 * (n**2 + 4 * min(n, _TILE) ** 2) if is_tensor(like) else 0
+    if not is_tensor(like):
+        return panel_bytes(n)
+    return 8 * (n**2 + 4 * min(n, _TILE) ** 2)
 
 
 def mirror_upper(matrix: Any) -> Any:
@@ -115,11 +119,10 @@ class _InPlace(CholeskyState):
         self.diagonal += jitter - self.jitter
         self.jitter = jitter
         np.fill_diagonal(matrix, self.diagonal)
-        # The transpose of a C-ordered array is Fortran-ordered: LAPACK works
-        # in place on its lower triangle, our upper one.
-        _, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-        if info:
+        if not factorise_upper(matrix):
             return None
+        # The transpose of a C-ordered array is Fortran-ordered: our upper triangle is
+        # LAPACK's lower one.
         reciprocal, _ = dpocon(matrix.T, self.norm, uplo="L")
         return float(reciprocal) * self.norm
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -33,7 +34,6 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
-from randkern.tabular.clock import Clock
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
@@ -97,7 +97,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return checked rows and weights; those of weight zero are no rows."""
         self._validate_params()
-        self._clock = Clock()
+        began = time.perf_counter()
+        self._clock = lambda: time.perf_counter() - began
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -344,8 +345,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows. On a busy machine these are seconds for
-        which the fit has a processor, of which it waits for half as many again at most.
+        estimated before, and its size follows.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 

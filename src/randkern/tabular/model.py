@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from sklearn.base import clone
 
+from randkern.backend.large_cholesky import factorise_upper
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeRegressor
@@ -168,9 +169,9 @@ def _fit_tail(
     n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
     gram.flat[:: n + 1] += penalty
-    factor = scipy.linalg.cholesky(
-        gram.T, lower=True, overwrite_a=True, check_finite=False
-    )
+    if not factorise_upper(gram):
+        raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
+    factor = gram.T
     right = np.column_stack([Y, np.ones(n)])
     solved = scipy.linalg.cho_solve((factor, True), right, check_finite=False)
     dual, sums = solved[:, :-1], solved[:, -1]
@@ -255,7 +256,7 @@ def adapted(
     Y: np.ndarray,
     weight: np.ndarray,
     until: float,
-    clock: Callable[[], float] = time.thread_time,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
@@ -302,9 +303,9 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
 def gram_seconds(kernel: Kernel, X: np.ndarray, n: int) -> float:
     """Return about how long the Gram matrix of n rows takes, its upper triangle."""
     sample = X[:_TIMED_ROWS]
-    began = time.thread_time()
+    began = time.perf_counter()
     kernel._gram(sample, None)
-    return (time.thread_time() - began) * (n / len(sample)) ** 2 / 2
+    return (time.perf_counter() - began) * (n / len(sample)) ** 2 / 2
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
@@ -345,9 +346,9 @@ def _measured_rate(minute: int) -> float:
     n, seconds = _TIMED_ROWS, math.inf
     for _ in range(3):
         matrix = np.eye(n) + 1e-6
-        began = time.thread_time()
+        began = time.perf_counter()
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
-        seconds = min(seconds, time.thread_time() - began)
+        seconds = min(seconds, time.perf_counter() - began)
     return n**3 / 3 / max(seconds, 1e-6)
 
 

@@ -283,7 +283,7 @@ class KernelSearch:
         until: float,
         stream: Stream,
         report: Callable[[Trial], bool],
-        clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         self.until, self.report, self.clock = until, report, clock
