@@ -194,7 +194,10 @@ class GaussianProcesses(Experiment):
             ),
             "RMSE": lambda r: f"{r['rmse']:.4f}",
             "NLPD": lambda r: f"{r['nlpd']:.4f}",
-            "50 %": lambda r: f"{100 * r['coverage_50']:.1f} %",
+            # Older records have none.
+            "50 %": lambda r: (
+                f"{100 * r['coverage_50']:.1f} %" if "coverage_50" in r else ""
+            ),
             "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
             "seconds": lambda r: seconds(r["seconds"]),
             "CPU s": lambda r: seconds(r["cpu_seconds"]),
