@@ -153,7 +153,7 @@ def test_rows_of_extreme_size(size, rng):
 
 def plans(name):
     """Yield plans of a kernel by every projection and both feature maps."""
-    case, D = KERNELS[name], 3 if name == "linear" else 21
+    case, D = KERNELS[name], 3 if isinstance(KERNELS[name].kernel, rk.Linear) else 21
     for projection in PROJECTIONS:
         if admits(projection, case):
             for fourier in ("pair", "offset"):
