@@ -620,8 +620,11 @@ def _outcome(trial: tuple[str, dict[str, Any], str, str, str]) -> str:
     if name not in OF_ROWS:
         read += [w] if name == "features" else [w, y]
     taken = {part.taken for part in read}
-    # Encoders take no sparse rows; learned metrics no categories, either.
+    # Encoders take no sparse rows; learned metrics no categories, either; support
+    # vector regression one target.
     if parameters or name == "metric" or (name in ENCODERS and sp.issparse(X.value)):
+        taken.add(None)
+    if name == "svr" and np.ndim(y.meaning) == 2:
         taken.add(None)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
