@@ -22,7 +22,7 @@ from .options import (
     parse_alpha,
     parse_sizes,
 )
-from .tables import described, load_for_study, save_winner
+from .tables import described, keep, load_for_study
 
 __all__ = ["command", "results_table"]
 
@@ -66,7 +66,6 @@ def command(
     with user_messages():
         from ..study.compare import compare
         from ..study.kernel_choices import parse_kernels
-        from ..study.records import write_results
 
         names = [choice.label for choice in parse_kernels(kernels)]
         sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)
@@ -96,14 +95,7 @@ def command(
         )
         if test is not None:
             results["dataset"]["split"] = f"the rows of {test.name}"
-        saved = "" if save is None else save_winner(dataset, results, save)
-        written = [write_results(results, out / "results.json")]
-        written += _figure(results, out / "compare.png")
-    _print(console, results)
-    if save is not None:
-        console.print(saved, soft_wrap=True)
-        written.append(save)
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+        keep(console, dataset, results, save, out, _figure, _print)
 
 
 def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
@@ -187,10 +179,11 @@ def _seconds(values: Sequence[float]) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
+def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
     """Write the figure; return nothing where matplotlib or records are missing."""
     from ..plots import plot_compare, save_figure
 
+    path = out / "compare.png"
     path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
     if not results["records"]:
         return []

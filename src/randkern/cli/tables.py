@@ -3,20 +3,22 @@
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from .console import progress_bar
 
 __all__ = [
     "described",
+    "keep",
     "load",
     "load_for_study",
     "read",
-    "save_winner",
     "test_rows",
     "trial_progress",
 ]
@@ -81,7 +83,28 @@ def load_for_study(
     return replace(table, X_test=X, y_test=y)
 
 
-def save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
+def keep(
+    console: Console,
+    dataset: Any,
+    results: dict[str, Any],
+    save: Path | None,
+    out: Path,
+    draw: Callable[[Mapping[str, Any], Path], list[Path]],
+    show: Callable[[Console, Mapping[str, Any]], None],
+) -> None:
+    """Save the best model if that is asked for; write the results; print them all."""
+    from ..study.records import write_results
+
+    saved = "" if save is None else _save_winner(dataset, results, save)
+    written = [write_results(results, out / "results.json"), *draw(results, out)]
+    show(console, results)
+    if save is not None:
+        console.print(saved, soft_wrap=True)
+        written.append(save)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+
+
+def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
     """Fit and save the best model; say which it is."""
     import randkern
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from .compare import _bytes
 from .console import output, progress_bar, user_messages
 from .options import Data, DataDir, Kernels, Save, Target, Task, Test
-from .tables import described, load_for_study, save_winner
+from .tables import described, keep, load_for_study
 
 __all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
 
@@ -81,7 +81,6 @@ def command(
     """
     with user_messages():
         from ..study.kernel_choices import parse_kernels
-        from ..study.records import write_results
         from ..study.tune import tune
 
         names = [choice.label for choice in parse_kernels(kernels)]
@@ -121,14 +120,7 @@ def command(
         )
         if test is not None:
             results["dataset"]["split"] = f"the rows of {test.name}"
-        saved = "" if save is None else save_winner(dataset, results, save)
-        written = [write_results(results, out / "results.json")]
-        written += _figure(results, out / "tune.png")
-    _print(console, results)
-    if save is not None:
-        console.print(saved, soft_wrap=True)
-        written.append(save)
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+        keep(console, dataset, results, save, out, _figure, _print)
 
 
 def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
@@ -224,10 +216,11 @@ def _error(value: float, share: bool) -> str:
     return f"{100 * value:.2f} %" if share else f"{value:.4f}"
 
 
-def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
+def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
     """Write the figure; return nothing where matplotlib or records are missing."""
     from ..plots import plot_tune, save_figure
 
+    path = out / "tune.png"
     path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
     if not results["records"]:
         return []

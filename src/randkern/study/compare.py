@@ -276,18 +276,11 @@ class _Runs:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    with Measurement() as fit:
-                        model.fit(data.X_train, data.y_train)
-                    with Measurement() as predict:
-                        predicted = model.predict(data.X_test)
+                    found, _ = self._measured(model)
                 except MemoryLimitError as error:
                     self._skip(name, None, str(error))
                     continue
-            self.baselines[name] = scores(model, data, predicted) | {
-                "fit_seconds": fit.seconds,
-                "predict_seconds": predict.seconds,
-                "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
-            }
+            self.baselines[name] = found
 
     def begin(self, choice: KernelChoice, alpha: float | None) -> None:
         """Choose the kernel's hyperparameters, and compile what it runs."""
@@ -330,14 +323,10 @@ class _Runs:
             )
             return
         model = self._model(choice, size, seed).set_params(features=features)
-        data = self.data
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                with Measurement() as fit:
-                    model.fit(data.X_train, data.y_train)
-                with Measurement() as predict:
-                    predicted = model.predict(data.X_test)
+                found, before = self._measured(model)
             except MemoryLimitError as error:
                 self._skip(label, size, str(error))
                 return
@@ -347,14 +336,25 @@ class _Runs:
                 kernel=label,
                 n_components=size,
                 seed=seed,
-                **scores(model, data, predicted),
-                fit_seconds=fit.seconds,
-                predict_seconds=predict.seconds,
-                peak_memory_bytes=max(fit.peak_bytes, predict.peak_bytes),
-                memory_before_bytes=fit.before_bytes,
+                **found,
+                memory_before_bytes=before,
                 hyperparameters=self._chosen[choice.label].hyperparameters,
             )
         )
+
+    def _measured(self, model: Any) -> tuple[dict[str, Any], int]:
+        """Return scores and costs of a model, and the memory before its fit."""
+        data = self.data
+        with Measurement() as fit:
+            model.fit(data.X_train, data.y_train)
+        with Measurement() as predict:
+            predicted = model.predict(data.X_test)
+        found = scores(model, data, predicted) | {
+            "fit_seconds": fit.seconds,
+            "predict_seconds": predict.seconds,
+            "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
+        }
+        return found, fit.before_bytes
 
     def _model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
         chosen = self._chosen[choice.label]

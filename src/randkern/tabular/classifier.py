@@ -61,8 +61,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows. On a busy machine these are seconds for
-        which the fit has a processor, of which it waits for half as many again at most.
+        estimated before, and its size follows.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 

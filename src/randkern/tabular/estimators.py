@@ -643,15 +643,13 @@ def different_rows(
     where many equal rows of `U` have different targets: they are then no copies.
     """
     keys = np.column_stack([U, Y])
-    order = np.lexsort(keys.T[::-1])
-    differ = keys[order[1:]] != keys[order[:-1]]
-    is_new = np.append(True, differ.any(axis=1))
-    place = np.append(True, differ[:, : U.shape[1]].any(axis=1)).cumsum()[is_new]
-    mixed = (np.bincount(place)[place] > 1).mean()
-    if mixed > _MOST_MIXED or is_new.sum() < 2:
+    _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    _, place, counts = np.unique(
+        U[rows], axis=0, return_inverse=True, return_counts=True
+    )
+    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
-    starts = np.flatnonzero(is_new)
-    return order[starts], np.add.reduceat(weight[order], starts)
+    return rows, np.bincount(copies, weight)
 
 
 def normalised(members: list[Member]) -> list[Member]:
