@@ -205,6 +205,41 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
     assert message in result.output.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("value", "options", "message"),
+    [
+        (None, (), "row 5 is empty"),
+        (
+            "?",
+            (),
+            "row 5 holds '?' (the first row is 0); mend such rows, or say --task",
+        ),
+        ("?", ("--task", "regression"), "row 5 holds '?'"),
+        (np.inf, (), "row 5 holds inf"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_odd_targets_are_named_by_their_row(command, value, options, message, tmp_path):
+    frame = table().astype({"price": object})
+    frame.loc[5, "price"] = value
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    given = (tmp_path / "odd.csv",) if command == "fit" else ()
+    given = given or ("--data", tmp_path / "odd.csv")
+    out = "--target", "price", *options, "--out", tmp_path
+    result = run(command, *given, *out)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+
+
+def test_one_class_is_no_odd_row(tmp_path):
+    frame = table().assign(sold="yes")
+    frame.to_csv(tmp_path / "one.csv", index=False)
+    result = run("fit", tmp_path / "one.csv", "--target", "sold", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "one class only" in result.output
+    assert "row" not in result.output.partition("in all 120 rows")[2]
+
+
 @pytest.mark.parametrize("arguments", [
     ("nowhere.csv", "--target", "price"),
     ("nowhere.txt", "--target", "price"),

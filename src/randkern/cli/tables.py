@@ -4,13 +4,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from ..exceptions import DataFileError
 from .console import progress_bar
 
 __all__ = [
@@ -23,15 +24,69 @@ __all__ = [
     "trial_progress",
 ]
 
+# Text of so many different numbers is a quantity with odd entries.
+_MANY_NUMBERS = 20
+
 
 def load(data: str, target: str, task: str | None) -> Any:
     """Return the data set of a file, or of standard input where it is ``-``."""
-    from ..datasets import load_dataset
-
     if data != "-":
-        return load_dataset(data, target=target, task=task)
+        return _load(data, target, task)
     with _standard_input() as path:
-        return load_dataset(path, target=target, task=task)
+        return _load(path, target, task)
+
+
+def _load(
+    path: str | Path, target: str | None, task: str | None, data_dir: Path | None = None
+) -> Any:
+    """Return a data set; complaints about a target name a row."""
+    from ..datasets import load_dataset, read_table
+
+    try:
+        table = load_dataset(path, data_dir=data_dir, target=target, task=task)
+    except ValueError as error:
+        frame: Any = {}
+        with suppress(ValueError, OSError):
+            frame = read_table(path)
+        column = frame[target] if target in frame else None
+        texts = column is not None and column.dtype.kind not in "iuf"
+        # Of classes any text may be one, but none may be missing.
+        if column is None or (texts and task != "regression" and column.notna().all()):
+            raise
+        odd = _odd_row(column)
+        raise type(error)(f"{error}; {odd}" if odd else str(error)) from error
+    if target is not None and task is None and table.y_train.dtype.kind == "O":
+        _check_text(table.y_train, target)
+    return table
+
+
+def _odd_row(values: Any) -> str | None:
+    """Say which row is the first that holds no finite number, if one does."""
+    import numpy as np
+    import pandas as pd
+
+    column = pd.Series(values)
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    rows = np.flatnonzero(column.isna())
+    if not len(rows):
+        rows = np.flatnonzero(~np.isfinite(numbers))
+    if not len(rows):
+        return None
+    value = column.iloc[rows[0]]
+    found = "is empty" if pd.isna(value) else f"holds {value!r}"
+    return f"row {rows[0]:,} {found} (the first row is 0)"
+
+
+def _check_text(labels: Any, target: str) -> None:
+    """Raise where texts are numbers but for a few, which were hardly meant as such."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(pd.Series(labels), errors="coerce")
+    if numbers.notna().mean() > 0.5 and numbers.nunique() > _MANY_NUMBERS:
+        raise DataFileError(
+            f"the target {target!r} holds numbers and text: {_odd_row(labels)}; mend "
+            "such rows, or say --task classification if each value is a class"
+        )
 
 
 def described(table: Any, task: str | None) -> str:
@@ -69,12 +124,10 @@ def load_for_study(
     data: str, data_dir: Path | None, target: str | None, task: str | None, test: Any
 ) -> Any:
     """Return a data set by name or of a file, with test rows of another file."""
-    from ..datasets import load_dataset
-
     if data == "-":
         table = load(data, str(target), task)
     else:
-        table = load_dataset(data, data_dir=data_dir, target=target, task=task)
+        table = _load(data, target, task, data_dir)
     if test is None:
         return table
     if target is None:
