@@ -72,7 +72,7 @@ def _odd_row(values: Any) -> str | None:
         rows = np.flatnonzero(~np.isfinite(numbers))
     if not len(rows):
         return None
-    value = column.iloc[rows[0]]
+    value = column.iloc[[rows[0]]].tolist()[0]
     found = "is empty" if pd.isna(value) else f"holds {value!r}"
     return f"row {rows[0]:,} {found} (the first row is 0)"
 
