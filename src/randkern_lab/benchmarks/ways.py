@@ -73,18 +73,18 @@ class Options(RowOptions):
         1000.0, "Ridge penalty of the optical kernel of degree 2."
     )
     n_components: tuple[int, ...] = option(
-        (1000, 3000, 10_000, 30_000), "Numbers of our random features.", quick=(100,)
-    )
-    peer_components: tuple[int, ...] = option(
-        (1000, 3000, 10_000), "Numbers of RBFSampler's features.", quick=(100,)
+        (1000, 3000, 10_000), "Numbers of random features.", quick=(100,)
     )
     landmarks: tuple[int, ...] = option(
-        (1000, 3000), "Numbers of landmarks, of both libraries.", quick=(50,)
+        (1000, 3000, 10_000), "Numbers of our landmarks.", quick=(50,)
+    )
+    nystroem: tuple[int, ...] = option(
+        (1000, 3000), "Numbers of scikit-learn's landmarks.", quick=(50,)
     )
     exact_rows: tuple[int, ...] = option(
-        (2500, 5000, 10_000, 20_000), "Training rows of the exact kernel.", quick=(200,)
+        (5000, 10_000), "Training rows of the exact kernel.", quick=(200,)
     )
-    rounds: tuple[int, ...] = option((10, 30, 100), "Of boosting.", quick=(2,))
+    rounds: tuple[int, ...] = option((10, 30), "Of boosting.", quick=(2,))
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "2GB".')
 
 
@@ -113,8 +113,7 @@ class Ways(Experiment):
         sizes: dict[str, tuple[int, ...]] = {
             "landmarks": options.landmarks,
             "exact": options.exact_rows,
-            "RBFSampler": options.peer_components,
-            "Nystroem": options.landmarks,
+            "Nystroem": options.nystroem,
             "logistic": (100,),
             "trees": options.rounds,
         }
