@@ -24,6 +24,8 @@ EVERY_DTYPE = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 def run(made, X):
     """The outputs for an array, or for the columns of a dataframe."""
+    read = {name for node in made.graph.node for name in node.input}
+    assert {constant.name for constant in made.graph.initializer} <= read
     session = onnxruntime.InferenceSession(
         made.SerializeToString(), providers=["CPUExecutionProvider"]
     )

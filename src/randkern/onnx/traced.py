@@ -54,6 +54,7 @@ class Graph:
 
     def __init__(self, scope: Any, container: Any):
         self._scope, self._container = scope, container
+        self._unused: dict[str, tuple[Any, ...]] = {}
 
     def input(self, name: str, example: np.ndarray) -> Traced:
         """Return the array that an input, or a result of other operators, is."""
@@ -66,10 +67,15 @@ class Graph:
         content: Any = values.ravel()
         if values.dtype.kind in "OU":
             content = [str(value).encode() for value in values.ravel()]
-        self._container.add_initializer(
-            name, _onnx_type(values.dtype), list(values.shape), content
-        )
+        self._unused[name] = _onnx_type(values.dtype), list(values.shape), content
         return Traced(self, name, values)
+
+    def _name(self, values: Traced) -> str:
+        """Return the name of what an operator reads; constants are added here."""
+        if values.name in self._unused:
+            content = self._unused.pop(values.name)
+            self._container.add_initializer(values.name, *content)
+        return values.name
 
     def apply(
         self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
@@ -79,7 +85,7 @@ class Graph:
         traced = (x if isinstance(x, Traced) else self.constant(x) for x in inputs)
         self._container.add_node(
             operator,
-            [x.name for x in traced],
+            [self._name(x) for x in traced],
             [name],
             name=self._scope.get_unique_operator_name(operator),
             **attributes,
@@ -90,7 +96,7 @@ class Graph:
         """Give values the name of an output."""
         self._container.add_node(
             "Identity",
-            [values.name],
+            [self._name(values)],
             [name],
             name=self._scope.get_unique_operator_name("Output"),
         )
@@ -561,10 +567,13 @@ def chebyshev_sum(series: np.ndarray, t: Any) -> Any:
     return t * here + float(series[0]) - above
 
 
-# Of arccos(1 − u)/√(2u), u in [0, 1], in 2u − 1: to 1e-15.
-_ARCCOS = chebyshev.chebinterpolate(
-    lambda t: 2 * np.arcsin(np.sqrt((1 + t) / 4)) / np.sqrt(1 + t), 22
-)
+def _arccos_factor(t: Any) -> Any:
+    """Return arccos(1 − u)/√(2u) at u = (1 + t)/2, smooth on [−1, 1]."""
+    return 2 * np.arcsin(np.sqrt((1 + t) / 4)) / np.sqrt(1 + t)
+
+
+# To 1e-15.
+_ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
 def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
