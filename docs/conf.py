@@ -44,6 +44,7 @@ myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"  # long names leave the page at its right
 autodoc_typehints = "none"  # numpydoc's sections carry the types
 numpydoc_show_class_members = False  # the class template lists them
 numpydoc_class_members_toctree = False

@@ -108,9 +108,14 @@ CHOICES = (
 )
 
 
-def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
-    """Draw questions one below the other, each with what to use to its right."""
-    height, width, left, right = 84, 860, 300, 430
+def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
+    """Draw questions one below the other, each with what to use to its right.
+
+    For a phone, `narrow`, the answer is below its question.
+    """
+    box, gap, width = 68, 16, 400 if narrow else 860
+    height, left = (2 * (box + gap), 44) if narrow else (box + gap, 430)
+    wide, stem = (width - 8, 20) if narrow else (300, 40)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
         f'{height * len(choices)}" role="img" aria-label="Which class to use" '
@@ -118,10 +123,11 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
         "<title>Which class to use</title>"
     ]
     for row, choice in enumerate(choices):
-        top, middle = row * height + 8, row * height + height // 2
-        last = row == len(choices) - 1
+        top = row * height + gap // 2
+        below = top + box + gap if narrow else top
+        middle = top + box // 2
         parts.append(
-            f'<rect x="4" y="{top}" width="{left}" height="{height - 16}" rx="10" '
+            f'<rect x="4" y="{top}" width="{wide}" height="{box}" rx="10" '
             f'fill="{WHITE}" stroke="{LINE}"/>'
         )
         first = middle + 6 - 11 * (len(choice.question) - 1)
@@ -129,33 +135,39 @@ def chart(choices: tuple[Choice, ...] = CHOICES) -> str:
             f'<text x="20" y="{first + 22 * k}" fill="{INK}">{escape(line)}</text>'
             for k, line in enumerate(choice.question)
         ]
+        line, head = f"M{wide + 4} {middle} H{left - 8}", f"M{left - 8} {middle - 6} "
+        head, yes = head + "l8 6 l-8 6 z", (left - 84, middle - 8)
+        if narrow:
+            line, yes = f"M{left + 30} {top + box} V{below - 8}", (left + 44, below - 3)
+            head = f"M{left + 24} {below - 8} l6 8 l6 -8 z"
         parts.append(
-            f'<path d="M{left + 4} {middle} H{right - 8}" stroke="{LINE}" '
-            f'stroke-width="2"/><path d="M{right - 8} {middle - 6} l8 6 l-8 6 z" '
-            f'fill="{LINE}"/>'
+            f'<path d="{line}" stroke="{LINE}" stroke-width="2"/>'
+            f'<path d="{head}" fill="{LINE}"/>'
         )
-        if not last:
+        if row < len(choices) - 1:
             parts.append(
-                f'<text x="{left + 46}" y="{middle - 8}" fill="currentColor">yes</text>'
-                f'<path d="M40 {top + height - 16} v16" stroke="{LINE}" '
-                f'stroke-width="2"/><text x="52" y="{top + height - 3}" '
-                f'fill="currentColor" font-size="14">no</text>'
+                f'<text x="{yes[0]}" y="{yes[1]}" fill="currentColor" '
+                f'font-size="14">yes</text><path d="M{stem} {top + box} '
+                f'V{top + height}" stroke="{LINE}" stroke-width="2"/>'
+                f'<text x="{stem + 8}" y="{top + height - 3}" fill="currentColor" '
+                'font-size="14">no</text>'
             )
         parts.append(
             f'<a href="{choice.page}" style="text-decoration: none">'
-            f'<rect x="{right}" y="{top}" '
-            f'width="{width - right - 4}" height="{height - 16}" rx="10" '
-            f'fill="{PALE}" stroke="{ACCENT}"/><text x="{right + 16}" '
-            f'y="{middle - 5}" fill="{ACCENT}" font-weight="600">'
-            f'{escape(choice.answer)}</text><text x="{right + 16}" y="{middle + 19}" '
-            f'fill="{INK}" font-size="15">{escape(choice.arguments)}</text></a>'
+            f'<rect x="{left}" y="{below}" width="{width - left - 4}" height="{box}" '
+            f'rx="10" fill="{PALE}" stroke="{ACCENT}"/><text x="{left + 16}" '
+            f'y="{below + 29}" fill="{ACCENT}" font-weight="600" '
+            f'font-size="{16 if narrow else 17}">{escape(choice.answer)}</text>'
+            f'<text x="{left + 16}" y="{below + 53}" fill="{INK}" '
+            f'font-size="{14 if narrow else 15}">{escape(choice.arguments)}</text></a>'
         )
     return "".join(parts) + "</svg>\n"
 
 
 def drawings() -> dict[str, str]:
     """Return all of them, by the names of their files."""
-    return {"logo": logo(), "logo-dark": logo(PALE), "choose": chart()}
+    charts = {"choose": chart(), "choose-narrow": chart(narrow=True)}
+    return {"logo": logo(), "logo-dark": logo(PALE), **charts}
 
 
 def main() -> None:

@@ -9,10 +9,11 @@ from randkern_lab.benchmarks import (
     ridge_scaling,
     svm,
     tables,
+    ways,
 )
 from randkern_lab.process import answer
 
-WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm, tables)
+WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm, tables, ways)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),

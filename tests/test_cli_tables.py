@@ -205,6 +205,106 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
     assert message in result.output.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("value", "options", "message"),
+    [
+        (None, (), "row 5 is empty"),
+        (
+            "?",
+            (),
+            "row 5 holds '?' (the first row is 0); mend such rows, or say --task",
+        ),
+        ("?", ("--task", "regression"), "row 5 holds '?'"),
+        (np.inf, (), "row 5 holds inf"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_odd_targets_are_named_by_their_row(command, value, options, message, tmp_path):
+    frame = table().astype({"price": object})
+    frame.loc[5, "price"] = value
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    given = (tmp_path / "odd.csv",) if command == "fit" else ()
+    given = given or ("--data", tmp_path / "odd.csv")
+    out = "--target", "price", *options, "--out", tmp_path
+    result = run(command, *given, *out)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+
+
+def with_dates_and_texts(n=250):
+    frame = table(n).drop(columns="sold")
+    days = pd.date_range("2020-01-01", periods=n, freq="12h")
+    frame["when"] = days.astype(str)
+    frame["price"] += 0.5 * np.arange(n)  # on dates alone
+    frame["note"] = [f"note {i} of somebody" for i in range(n)]
+    return frame
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
+    frame = with_dates_and_texts()
+    frame.loc[3, "when"] = None
+    path = tmp_path / f"sales.{suffix}"
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.assign(when=pd.to_datetime(frame["when"], format="ISO8601")).to_parquet(
+            path
+        )
+    result = run(
+        *("fit", path, "--target", "price", *QUICK, "--no-refit", "--out", tmp_path)
+    )
+    assert result.exit_code == 0, result.output
+    assert "left out, as texts that hardly repeat: 'note' (250 diff" in result.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["importances"]) == {"weight", "colour", "count", "when"}
+    assert results["importances"]["when"] > 0.3
+    # Texts or dates, the days are the same; and so are they in Python.
+    with_dates_and_texts().to_csv(tmp_path / "new.csv", index=False)
+    found = run("predict", tmp_path / "model.skops", tmp_path / "new.csv")
+    got = pd.read_csv(io.StringIO(found.stdout))["prediction"]
+    rows = with_dates_and_texts().drop(columns=["price", "note"])
+    rows["when"] = pd.to_datetime(rows["when"], format="ISO8601")
+    model = rk.load(tmp_path / "model.skops")
+    np.testing.assert_allclose(got, model.predict(rows), rtol=1e-9)
+
+
+def test_numbers_with_a_text_among_them_are_not_left_out(tmp_path):
+    frame = table(250).drop(columns="sold").astype({"weight": object})
+    frame.loc[5, "weight"] = "?"
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    result = run(*("fit", tmp_path / "odd.csv", "--target", "price", "--out", tmp_path))
+    assert result.exit_code == 2
+    assert "row 5 holds '?'" in result.output
+
+
+def test_few_rows_and_rare_classes(tmp_path):
+    """An area under a curve that is not defined is none in JSON."""
+    table(9).to_csv(tmp_path / "few.csv", index=False)
+    result = run("fit", tmp_path / "few.csv", "--target", "sold", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "9 rows; at least 10 are needed" in result.output
+    frame = table(60).drop(columns="price")
+    frame.loc[0, "sold"] = "perhaps"
+    frame.to_csv(tmp_path / "rare.csv", index=False)
+    result = run(
+        *("fit", tmp_path / "rare.csv", "--target", "sold", *QUICK, "--no-refit"),
+        *("--out", tmp_path),
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "results.json").read_text())["scores"]["auc"] is None
+    assert "undefined" in result.output
+
+
+def test_one_class_is_no_odd_row(tmp_path):
+    frame = table().assign(sold="yes")
+    frame.to_csv(tmp_path / "one.csv", index=False)
+    result = run("fit", tmp_path / "one.csv", "--target", "sold", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "one class only" in result.output
+    assert "row" not in result.output.partition("in all 120 rows")[2]
+
+
 @pytest.mark.parametrize("arguments", [
     ("nowhere.csv", "--target", "price"),
     ("nowhere.txt", "--target", "price"),

@@ -99,7 +99,10 @@ def texts(drawing, backgrounds):
 
 @pytest.mark.parametrize(
     ("name", "backgrounds"),
-    [("choose", [LIGHT, DARK]), ("logo", [LIGHT]), ("logo-dark", [DARK])],
+    [
+        *(("choose", [LIGHT, DARK]), ("choose-narrow", [LIGHT, DARK])),
+        *(("logo", [LIGHT]), ("logo-dark", [DARK])),
+    ],
 )
 def test_texts_of_drawings_can_be_read(name, backgrounds):
     pairs = list(texts(drawings.drawings()[name], backgrounds))

@@ -28,6 +28,7 @@ BENCHMARKS: Mapping[str, str] = {
     "gpu": "benchmarks.gpu:OnGPU",
     "svm": "benchmarks.svm:Machines",
     "tables": "benchmarks.tables:Tables",
+    "ways": "benchmarks.ways:Ways",
 }
 
 

@@ -11,13 +11,15 @@ from rich.table import Table
 
 from .console import output, user_messages
 from .options import Task, TimeLimit
-from .tables import described, load, test_rows, trial_progress
+from .tables import described, load, test_rows, trial_progress, without_texts
 
 __all__ = ["command"]
 
 # Rows held out are this share of all, and at most so many.
 _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8
+# Rows of a table without which nothing can be said.
+_LEAST = 10
 
 
 def command(
@@ -57,7 +59,7 @@ def command(
         from ..tabular import TabularClassifier, TabularRegressor
 
         console = output()
-        table = load(data, target, task)
+        table = without_texts(load(data, target, task))
         split = _split(table, test_rows(test, table, target) if test else None, seed)
         console.print(described(table, task), soft_wrap=True)
         classes = table.task == "classification"
@@ -99,6 +101,11 @@ def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     from sklearn.model_selection import train_test_split
 
     X, y = table.X_train, table.y_train
+    if len(y) < _LEAST:
+        raise ValueError(
+            f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit a "
+            "model and to judge it"
+        )
     if test is not None:
         return X, test[0], y, test[1]
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
@@ -166,16 +173,25 @@ class _Judged:
         return {
             "n_train": len(self.train[1]),
             "n_test": len(self.test[1]),
-            "scores": self.evaluation.scores,
+            "scores": _defined(self.evaluation.scores),
             "standard_error": self.evaluation.standard_error,
-            "baselines": {name: other.scores for name, other in self.others.items()},
-            "leaderboard": model.leaderboard_.to_dict("records"),
+            "baselines": {
+                name: _defined(other.scores) for name, other in self.others.items()
+            },
+            "leaderboard": [
+                _defined(trial) for trial in model.leaderboard_.to_dict("records")
+            ],
             "importances": dict(
                 zip(names, model.feature_importances_.tolist(), strict=True)
             ),
             "fit_seconds": self.seconds,
             "peak_memory_bytes": self.peak_bytes,
         }
+
+
+def _defined(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with None where one is not defined, as JSON has no NaN."""
+    return {name: None if value != value else value for name, value in values.items()}
 
 
 def _leaderboard(model: Any, plain: bool) -> Table:

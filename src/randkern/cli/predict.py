@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .console import output, user_messages
-from .tables import read
+from .tables import read, with_dates
 
 __all__ = ["command"]
 
@@ -38,11 +38,20 @@ def command(
         import randkern
 
         fitted = randkern.load(model)
-        frame = _columns(fitted, read(data), data)
+        frame = _columns(fitted, with_dates(read(data), _texts(fitted)), data)
         predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")
+
+
+def _texts(fitted: Any) -> set[str]:
+    """Return the columns that the model takes as categories."""
+    first = fitted.steps[0][1] if hasattr(fitted, "steps") else fitted
+    if hasattr(first, "model_"):
+        first = first.model_.members[0].encoder
+    names = getattr(first, "feature_names_in_", ())
+    return {names[j] for j in getattr(first, "_categories", ())}
 
 
 def _columns(fitted: Any, frame: Any, data: str) -> Any:

@@ -19,7 +19,13 @@ from scipy.special import expit, ndtr, ndtri
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.landmarks import Landmarks
-from randkern.onnx.traced import ComplexPair, NoOperatorError, Traced, TracedOps
+from randkern.onnx.traced import (
+    ComplexPair,
+    NoOperatorError,
+    Traced,
+    TracedOps,
+    chebyshev_sum,
+)
 from randkern.plan import Group, Plan
 from randkern.projections import Dense, Projection, Streamed
 from randkern.tabular import TabularEncoder
@@ -244,13 +250,7 @@ def _normal_quantile(rank: Traced) -> Traced:
     series = chebyshev.chebinterpolate(lambda t: ndtri(expit(widest * t)), _DEGREE)
     p = rank.clip(min=least, max=1 - least)
     t = _XP.log(p / (1.0 - p)) * (1 / widest)
-    # Clenshaw's recurrence, of odd and even terms alike.
-    above: Any = None
-    here: Any = t * 0.0 + float(series[-1])
-    for coefficient in series[-2:0:-1]:
-        new = t * 2.0 * here + float(coefficient)
-        above, here = here, new if above is None else new - above
-    return t * here + float(series[0]) - above
+    return chebyshev_sum(series, t)
 
 
 def _levels(encoder: TabularEncoder, at: int, x: Traced) -> Traced | None:

@@ -22,15 +22,26 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.special
+from numpy.polynomial import chebyshev
 
 from randkern.backend.array_ops import ArrayOps
 from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
+from randkern.backend.numpy_ops import NumpyOps
 
-__all__ = ["ComplexPair", "Graph", "NoOperatorError", "Traced", "TracedOps"]
+__all__ = [
+    "ComplexPair",
+    "Graph",
+    "NoOperatorError",
+    "Traced",
+    "TracedOps",
+    "chebyshev_sum",
+]
 
 # In so few columns differences are taken, as the backends do.
 _FEW_COLUMNS = 16
+# Intervals per unit of a logarithm, and coefficients of each.
+_PIECES, _ORDER = 4, 10
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -43,6 +54,7 @@ class Graph:
 
     def __init__(self, scope: Any, container: Any):
         self._scope, self._container = scope, container
+        self._unused: dict[str, tuple[Any, ...]] = {}
 
     def input(self, name: str, example: np.ndarray) -> Traced:
         """Return the array that an input, or a result of other operators, is."""
@@ -55,10 +67,15 @@ class Graph:
         content: Any = values.ravel()
         if values.dtype.kind in "OU":
             content = [str(value).encode() for value in values.ravel()]
-        self._container.add_initializer(
-            name, _onnx_type(values.dtype), list(values.shape), content
-        )
+        self._unused[name] = _onnx_type(values.dtype), list(values.shape), content
         return Traced(self, name, values)
+
+    def _name(self, values: Traced) -> str:
+        """Return the name of what an operator reads; constants are added here."""
+        if values.name in self._unused:
+            content = self._unused.pop(values.name)
+            self._container.add_initializer(values.name, *content)
+        return values.name
 
     def apply(
         self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
@@ -68,7 +85,7 @@ class Graph:
         traced = (x if isinstance(x, Traced) else self.constant(x) for x in inputs)
         self._container.add_node(
             operator,
-            [x.name for x in traced],
+            [self._name(x) for x in traced],
             [name],
             name=self._scope.get_unique_operator_name(operator),
             **attributes,
@@ -79,7 +96,7 @@ class Graph:
         """Give values the name of an output."""
         self._container.add_node(
             "Identity",
-            [values.name],
+            [self._name(values)],
             [name],
             name=self._scope.get_unique_operator_name("Output"),
         )
@@ -361,6 +378,16 @@ class _Functions:
     def hypot(self, a: Any, b: Any) -> Any:
         return self.sqrt(a * a + b * b)
 
+    def arccos(self, values: Any) -> Any:
+        """Return √(2u) times a series in u = 1 − |v|, for runtimes have no doubles."""
+        size = abs(values)
+        u = 1.0 - size
+        angle = self.sqrt(2.0 * u) * chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
+        return self.where(values < 0, math.pi - angle, angle)
+
+    def arcsin(self, values: Any) -> Any:
+        return math.pi / 2 - self.arccos(values)
+
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> Any:
         if not any(isinstance(x, Traced) for x in (condition, a, b)):
@@ -505,6 +532,21 @@ class TracedOps(ArrayOps):
         factors = (1.0 + (x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True))
         out[...] = 1.0 / math.prod(factors)
 
+    def log_matern(self, z: Any, nu: float) -> Any:
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""
+        ops: Any = NumpyOps()
+        # Correlations beyond are 0 in double precision.
+        return _of_logarithm(lambda z: ops.log_matern(z, nu), z, 1e-30, 800.0 + nu)
+
+    def hypergeometric(self, cosine: Any, m: float) -> Any:
+        """Return ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1], smooth in log(1 − c)."""
+        ops: Any = NumpyOps()
+
+        def of_rest(rest: np.ndarray) -> np.ndarray:
+            return np.asarray(ops.hypergeometric(1.0 - rest, m))
+
+        return _of_logarithm(of_rest, 1.0 - cosine, 1e-16, 1.0)
+
     @property
     def hadamard(self) -> Any:
         """Structured projections."""
@@ -514,6 +556,46 @@ class TracedOps(ArrayOps):
     def special(self) -> Any:
         """Special functions that have operators."""
         return _Named(expit=_sigmoid, softmax=_softmax)
+
+
+def chebyshev_sum(series: np.ndarray, t: Any) -> Any:
+    """Return Σ_k c_k T_k(t) for t in [−1, 1], by Clenshaw's recurrence."""
+    above: Any = 0.0
+    here: Any = t * 0.0 + float(series[-1])
+    for coefficient in series[-2:0:-1]:
+        above, here = here, t * 2.0 * here - above + float(coefficient)
+    return t * here + float(series[0]) - above
+
+
+def _arccos_factor(t: Any) -> Any:
+    """Return arccos(1 − u)/√(2u) at u = (1 + t)/2, smooth on [−1, 1]."""
+    return 2 * np.arcsin(np.sqrt((1 + t) / 4)) / np.sqrt(1 + t)
+
+
+# To 1e-15.
+_ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
+
+
+def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
+    """Return a function of x in [low, high], smooth in log x, to about 1e-11.
+
+    Polynomials of intervals, whose coefficients are looked up.
+    """
+    start, stop = math.log(low), math.log(high)
+    n_pieces = math.ceil(_PIECES * (stop - start))
+    step = (stop - start) / n_pieces
+    nodes = np.cos(math.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
+    points = start + step * (np.arange(n_pieces)[:, None] + (1 + nodes) / 2)
+    values = function(np.exp(points).clip(low, high))
+    table = np.linalg.solve(np.vander(nodes, increasing=True), values.T).T
+    position = (_Functions().log(x.clip(min=low, max=high)) - start) * (1 / step)
+    piece = position.clip(max=n_pieces - 0.5).astype(np.int64)
+    t = (position - piece.astype(float)) * 2.0 - 1.0
+    total: Any = t * 0.0
+    for k in reversed(range(_ORDER)):
+        example = table[piece.example, k]
+        total = total * t + x.graph.apply("Gather", example, table[:, k], piece, axis=0)
+    return total
 
 
 def _sum_of(function: Any, X: Any, Y: Any) -> Any:

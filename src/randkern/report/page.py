@@ -146,12 +146,17 @@ def score_rows(
     rows = []
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
-        first = form.format(value)
+        first = _text(form, value)
         if at == 0:
             first += f" ± {form.format(evaluation.standard_error)}"
         cells = [
-            form.format(other.scores[name]) if name in other.scores else ""
+            _text(form, other.scores[name]) if name in other.scores else ""
             for other in others.values()
         ]
         rows.append((title, [first, *cells]))
     return rows
+
+
+def _text(form: str, value: float) -> str:
+    """Return a score as text; AUC without rows of a class is not defined."""
+    return "undefined" if value != value else form.format(value)
