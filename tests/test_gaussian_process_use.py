@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -297,6 +298,64 @@ def test_labels_far_away_are_as_uncertain_as_the_prior(rng):
         p = model.predict_proba(far)[:, 1]
         spread[which] = np.mean(abs(p - 0.5))
     assert spread["prior"] < 0.9 * spread["features"]
+
+
+# -- landmarks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precise", [False, True], ids=["", "noise per row"])
+@pytest.mark.parametrize("correction", ["dtc", "fitc"])
+def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, rng):
+    # Quiñonero-Candela & Rasmussen 2005, eqs. 19 and 24: of the dense n × n matrices.
+    X, y = data
+    kernel, noise = 1.3 * rk.Gaussian(0.8), 0.04
+    given = rng.uniform(0.5, 2.0, 80) if precise else None
+    model = rk.GaussianProcessRegressor(
+        *(kernel, noise, 15),
+        features="nystrom",
+        correction=correction,
+        weights="precision" if precise else "counts",
+        optimizer=None,
+        random_state=0,
+    ).fit(X, y, given)
+    new = rng.uniform(-3, 3, (20, 2))
+    Z, z = evaluate(model.plan_, X), evaluate(model.plan_, new)
+    own = noise / (1.0 if given is None else given)
+    if correction == "fitc":
+        own = own + kernel.diag(X) - (Z**2).sum(axis=1)
+    K = Z @ Z.T + np.diag(np.broadcast_to(own, 80))
+    gain = np.linalg.solve(K, Z @ z.T)
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, gain.T @ y, atol=1e-8)
+    variance = 1.3 - np.einsum("ij,ij->j", Z @ z.T, gain)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-8)
+    value = scipy.stats.multivariate_normal(np.zeros(80), K).logpdf(y)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    # Rows that are added later have noise of their own, too.
+    twice = model.condition_on(X, y, given)
+    gain = np.linalg.solve(
+        np.kron(np.ones((2, 2)), Z @ Z.T)
+        + np.kron(np.eye(2), np.diag(np.broadcast_to(own, 80))),
+        np.vstack([Z, Z]) @ z.T,
+    )
+    np.testing.assert_allclose(twice.predict(new), gain.T @ np.tile(y, 2), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "message"),
+    [
+        ({"features": "random"}, None, "correction='fitc' is of features='nystrom'"),
+        ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
+        ({}, np.ones(80), "weights='precision'"),
+    ],
+)
+def test_what_the_correction_takes(options, weight, message, data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(correction="fitc").set_params(
+        **{"features": "nystrom"} | options
+    )
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, abs(y).round(), weight)
 
 
 # -- noise per row ----------------------------------------------------------------
