@@ -30,7 +30,18 @@ from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Style, draw, logarithmic
+from ..panels import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    SKY,
+    Panel,
+    Style,
+    draw,
+    logarithmic,
+)
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
@@ -49,6 +60,7 @@ __all__ = ["METHODS", "GaussianProcesses", "Options"]
 
 METHODS: Mapping[str, Style] = {
     "features": Style("randkern, features", BLUE, "o"),
+    "prior": Style("randkern, far_variance='prior'", SKY, "v"),
     "exact": Style("randkern, exact", BLUE, "D"),
     "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
     "gpytorch": Style("GPyTorch, exact", RED, "D"),
@@ -90,7 +102,7 @@ class Options(DataOptions):
     seeds: int = option(1, "Of draws, from --seed on.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of features, exact, scikit-learn, gpytorch, rff, svgp, xgpr.",
+        "Of features, prior, exact, scikit-learn, gpytorch, rff, svgp, xgpr.",
         quick=("features", "scikit-learn", "rff", "xgpr"),
     )
 
@@ -338,6 +350,9 @@ def _predict(
         return predict(X, y, X_test, budget=request["budget"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
     kernel = randkern.Gaussian(lengthscales) * 1.0
-    model = randkern.GaussianProcessRegressor(kernel, _NOISE, size, random_state=seed)
+    far = "prior" if method == "prior" else "features"
+    model = randkern.GaussianProcessRegressor(
+        kernel, _NOISE, size, far_variance=far, random_state=seed
+    )
     mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
     return Predicted(mean, sd**2)
