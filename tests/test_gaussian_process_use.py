@@ -9,8 +9,10 @@ import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.multioutput import MultiOutputRegressor
 
 import randkern as rk
+from randkern.models._gp_learning import with_priors
 from randkern.plan import evaluate
 
 
@@ -66,6 +68,22 @@ def test_priors_move_the_end_to_the_posterior_mode(D, data):
         1.0 * rk.Gaussian(1.0), 0.1, D, random_state=0
     ).fit(X, y)
     assert abs(free.noise_ - 0.5) > 3 * abs(model.noise_ - 0.5)
+
+
+def test_priors_are_log_normal_densities_with_their_slopes(rng):
+    names = ["scale", "kernel__lengthscale[0]", "kernel__lengthscale[1]", "noise"]
+    priors = {"lengthscale": (0.3, 0.5), "noise": (0.1, 2.0)}
+    posterior = with_priors(
+        lambda theta, gradient=True: (-float(theta @ theta), -2 * theta), names, priors
+    )
+    law = scipy.stats.norm(np.log([0.3, 0.3, 0.1]), [0.5, 0.5, 2.0])
+    theta, other = rng.normal(size=(2, 4))
+    expected = other @ other - theta @ theta
+    expected += law.logpdf(theta[1:]).sum() - law.logpdf(other[1:]).sum()
+    assert posterior(theta)[0] - posterior(other)[0] == pytest.approx(expected)
+    for step, slope in zip(1e-5 * np.eye(4), posterior(theta)[1], strict=True):
+        gain = posterior(theta + step)[0] - posterior(theta - step)[0]
+        assert slope == pytest.approx(gain / 2e-5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -583,3 +601,30 @@ def test_correlated_outputs_are_coregionalisation(features, rng):
     alone = rows[:, 1] == 2
     few = model.fit(rows[alone], y[alone]).predict(new, return_std=True)[1]
     assert std.mean() < 0.8 * few.mean()
+
+
+@pytest.mark.parametrize("D", [None, 40, 120], ids=["exact", "n > D", "n < D"])
+def test_gradients_of_correlated_outputs(D, data):
+    rows = np.column_stack([data[0], np.arange(80) % 3])
+    own = 0.7 * (rk.Gaussian([1.5, 0.6], columns=[0, 1]) * rk.Categorical(columns=[2]))
+    model = rk.GaussianProcessRegressor(
+        1.2 * rk.Matern(2.5, 0.8, columns=[0, 1]) + own,
+        *(0.04, D),
+        optimizer=None,
+        random_state=0,
+    ).fit(rows, data[1])
+    theta = model.theta_
+    _, slopes = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert len(slopes) == 6
+    for step, slope in zip(1e-5 * np.eye(6), slopes, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
+        assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_outputs_with_hyperparameters_of_their_own(data):
+    X, Y = data[0], np.column_stack([data[1], np.sin(6 * data[0][:, 1])])
+    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
+    each = MultiOutputRegressor(model).fit(X, Y).estimators_
+    for own, y in zip(each, Y.T, strict=True):
+        np.testing.assert_array_equal(own.theta_, model.fit(X, y).theta_)
+    assert each[0].noise_ > 2 * each[1].noise_
