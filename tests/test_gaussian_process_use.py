@@ -627,4 +627,5 @@ def test_outputs_with_hyperparameters_of_their_own(data):
     each = MultiOutputRegressor(model).fit(X, Y).estimators_
     for own, y in zip(each, Y.T, strict=True):
         np.testing.assert_array_equal(own.theta_, model.fit(X, y).theta_)
-    assert each[0].noise_ > 2 * each[1].noise_
+    # Forty features cannot make the second.
+    assert each[1].noise_ > 2 * each[0].noise_
