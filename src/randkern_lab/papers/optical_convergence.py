@@ -172,6 +172,7 @@ class OpticalConvergence(Experiment):
                 {"measure": "error"},
                 title="error: markers measured, lines the formula",
                 ylabel="‖ZZᵀ − K‖ / ‖K‖",
+                ticks=(100, 1000, 10_000, 100_000),
                 extra=_formula,
             ),
             Panel(

@@ -130,7 +130,7 @@ class ProjectionCost(Experiment):
         return {"seconds": seconds, "joules": joules, "repeats": repeats}
 
     def _check(self, case: Case) -> None:
-        """Raise where a method takes too much memory, or time by a small batch."""
+        """Raise where a method takes too much memory or, by a small product, time."""
         method, size, columns = case["method"], case["n_components"], case["columns"]
         if method == "gpu" and self.no_gpu is not None:
             raise SkippedCase(self.no_gpu)
@@ -143,10 +143,11 @@ class ProjectionCost(Experiment):
                     f"limit of {self.limit / 1e9:.1f} GB"
                 )
         if method in ("dense", "streamed"):
-            few = np.ones((50, min(columns, 1000)), np.float32)
+            # All rows, as a streamed matrix is made once for them.
+            small = np.ones((case["batch"], min(columns, 1000)), np.float32)
             narrow = min(size, 1000)
-            once = timed(_on_cpu(few, narrow, method, 0), self.cpu, 0.0)[0]
-            growth = size * columns * case["batch"] / (narrow * few.size)
+            once = timed(_on_cpu(small, narrow, method, 0), self.cpu, 0.0)[0]
+            growth = size * columns / (narrow * small.shape[1])
             if once * growth > self.options.max_seconds:
                 raise SkippedCase(
                     f"it would take about {once * growth:.0f} s, more than "
