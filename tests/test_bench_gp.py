@@ -10,21 +10,16 @@ pytest.importorskip("matplotlib")
 
 from randkern_lab.benchmarks import gaussian_process
 from randkern_lab.benchmarks.gaussian_process import GaussianProcesses, Options
+from randkern_lab.benchmarks.gp_peers import climb
 from randkern_lab.benchmarks.rows import saved_arrays
 from randkern_lab.process import in_fresh_process
 
 pytestmark = pytest.mark.slow
 
 RECORD = {
-    *("dataset", "method", "label", "n_train", "n_components", "rmse", "nlpd"),
-    *(
-        "coverage",
-        "coverage_50",
-        "seconds",
-        "cpu_seconds",
-        "warm_up_seconds",
-        "process_seconds",
-    ),
+    *("dataset", "method", "seed", "label", "n_train", "n_components", "rmse", "nlpd"),
+    *("coverage", "coverage_50", "steps", "out_of_time", "seconds", "cpu_seconds"),
+    *("warm_up_seconds", "process_seconds"),
     *("peak_memory_bytes", "peak_anonymous_bytes"),
 }
 
@@ -92,11 +87,13 @@ def test_a_fit_has_a_process_of_its_own():
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=150)
     arrays = X[:100], y[:100], X[100:], y[100:]
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
+    request["budget"] = 1.0
     with saved_arrays(*arrays) as folder:
         asked = {**request, "folder": folder}
         measured = in_fresh_process(gaussian_process.learn, asked)
     assert measured["process_seconds"] > measured["seconds"] > 0
-    mean, variance = gaussian_process._predict(request, X[:50], y[:50], X[100:])
+    predicted = gaussian_process._predict(request, X[:50], y[:50], X[100:])
+    mean, variance = predicted.mean, predicted.variance
     law = stats.norm(mean, np.sqrt(variance))
     residual = y[100:] - mean
     assert measured["rmse"] == pytest.approx(np.sqrt(np.mean(residual**2)))
@@ -108,20 +105,67 @@ def test_a_fit_has_a_process_of_its_own():
 
 
 @pytest.mark.usefixtures("in_process")
-def test_tables_of_numbers_stand_beside_generated_rows(tmp_path):
+def test_tables_of_numbers_stand_in_place_of_generated_rows(tmp_path):
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     columns = {"x": rng.normal(size=90), "same": 1.0, "kind": list("abc") * 30}
     numbers = pd.DataFrame(columns).assign(fold=np.arange(90) % 3)
     numbers["target"] = 5 + 2 * numbers["x"] + 3 * (numbers["kind"] == "b")
     numbers.to_csv(tmp_path / "numbers.csv.gz", index=False)
+    numbers.to_csv(tmp_path / "others.csv", index=False)
     numbers.assign(target=numbers["kind"]).to_csv(tmp_path / "labels.csv", index=False)
-    options = Options(quick=True, methods=("features",), folder=tmp_path)
-    results = GaussianProcesses.run(options)
-    assert [d["name"] for d in results["datasets"]] == ["numbers", "friedman"]
+    options = {"quick": True, "methods": ("features", "exact"), "data_dir": tmp_path}
+    results = GaussianProcesses.run(Options(**options, exact_rows=59, seeds=2))
+    assert [d["name"] for d in results["datasets"]] == ["numbers", "others"]
     table, record = results["datasets"][0], results["records"][0]
     assert (table["n_train"], table["n_test"]) == (60, 30)
     assert record["dataset"] == "numbers" and record["rmse"] < 2
+    assert [r["seed"] for r in results["records"]] == 2 * [0, 1]
+    assert "seed" in GaussianProcesses.tables(results)[0].columns
+    assert {note["method"] for note in results["skipped"]} == {"exact"}
+    assert "an exact process of 60 rows" in results["skipped"][0]["reason"]
+    options = Options(**options, tables=("others",))
+    (table,) = GaussianProcesses.run(options)["datasets"]
+    assert table["name"] == "others"
+
+
+# -- when peers stop ------------------------------------------------------------------
+
+
+@pytest.fixture
+def line():
+    """A line, and how far it is from 0.5; its weight goes to 1, past that."""
+    torch = pytest.importorskip("torch")
+    modules = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False)])
+    torch.nn.init.zeros_(modules[0].weight)
+    told = {
+        "loss": lambda: (modules[0].weight - 1).square().sum(),
+        "density": lambda: abs(float(modules[0].weight.detach()) - 0.5),
+    }
+    return modules, told
+
+
+def test_peers_are_kept_where_they_were_best(line):
+    modules, told = line
+    steps, out_of_time = climb(modules, **told, rate=0.05, every=2, budget=60.0)
+    assert 15 < steps < 40 and not out_of_time
+    assert told["density"]() < 0.06
+
+
+def test_peers_end_with_their_budget(line):
+    modules, told = line
+    assert climb(modules, **told, rate=0.01, every=1000, budget=0.0) == (1, True)
+    assert told["density"]() == pytest.approx(0.49, abs=1e-6)
+    told["density"] = lambda: float("nan")
+    with pytest.raises(ValueError, match="not finite"):
+        climb(modules, **told, rate=0.01, every=1, budget=60.0)
+
+
+def test_steps_that_the_budget_ended_are_marked(bench):
+    record = bench["records"][0] | {"steps": 120, "out_of_time": True}
+    (table,) = GaussianProcesses.tables(bench | {"records": [record]})
+    assert "120*" in table.rows[0]
+    assert "the budget of 1 CPU s" in table.caption
 
 
 def test_it_prints_and_draws(bench):
@@ -136,6 +180,7 @@ def test_it_prints_and_draws(bench):
         (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
         (["--n-components", "0"], "n_components must be 1 or more"),
         (["--columns", "4"], "columns must be 5 or more"),
+        (["--tables", "bike"], "--tables are files of --data-dir"),
     ],
 )
 def test_mistakes_are_one_line(command, arguments, message):

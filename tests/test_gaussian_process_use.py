@@ -5,11 +5,14 @@ import warnings
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.multioutput import MultiOutputRegressor
 
 import randkern as rk
+from randkern.models._gp_learning import with_priors
 from randkern.plan import evaluate
 
 
@@ -65,6 +68,22 @@ def test_priors_move_the_end_to_the_posterior_mode(D, data):
         1.0 * rk.Gaussian(1.0), 0.1, D, random_state=0
     ).fit(X, y)
     assert abs(free.noise_ - 0.5) > 3 * abs(model.noise_ - 0.5)
+
+
+def test_priors_are_log_normal_densities_with_their_slopes(rng):
+    names = ["scale", "kernel__lengthscale[0]", "kernel__lengthscale[1]", "noise"]
+    priors = {"lengthscale": (0.3, 0.5), "noise": (0.1, 2.0)}
+    posterior = with_priors(
+        lambda theta, gradient=True: (-float(theta @ theta), -2 * theta), names, priors
+    )
+    law = scipy.stats.norm(np.log([0.3, 0.3, 0.1]), [0.5, 0.5, 2.0])
+    theta, other = rng.normal(size=(2, 4))
+    expected = other @ other - theta @ theta
+    expected += law.logpdf(theta[1:]).sum() - law.logpdf(other[1:]).sum()
+    assert posterior(theta)[0] - posterior(other)[0] == pytest.approx(expected)
+    for step, slope in zip(1e-5 * np.eye(4), posterior(theta)[1], strict=True):
+        gain = posterior(theta + step)[0] - posterior(theta - step)[0]
+        assert slope == pytest.approx(gain / 2e-5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -299,6 +318,64 @@ def test_labels_far_away_are_as_uncertain_as_the_prior(rng):
     assert spread["prior"] < 0.9 * spread["features"]
 
 
+# -- landmarks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precise", [False, True], ids=["", "noise per row"])
+@pytest.mark.parametrize("correction", ["dtc", "fitc"])
+def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, rng):
+    # Quiñonero-Candela & Rasmussen 2005, eqs. 19 and 24: of the dense n × n matrices.
+    X, y = data
+    kernel, noise = 1.3 * rk.Gaussian(0.8), 0.04
+    given = rng.uniform(0.5, 2.0, 80) if precise else None
+    model = rk.GaussianProcessRegressor(
+        *(kernel, noise, 15),
+        features="nystrom",
+        correction=correction,
+        weights="precision" if precise else "counts",
+        optimizer=None,
+        random_state=0,
+    ).fit(X, y, given)
+    new = rng.uniform(-3, 3, (20, 2))
+    Z, z = evaluate(model.plan_, X), evaluate(model.plan_, new)
+    own = noise / (1.0 if given is None else given)
+    if correction == "fitc":
+        own = own + kernel.diag(X) - (Z**2).sum(axis=1)
+    K = Z @ Z.T + np.diag(np.broadcast_to(own, 80))
+    gain = np.linalg.solve(K, Z @ z.T)
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, gain.T @ y, atol=1e-8)
+    variance = 1.3 - np.einsum("ij,ij->j", Z @ z.T, gain)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-8)
+    value = scipy.stats.multivariate_normal(np.zeros(80), K).logpdf(y)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-9)
+    # Rows that are added later have noise of their own, too.
+    twice = model.condition_on(X, y, given)
+    gain = np.linalg.solve(
+        np.kron(np.ones((2, 2)), Z @ Z.T)
+        + np.kron(np.eye(2), np.diag(np.broadcast_to(own, 80))),
+        np.vstack([Z, Z]) @ z.T,
+    )
+    np.testing.assert_allclose(twice.predict(new), gain.T @ np.tile(y, 2), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "message"),
+    [
+        ({"features": "random"}, None, "correction='fitc' is of features='nystrom'"),
+        ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
+        ({}, np.ones(80), "weights='precision'"),
+    ],
+)
+def test_what_the_correction_takes(options, weight, message, data):
+    X, y = data
+    model = rk.GaussianProcessRegressor(correction="fitc").set_params(
+        **{"features": "nystrom"} | options
+    )
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, abs(y).round(), weight)
+
+
 # -- noise per row ----------------------------------------------------------------
 
 
@@ -524,3 +601,31 @@ def test_correlated_outputs_are_coregionalisation(features, rng):
     alone = rows[:, 1] == 2
     few = model.fit(rows[alone], y[alone]).predict(new, return_std=True)[1]
     assert std.mean() < 0.8 * few.mean()
+
+
+@pytest.mark.parametrize("D", [None, 40, 120], ids=["exact", "n > D", "n < D"])
+def test_gradients_of_correlated_outputs(D, data):
+    rows = np.column_stack([data[0], np.arange(80) % 3])
+    own = 0.7 * (rk.Gaussian([1.5, 0.6], columns=[0, 1]) * rk.Categorical(columns=[2]))
+    model = rk.GaussianProcessRegressor(
+        1.2 * rk.Matern(2.5, 0.8, columns=[0, 1]) + own,
+        *(0.04, D),
+        optimizer=None,
+        random_state=0,
+    ).fit(rows, data[1])
+    theta = model.theta_
+    _, slopes = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert len(slopes) == 6
+    for step, slope in zip(1e-5 * np.eye(6), slopes, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
+        assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_outputs_with_hyperparameters_of_their_own(data):
+    X, Y = data[0], np.column_stack([data[1], np.sin(6 * data[0][:, 1])])
+    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
+    each = MultiOutputRegressor(model).fit(X, Y).estimators_
+    for own, y in zip(each, Y.T, strict=True):
+        np.testing.assert_array_equal(own.theta_, model.fit(X, y).theta_)
+    # Forty features cannot make the second.
+    assert each[1].noise_ > 2 * each[0].noise_

@@ -23,13 +23,18 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
+from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import SUMMED_ROWS, feature_block_rows
+from randkern.models.memory import (
+    SUMMED_ROWS,
+    feature_block_rows,
+    float64_block_rows,
+)
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, Solution
@@ -40,6 +45,7 @@ __all__ = [
     "LikelihoodOfRows",
     "RowPosterior",
     "WeightPosterior",
+    "fitc_rows",
     "of_precisions",
     "posterior_sums",
     "precision_sums",
@@ -96,6 +102,21 @@ def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
     surplus, logarithms = sums
     noise_part = float(surplus) * math.log(2 * math.pi * noise)
     return 0.5 * n_targets * (noise_part + float(logarithms))
+
+
+def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> ArrayRows:
+    """Return rows whose weights w stand for a noise σ²/w with what landmarks leave.
+
+    That is σ² (or σ² over their weight) plus k(x, x) − φ(x)·φ(x), the fully independent
+    training conditional.
+    """
+    ops, (_, weight) = ops_of(rows.X), rows.targets()
+    weight = ops.copy(weight)
+    for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
+        X = ops.as_float64(rows.X[part])
+        left = kernel._diag(X) - ops.squared_norms(evaluate(plan, X))
+        weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
+    return ArrayRows(rows.X, rows.Y, weight)
 
 
 @dataclass(frozen=True)

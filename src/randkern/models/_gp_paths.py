@@ -1,4 +1,4 @@
-"""Draws of the prior of a process, as functions of rows."""
+"""Draws of a process, as functions of rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,36 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.features import fit_plan
 from randkern.kernels import Kernel
+from randkern.models._gp_evidence import RowPosterior
 from randkern.models._gp_reach import landmarks_of
 from randkern.models._predictions import predict_by_features
 from randkern.plan import Plan
 
-__all__ = ["left_paths", "prior_paths"]
+__all__ = ["conditioned_paths", "left_paths"]
 
 # Features of draws of the prior of an exact kernel.
 _PATH_FEATURES = 2000
+
+
+def conditioned_paths(
+    kernel: Kernel,
+    rows: Rows,
+    posterior: RowPosterior,
+    columns: int,
+    generator: np.random.Generator,
+    random_state: Any,
+) -> tuple[tuple[Plan, np.ndarray], np.ndarray]:
+    """Return draws of the prior, and weights of the rows that take them about 0.
+
+    −(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
+    """
+    prior = _prior_paths(kernel, rows, columns, random_state)
+    ops, root = ops_of(posterior.factor), posterior.root[:, None]
+    noise = generator.normal(size=(len(root), columns))
+    # In the units of B⁻¹, where the noise of a row has the variance 1.
+    right = root * predict_by_features(*prior, rows)
+    right += ops.float64_like(noise, posterior.factor)
+    return prior, -root * ops.algebra.factor_solve(posterior.factor, right)
 
 
 def left_paths(
@@ -30,11 +52,11 @@ def left_paths(
     k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
     """
     landmarks = landmarks_of(plan)
-    prior = prior_paths(kernel, landmarks, columns, random_state)
+    prior = _prior_paths(kernel, landmarks, columns, random_state)
     return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
 
 
-def prior_paths(
+def _prior_paths(
     kernel: Kernel, rows: Rows, columns: int, random_state: Any
 ) -> tuple[Plan, np.ndarray]:
     """Return random features of the kernel, and weights of draws of the prior."""

@@ -29,6 +29,7 @@ from randkern.models._gp_evidence import (
     FeaturePosterior,
     LikelihoodOfRows,
     RowPosterior,
+    fitc_rows,
     of_precisions,
     posterior_sums,
     precision_sums,
@@ -36,9 +37,9 @@ from randkern.models._gp_evidence import (
 from randkern.models._gp_laplace import LaplaceEvidence, LaplacePosterior
 from randkern.models._gp_learning import learning_rows, most_learning_rows
 from randkern.models._gp_likelihoods import Likelihood, likelihood_of
-from randkern.models._gp_mean import with_mean
+from randkern.models._gp_mean import units_of, with_mean
 from randkern.models._gp_model import GaussianProcess, laplace_rows
-from randkern.models._gp_paths import left_paths, prior_paths
+from randkern.models._gp_paths import conditioned_paths, left_paths
 from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
@@ -110,6 +111,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         regressors, the variance that of the deterministic training conditional, which
         adds k(x, x) − φ(x)·φ(x), what the features leave out: far from the data it is
         that of the prior.
+    correction : {"dtc", "fitc"}, default="dtc"
+        Of landmarks. ``"fitc"``, the fully independent training conditional, adds what
+        they leave of the variance of each row of the fit to its noise, too. Rows have
+        to be in memory, and `sample_weight` takes ``weights="precision"``.
     far_variance : {"features", "prior"}, default="features"
         Of random features. ``"features"``: the variance is that of their D weights,
         which many rows determine everywhere. ``"prior"``: far from the data it is
@@ -159,11 +164,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     climbs the exact likelihood of 300 rows, then, of up to 1,000 rows, that of 512
     features and of all (after the noise, where what features leave out of the exact
     process makes it far too small), and with the curvature found there that of all
-    rows. There it
-    stops where a step promises less than 10⁻³ of the log likelihood, or after 5·10¹¹
-    operations, but never after fewer than 7 evaluations. Where a hyperparameter ends
-    on a bound, or a step still promises more than 0.1 per row, there is a
-    :class:`~sklearn.exceptions.ConvergenceWarning`.
+    rows. There it stops where a step promises less than 10⁻³ of the log likelihood, or
+    after 5·10¹¹ operations, but never after fewer than 7 evaluations. Where a
+    hyperparameter ends on a bound, or a step still promises more than 0.1 per row,
+    there is a :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
@@ -171,8 +175,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     always that of all rows. Of rows that are not in memory the sample takes 64 MB at
     most. The exact kernel uses all rows. Landmarks are chosen anew for the learned
     kernel, whose hyperparameters maximise the exact likelihood of a uniform sample of
-    1,000 rows. Features are computed in
-    float64 also for float32 rows, whose errors would exceed a small noise.
+    1,000 rows. Features are computed in float64 also for float32 rows, whose errors
+    would exceed a small noise.
 
     Of D weights that many rows determine, d = tr ZᵀZA⁻¹ are known, and that takes
     the share d/D off the variance even where no row is near. With
@@ -203,10 +207,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     prior in it. Columns of very different sizes are to be scaled. Under ``mean="zero"``
     targets far from 0 are to be centred (`normalize_y`).
 
-    Several targets share the hyperparameters and are
-    independent; :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own,
-    and ``kernel * Categorical(columns=["output"])``, added to a kernel of the other
-    columns, correlates outputs that a column tells apart.
+    Several targets share the hyperparameters and are independent;
+    :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own. ``kernel *
+    Categorical(columns=["output"])``, added to a kernel of the other columns,
+    correlates outputs that a column tells apart.
 
     Callbacks of scikit-learn (``set_callbacks``) hear of every step after the first
     stage, and may end learning.
@@ -220,9 +224,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
     5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression";
     Quiñonero-Candela & Rasmussen 2005, "A unifying view of sparse approximate Gaussian
-    process regression", sections 4 and 5; Hartmann & Vanhatalo 2019, "Laplace
-    approximation and natural gradient for Gaussian process regression with
-    heteroscedastic Student-t model".
+    process regression", sections 4 to 6; Snelson & Ghahramani 2006, "Sparse Gaussian
+    processes using pseudo-inputs"; Hartmann & Vanhatalo 2019, "Laplace approximation
+    and natural gradient for Gaussian process regression with heteroscedastic Student-t
+    model".
 
     Examples
     --------
@@ -250,6 +255,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "mean": [StrOptions({"zero", "constant", "linear"})],
         "normalize_y": ["boolean"],
         "weights": [StrOptions({"counts", "precision"})],
+        "correction": [StrOptions({"dtc", "fitc"})],
         "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
     }
 
@@ -272,6 +278,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         weights: str = "counts",
         projection: str = "auto",
         features: str = "random",
+        correction: str = "dtc",
         far_variance: str = "features",
         likelihood: str = "gaussian",
         memory_limit: Any = None,
@@ -289,6 +296,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.weights = weights
         self.projection = projection
         self.features = features
+        self.correction = correction
         self.far_variance = far_variance
         self.likelihood = likelihood
         self.memory_limit = memory_limit
@@ -308,10 +316,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         and tensors on several devices (:class:`~randkern.DeviceRows`) where they lie.
         """
         self._validate_params()
+        self._check_correction(sample_weight)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
-        self._set_units(rows)
+        self._target_mean, self._target_scale = units_of(rows, self.normalize_y)
         self._draw(*drawn_from, stream, self._kernel_with_mean(rows, drawn_from[0]))
         limit, most = self._memory_for(rows), self._most_learning_rows()
         self._check_memory(rows, most, limit)
@@ -357,10 +366,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.dual)
             self._posterior = self._with_precisions(by_rows, sample)
         else:
+            if self.correction == "fitc":
+                rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
+                unit = rows.survey().weight_unit
             statistics, squares = rows.reduce(posterior_sums, self._plan, unit)
             posterior = FeaturePosterior.of(statistics, squares, self.noise_)
             self.coef_ = self._transposed(posterior.mean)
             self._posterior = self._with_precisions(posterior, rows)
+
+    def _check_correction(self, sample_weight: Any) -> None:
+        if self.correction == "dtc":
+            return
+        if self.features != "nystrom" or self.likelihood != "gaussian":
+            raise ValueError(
+                "correction='fitc' is of features='nystrom' and a Gaussian likelihood, "
+                f"got {self.features!r} and {self.likelihood!r}."
+            )
+        if sample_weight is not None and self.weights == "counts":
+            raise ValueError("correction='fitc' takes weights='precision' only.")
 
     def _kernel_with_mean(self, rows: TrainingData, X: Rows) -> Kernel:
         """Return the kernel plus the vague term of the mean; X holds some rows."""
@@ -412,28 +435,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 learned = min(learned, most or affordable)
         check_process_memory(self.plan_, rows, learned, limit)
 
-    def _set_units(self, rows: TrainingData) -> None:
-        """Settle what targets are shifted and divided by."""
-        survey = rows.survey()
-        mean = np.zeros_like(survey.target_mean)
-        scale = np.ones_like(survey.target_mean)
-        if self.normalize_y:
-            unit = survey.target_scale
-            if np.any(unit != 1):
-                survey = rows.rescaled(np.zeros_like(unit), unit).survey()
-            mean = survey.target_mean * unit
-            deviation = np.sqrt(survey.target_squares / survey.weight_sum)
-            scale = np.where(deviation > 0, deviation, 1.0) * unit
-        elif np.any(survey.target_scale != 1):
-            raise ValueError(
-                f"the targets are of size {survey.largest_target.max():.3g}, whose "
-                "squares, as variances, leave the range of floats: set "
-                "normalize_y=True, or scale y."
-            )
-        # Numbers, which have no device.
-        self._target_mean = tuple(mean.tolist())
-        self._target_scale = tuple(scale.tolist())
-
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
         if self._likelihood is not None:
@@ -444,7 +445,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self, posterior: FeaturePosterior | RowPosterior, rows: TrainingData
     ) -> Any:
         """Return a posterior whose evidence takes what weights mean for it."""
-        if self.weights == "counts":
+        if self.weights == "counts" and self.correction == "dtc":
             return posterior
         sums = rows.reduce(precision_sums)
         more = of_precisions(sums, rows.n_targets, self.noise_)
@@ -681,11 +682,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._gaussian("sample_paths")
         generator = self._sample_generator(random_state)
         columns = len(self._target_mean) * n_paths
-        algebra = ops_of(posterior.factor).algebra
-        like = partial(ops_of(posterior.factor).float64_like, like=posterior.factor)
+        ops = ops_of(posterior.factor)
         if isinstance(posterior, FeaturePosterior):
-            drawn = like(generator.normal(size=(len(posterior.factor), columns)))
-            weights = algebra.triangular_solve(posterior.factor, drawn, transposed=True)
+            factor = posterior.factor
+            drawn = generator.normal(size=(len(factor), columns))
+            drawn = ops.float64_like(drawn, factor)
+            weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
             left: list[tuple[Plan, np.ndarray]] = []
             if self.features == "nystrom":
                 prior, (_, apart) = left_paths(
@@ -698,13 +700,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                     self._reach.kernel, self._reach.plan, columns, random_state
                 )
             return partial(self._path_values, [(self._plan, weights)], None, left)
-        prior = prior_paths(self.kernel_, self.X_fit_, columns, random_state)
-        noise = like(generator.normal(size=(len(posterior.root), columns)))
-        # In the units of B⁻¹, where the noise of a row has the variance 1.
-        values = predict_by_features(*prior, self.X_fit_)
-        right = posterior.root[:, None] * values + noise
-        dual = posterior.root[:, None] * algebra.factor_solve(posterior.factor, right)
-        return partial(self._path_values, [prior], -dual, [])
+        prior, dual = conditioned_paths(
+            self.kernel_, self.X_fit_, posterior, columns, generator, random_state
+        )
+        return partial(self._path_values, [prior], dual, [])
 
     def _sample_generator(self, random_state: Any) -> np.random.Generator:
         return root_stream(random_state).child("sample_y").generator()
@@ -777,6 +776,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._check_targets(X, y, reset=False),
             check_weights(sample_weight, X),
         ).rescaled(self._target_mean, self._target_scale)
+        if self.correction == "fitc":
+            rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         Y, weight = rows.targets()
         out = copy(self)
         if isinstance(posterior, FeaturePosterior):

@@ -1,15 +1,17 @@
 """Gaussian processes beside other approximations: error, density, coverage, seconds.
 
-On scikit-learn's diabetes (a quarter held out), on rows of Friedman's first function
-(5 columns matter; noise of variance 1; 5,000 rows held out) and on the tables of a
-folder whose targets are numbers (their fold 0, or a fifth of the rows, held out;
-encoded by `TabularEncoder`): randkern's features and exact process, scikit-learn's,
-GPyTorch's ``RFFKernel`` (half as many frequencies) and SVGP (as many inducing points),
-and xGPR, where these are installed. Columns and targets are standardised for all. All
-learn a lengthscale per column (xGPR: one for all), the
-variance and the noise, from the same start (xGPR has a search of its own). GPyTorch and
-xGPR compute in float32, the others in float64. Exact processes see the first rows only.
-Each has a process of its own, and learns from 64 rows before it is timed.
+On scikit-learn's diabetes (a quarter held out) and rows of Friedman's first function (5
+columns matter; noise of variance 1; 5,000 rows held out), or on tables whose targets
+are numbers (their fold 0, or a fifth of the rows, held out; encoded by
+`TabularEncoder`): randkern's features and exact process, scikit-learn's, GPyTorch's
+exact process, ``RFFKernel`` (half as many frequencies) and SVGP, and xGPR, where these
+are installed. Columns and targets are standardised for all. All learn a lengthscale per
+column (xGPR: one for all), the variance and the noise, from the same start (xGPR has a
+search of its own). GPyTorch is stopped by the density of rows that are held out, or by
+a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32, the
+others in float64. Exact processes see the first of the generated rows only, and no
+tables of more rows. Each has a process of its own, and learns from 64 rows before it is
+timed.
 """
 
 import importlib.util
@@ -17,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,30 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
-from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Style, draw, logarithmic
+from ..options import DataOptions, option
+from ..panels import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    SKY,
+    Panel,
+    Style,
+    draw,
+    logarithmic,
+)
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
 from .contenders import missing_package
-from .gp_peers import predict_rff, predict_scikit_learn, predict_svgp, predict_xgpr
+from .gp_peers import (
+    Predicted,
+    predict_gpytorch,
+    predict_scikit_learn,
+    predict_svgp,
+    predict_xgpr,
+)
 from .rows import known_names, saved_arrays, saved_rows
 from .tables import kind_of, read_table, table_paths
 
@@ -42,14 +60,16 @@ __all__ = ["METHODS", "GaussianProcesses", "Options"]
 
 METHODS: Mapping[str, Style] = {
     "features": Style("randkern, features", BLUE, "o"),
+    "prior": Style("randkern, far_variance='prior'", SKY, "v"),
     "exact": Style("randkern, exact", BLUE, "D"),
     "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
+    "gpytorch": Style("GPyTorch, exact", RED, "D"),
     "rff": Style("GPyTorch, RFFKernel", RED, "s"),
     "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
     "xgpr": Style("xGPR", ORANGE, "P"),
 }
-_EXACT = ("exact", "scikit-learn")
-_PACKAGES = {"rff": "gpytorch", "svgp": "gpytorch", "xgpr": "xGPR"}
+_EXACT = ("exact", "scikit-learn", "gpytorch")
+_PACKAGES = dict.fromkeys(("gpytorch", "rff", "svgp"), "gpytorch") | {"xgpr": "xGPR"}
 _SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
 _WARM_UP_ROWS = 64
 _NOISE = 0.1
@@ -57,24 +77,32 @@ _TEST_ROWS = 5000
 
 
 @dataclass(frozen=True)
-class Options(CommonOptions):
+class Options(DataOptions):
     """What ``randkern bench gp`` takes."""
 
     n: int = option(100_000, "Generated training rows.", quick=200)
     columns: int = option(10, "Of generated rows; 5 matter.", least=5)
-    n_components: int = option(256, "Features, or inducing points.", quick=40)
-    folder: Path | None = option(
-        None, "Folder of tables (.csv, .csv.gz, .parquet), in place of diabetes."
+    n_components: int = option(256, "Features.", quick=40)
+    inducing: int | None = option(
+        None, "Inducing points of SVGP; default: as many as features."
+    )
+    tables: tuple[str, ...] = option(
+        (), "Names of .csv, .csv.gz or .parquet files of --data-dir; default: all."
     )
     target: str = option("target", "Column of the tables to predict.")
     exact_rows: int = option(
         1000, "Training rows of exact processes at most.", quick=80
     )
-    steps: int = option(50, "Of Adam, for RFFKernel.", quick=5)
-    epochs: int = option(10, "Of SVGP.", quick=1)
+    budget: float = option(
+        200.0,
+        "Seconds of all processors that GPyTorch learns at most.",
+        quick=1.0,
+        least=0.0,
+    )
+    seeds: int = option(1, "Of draws, from --seed on.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of features, exact, scikit-learn, rff, svgp, xgpr.",
+        "Of features, prior, exact, scikit-learn, gpytorch, rff, svgp, xgpr.",
         quick=("features", "scikit-learn", "rff", "xgpr"),
     )
 
@@ -90,18 +118,21 @@ class GaussianProcesses(Experiment):
     Options = Options
 
     def prepare(self) -> None:
-        """Write both data sets to files for the processes."""
-        self.methods = known_names("method", self.options.methods, METHODS)
+        """Write the data sets to files for the processes."""
+        options = self.options
+        self.methods = known_names("method", options.methods, METHODS)
         self.described, self.folders = {}, {}
-        sets = [self._friedman()]
-        if self.options.folder is None:
-            sets.insert(0, self._diabetes())
-        else:
-            sets = [*self._tables(), *sets]
+        if options.tables and options.data_dir is None:
+            raise ValueError("--tables are files of --data-dir, which is not given")
+        sets = self._tables() if options.data_dir is not None else self._generated()
         for arrays, described in sets:
             saved = self.resources.enter_context(saved_arrays(*arrays))
             self.folders[described["name"]] = saved
             self.described[described["name"]] = described
+
+    def _generated(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        yield self._diabetes()
+        yield self._friedman()
 
     def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
@@ -111,15 +142,17 @@ class GaussianProcesses(Experiment):
     def _tables(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return the tables of the folder whose targets are numbers."""
         options = self.options
-        for name, path in table_paths(options.folder).items():
-            request = {"table": name, "path": path, "target": options.target}
+        paths = table_paths(options.data_dir)
+        for name in known_names("table", options.tables or tuple(paths), paths):
+            request = {"table": name, "path": paths[name], "target": options.target}
             X, y, test = read_table({**request, "fold": 0, "rows": None, "seed": 0})
-            if kind_of(y) == "regression":
-                rows, y = (X[~test], X[test]), y.astype(float)
-                encoder = randkern.TabularEncoder().fit(rows[0])
-                train, held_out = (encoder.transform(part) for part in rows)
-                arrays = train, y[~test], held_out, y[test]
-                yield _standardised(name, *arrays, noise=None)
+            if kind_of(y) != "regression":
+                continue
+            rows, y = (X[~test], X[test]), y.astype(float)
+            encoder = randkern.TabularEncoder().fit(rows[0])
+            train, held_out = (encoder.transform(part) for part in rows)
+            arrays = train, y[~test], held_out, y[test]
+            yield _standardised(name, *arrays, noise=None)
 
     def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return Friedman's first function with noise of variance 1."""
@@ -131,10 +164,10 @@ class GaussianProcesses(Experiment):
         return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
 
     def cases(self) -> Iterator[Case]:
-        """Return data sets and methods."""
-        for name in self.described:
-            for method in self.methods:
-                yield {"dataset": name, "method": method}
+        """Return data sets, methods and seeds."""
+        first = self.options.seed
+        seeds = range(first, first + self.options.seeds)
+        yield from grid(dataset=self.described, method=self.methods, seed=seeds)
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Ask a process of its own, which reads the rows that it uses."""
@@ -144,20 +177,22 @@ class GaussianProcesses(Experiment):
             if reason is not None:
                 raise SkippedCase(reason)
         used = self.described[case["dataset"]]["n_train"]
-        used = min(used, options.exact_rows) if method in _EXACT else used
-        size = options.n_components
+        if method in _EXACT:
+            if options.data_dir is not None and used > options.exact_rows:
+                raise SkippedCase(f"an exact process of {used:,} rows")
+            used = min(used, options.exact_rows)
+        size = None if method in _EXACT else options.n_components
+        if method == "svgp":
+            size = min(options.inducing or options.n_components, used)
         request = {
-            "method": method,
-            "n_train": used,
-            "n_components": min(size, used) if method == "svgp" else size,
-            **{"steps": options.steps, "epochs": options.epochs, "seed": options.seed},
+            **{"method": method, "n_train": used, "n_components": size},
+            **{"budget": options.budget, "seed": case["seed"]},
             "folder": self.folders[case["dataset"]],
         }
         try:
             found = in_fresh_process(learn, request)
         except ValueError as error:
             raise SkippedCase(str(error)) from error
-        size = None if method in _EXACT else request["n_components"]
         named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
         return named | found
 
@@ -185,9 +220,13 @@ class GaussianProcesses(Experiment):
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return every contender on every data set: scores, seconds, memory."""
+        # Older records have no seeds, steps and budget.
+        arguments = results["arguments"]
+        several = arguments.get("seeds", 1) > 1
         columns = {
             "data": lambda r: r["dataset"],
             "method": lambda r: r["label"],
+            **({"seed": lambda r: str(r["seed"])} if several else {}),
             "rows": lambda r: count(r["n_train"]),
             "D": lambda r: (
                 "" if r["n_components"] is None else count(r["n_components"])
@@ -199,14 +238,16 @@ class GaussianProcesses(Experiment):
                 f"{100 * r['coverage_50']:.1f} %" if "coverage_50" in r else ""
             ),
             "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
+            "steps": _steps,
             "seconds": lambda r: seconds(r["seconds"]),
             "CPU s": lambda r: seconds(r["cpu_seconds"]),
             "peak": lambda r: megabytes(r["peak_memory_bytes"]),
         }
         caption = (
             "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
-            "targets within intervals; seconds to learn and predict, and those of all "
-            "processors; peak of the whole process"
+            "targets within intervals; steps of Adam, * where the budget of "
+            f"{arguments.get('budget', 0):g} CPU s ended them; seconds to learn and "
+            "predict, and those of all processors; peak of the whole process"
         )
         title = "Gaussian processes, standardised targets"
         return [listing(title, results["records"], columns, caption)]
@@ -225,6 +266,12 @@ class GaussianProcesses(Experiment):
             for score, label in _SCORES.items()
         ]
         return draw(results, panels, columns=2, size=(4.8, 3.6))
+
+
+def _steps(record: Mapping[str, Any]) -> str:
+    if record.get("steps") is None:
+        return ""
+    return count(record["steps"]) + "*" * record["out_of_time"]
 
 
 def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
@@ -266,10 +313,11 @@ def learn(request: Mapping[str, Any]) -> dict[str, Any]:
     """Learn and predict in this process."""
     X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
     few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
-    small = {**request, "n_components": 16, "steps": 2, "epochs": 1}
+    size = request["n_components"]
+    small = {**request, "n_components": None if size is None else 16, "budget": 0.0}
     _predict(small, X[few], y[few], X_test[few])
     warmed = watch.lap()
-    mean, variance = _predict(request, X, y, X_test)
+    mean, variance, steps, out_of_time = _predict(request, X, y, X_test)
     lap = watch.lap()
     residual, deviation = y_test - mean, np.sqrt(variance)
     low, high = (float(norm.ppf(0.5 + share / 2)) for share in (0.5, 0.95))
@@ -282,29 +330,29 @@ def learn(request: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": lap.seconds,
         "cpu_seconds": lap.cpu_seconds,
         "warm_up_seconds": warmed.seconds,
+        "steps": steps,
+        "out_of_time": out_of_time,
     }
 
 
 def _predict(
     request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
-) -> tuple[Any, Any]:
+) -> Predicted:
     """Learn, and return means and variances of the test targets."""
     method, size, seed = request["method"], request["n_components"], request["seed"]
     if method == "scikit-learn":
         return predict_scikit_learn(X, y, X_test, noise=_NOISE)
     if method == "xgpr":
         return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
-    asked: dict[str, Any] = {"n_components": size, "noise": _NOISE, "seed": seed}
-    if method == "rff":
-        return predict_rff(X, y, X_test, steps=request["steps"], **asked)
-    if method == "svgp":
-        return predict_svgp(X, y, X_test, epochs=request["epochs"], **asked)
+    if method in ("gpytorch", "rff", "svgp"):
+        predict = predict_svgp if method == "svgp" else predict_gpytorch
+        asked = {"n_components": size, "noise": _NOISE, "seed": seed}
+        return predict(X, y, X_test, budget=request["budget"], **asked)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
+    kernel = randkern.Gaussian(lengthscales) * 1.0
+    far = "prior" if method == "prior" else "features"
     model = randkern.GaussianProcessRegressor(
-        randkern.Gaussian(lengthscales) * 1.0,
-        _NOISE,
-        size if method == "features" else None,
-        random_state=seed,
+        kernel, _NOISE, size, far_variance=far, random_state=seed
     )
     mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
-    return mean, sd**2
+    return Predicted(mean, sd**2)
