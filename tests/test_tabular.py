@@ -16,6 +16,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
 from randkern.tabular.local_scale import local_sizes
@@ -90,12 +91,16 @@ def krr(kernel, alpha):
 
 @pytest.mark.parametrize("linear", ["", " + linear"])
 @pytest.mark.parametrize("form", list(search.FORMS))
-def test_gradient_is_that_of_finite_differences(form, linear):
-    X, Y = rows_and_targets(k=2)
+@pytest.mark.parametrize(("kind", "k"), [("squares", 2), ("labels", 1), ("labels", 3)])
+def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
+    X, Y = rows_and_targets(k=k)
+    if kind == "labels":
+        Y = 2.0 * (Y > 0.2) - 1 if k == 1 else 2.0 * np.eye(3)[Y.argmax(axis=1)] - 1
     blocks = {"standard": np.array([0, 1, 1])}
     machine = KernelSearch(
         *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss if kind == "labels" else search.log_squares,
     )
     machine._until = np.inf
     kernel = machine._kernel(form + linear, "standard", 0.7)
@@ -107,6 +112,39 @@ def test_gradient_is_that_of_finite_differences(form, linear):
     expected = scipy.optimize.approx_fprime(theta, lambda z: goal(z)[0], 1e-6)
     # Of the product of two matrices, single precision.
     np.testing.assert_allclose(slope, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_slopes_of_l1_distances_are_those_of_the_kernel():
+    """Also in columns of two values, of one, and in more rows than a block has."""
+    X = RNG.normal(size=(150, 6))
+    X[:, 2:4] = 0.7 * (X[:, 2:4] > 0.3)
+    X[:, 5] = 1.0
+    M = RNG.normal(size=(150, 150))
+    hyper = Hyperparameters(rk.Laplacian(np.arange(1.0, 7)) + 0.1 * rk.Linear())
+    found, expected = np.zeros(hyper.size), np.zeros(hyper.size)
+    search.add_symmetric_gradient(hyper, X, M + M.T, found)
+    add_gram_gradient(hyper, X, X, M + M.T, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
+    X, Y = rows_and_targets(60, k)
+    noisy = Y + 0.5 * RNG.normal(size=Y.shape)
+    labels, weight = noisy.argmax(axis=1), RNG.uniform(0.5, 2, 60)
+    kernel, C = rk.Matern(1.5, 2.0), 3.0
+    gram = np.array(classification.with_constant(kernel)(X, X))
+    P = classification.left_out(kernel, C, X, gram, labels, weight)
+    expected = np.empty_like(P)
+    for i in range(60):
+        others = np.arange(60) != i
+        fit = classification._logistic(kernel, C, None, 0)
+        fit.fit(X[others], labels[others], weight[others])
+        expected[i] = fit.predict_proba(X[[i]])[0]
+    # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
+    at_all = fit.fit(X, labels, weight).predict_proba(X)
+    assert np.abs(P - expected).mean() < 0.1 * np.abs(at_all - expected).mean()
+    assert np.abs(P - expected).max() < 0.05
 
 
 def test_residuals_are_those_of_fits_without_a_row():
@@ -734,6 +772,22 @@ def test_seconds_are_kept(make, n):
     began = time.process_time()
     make(time_limit=8).fit(X, y if make is regressor else y > 0)
     assert time.process_time() - began < 16
+
+
+def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
+    """By landmarks and in few iterations where products take long."""
+    monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
+    monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
+    monkeypatch.setattr(search, "_FIRST_STEPS", 4)
+    monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
+    X = np.random.default_rng(15).normal(size=(2500, 3))
+    y = X[:, 0] * X[:, 1] > 0
+    fits = []
+    for seconds in (1e-10, 1e-6):
+        monkeypatch.setattr(model, "_seconds_per_entry", lambda _, s=seconds: s)
+        fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
+    assert [fit.n_components for fit in fits] == [None, 500]
+    assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
 
 
 # -- as scikit-learn's users use it --------------------------------------------------

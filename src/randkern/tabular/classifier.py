@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -26,20 +29,21 @@ from randkern.tabular.model import (
     factorising_seconds,
     gram_seconds,
     operations_per_second,
+    pass_seconds,
 )
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, log_loss, positive_inverse
 
 __all__ = ["TabularClassifier"]
 
 # Beyond so many rows landmarks take the place of the exact kernel.
 _FEATURE_ROWS = 8000
-# Penalties of logistic regression, over those of least squares.
-_PENALTIES = (0.03, 0.1, 0.3, 1.0)
-_FOLDS = (5, 3)
-_FEW_ROWS = 1000
+# Penalties of logistic regression, over those of least squares; the first to try.
+_PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
+_FIRST_PENALTY = 0.3
+_LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
-_MAX_ITER = 300
+_LEAST_ITER, _MAX_ITER = 40, 300
 # Numbers of landmarks, entries of their features between the two, and about how many
 # passes there are over them.
 _LANDMARKS = (500, 4000)
@@ -52,10 +56,12 @@ _SEARCH_SHARE, _LAST_SHARE = 0.5, 0.3
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables as they come, by a kernel that is learned for them.
 
-    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
-    With the best few of them logistic regression is then fitted, with a penalty chosen
-    by the log loss in folds; so are the weights of their mean, and a temperature that
-    calibrates its probabilities.
+    The kernels are those of :class:`TabularRegressor`, learned by the log loss that
+    least squares to labels coded as ±1, over a temperature, have on rows left out. With
+    the best few of them, each plus a constant, logistic regression is then fitted, with
+    a penalty chosen by its log loss on rows left out, to one step of Newton's method;
+    so are the weights of their mean, and a temperature that calibrates its
+    probabilities.
 
     Parameters
     ----------
@@ -94,6 +100,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     >>> model.score(X[1::2], y[1::2]) > 0.9
     True
     """
+
+    _loss = staticmethod(log_loss)
 
     @with_callbacks
     @all_or_nothing
@@ -140,32 +148,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self, trials: list[Trial], labels: np.ndarray, weight: np.ndarray
     ) -> list[tuple[float, float, Trial]]:
         """Return the final weights, penalties and trials; set the temperature."""
-        n = min(_MOST_ROWS, len(self._searched))
-        rows = self._searched[:n]
+        rows = self._searched[:_MOST_ROWS]
         labels, weight = labels[rows], weight[rows]
-        counts = np.bincount(labels)
-        n_folds = min(_FOLDS[n > _FEW_ROWS], n)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # classes with few rows
-            folds = (
-                list(StratifiedKFold(n_folds).split(labels, labels))
-                if (counts.max() >= n_folds)
-                else []
-            )
         found: list[Any] = []
+        start = _PENALTIES.index(_FIRST_PENALTY)
         for at, trial in enumerate(trials):
             if found and self._left() < _LAST_SHARE * self.time_limit:
                 break
             spare = self._left() - _LAST_SHARE * self.time_limit
             until = self._clock() + spare / (len(trials) - at)
-            found.append(self._best_penalty(trial, labels, weight, folds, until))
-        found.sort(key=lambda part: part[0])
-        parts = [part for _, _, part, _ in found]
+            found.append(self._best_penalty(trial, labels, weight, start, until))
+            start = _PENALTIES.index(found[-1][1])
+        found.sort(key=itemgetter(0))
+        parts = [P for _, _, P, _ in found]
         weights, self.temperature_ = _blend_probabilities(parts, labels, weight)
         chosen = [
-            (float(share), C, trial)
-            for share, (_, C, _, trial) in zip(weights, found, strict=True)
-            if share > 0
+            (float(weight), 1 / (share * trial.alpha), trial)
+            for weight, (_, share, _, trial) in zip(weights, found, strict=True)
+            if weight > 0
         ]
         return sorted(chosen, key=lambda part: -part[0])
 
@@ -174,27 +174,35 @@ class TabularClassifier(ClassifierMixin, Tabular):
         trial: Trial,
         labels: np.ndarray,
         weight: np.ndarray,
-        folds: list[Any],
+        start: int,
         until: float,
     ) -> tuple[float, float, np.ndarray, Trial]:
-        """Return the least log loss, its C, the probabilities of rows left out."""
+        """Return the least log loss, its penalty, the probabilities of rows left out.
+
+        Penalties are shares of that of least squares, and neighbours are tried from
+        the `start` on.
+        """
         U = self._sample(trial)[: len(labels)]
-        best: Any = None
-        for share in _PENALTIES[::-1]:
-            C = 1 / (share * trial.alpha)
+        gram = np.array(with_constant(trial.kernel)._gram(U, None))
+
+        def judge(at: int) -> tuple[float, float, np.ndarray, Trial]:
+            share = _PENALTIES[at]
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            for train, held in folds:
-                if best is not None and self._clock() > until:
-                    return best
-                model = _logistic(trial.kernel, C, None, 0)
-                if len(np.unique(labels[train])) < 2:
-                    continue
-                _quietly(model, U[train], labels[train], weight[train])
-                P[held[:, None], model.classes_] = model.predict_proba(U[held])
-            loss = _log_loss(P, labels, weight)
-            if best is not None and loss > best[0]:
+            present = np.unique(labels)
+            if len(present) > 1:
+                C = 1 / (share * trial.alpha)
+                P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
+            return _log_loss(P, labels, weight), share, P, trial
+
+        best, at = judge(start), start
+        for step in (1, -1):
+            while 0 <= at + step < len(_PENALTIES) and self._clock() < until:
+                found = judge(at + step)
+                if not found[0] < best[0]:
+                    break
+                best, at = found, at + step
+            if at != start:
                 break
-            best = (loss, C, P, trial)
         return best
 
     def _fit_members(
@@ -208,9 +216,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ) -> list[Member]:
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
+        n, k = Y.shape
         for at, (share, C, trial) in enumerate(chosen):
             seconds = max(self._left(), 0.1 * self.time_limit) / (len(chosen) - at)
-            D, last = self._size(trial, len(labels), Y.shape[1], seconds)
+            D, last = self._size(trial, n, k, seconds)
             if members and last > seconds:
                 break
             trial_then = trial
@@ -220,6 +229,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
             model = _logistic(trial.kernel, C, D, seed)
             U = self._encoded(trial, X, dtype)
+            until = max(self._left(), 0.1 * self.time_limit) / (len(chosen) - at)
+            passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
+            model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
             _quietly(model, U, labels, None if self._counts is None else weight)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
@@ -232,10 +244,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         And about how many seconds it takes.
         """
         if n <= _MOST_ROWS:
-            return None, 0.0  # about what the fits in folds have taken
+            return None, 0.0  # about what the fits for penalties have taken
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
-            last = factorising_seconds(n) + 4 * n**2 * k * _PASSES / rate
+            last = factorising_seconds(n) + _PASSES * pass_seconds(n, n, k)
             last += 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if last < seconds:
                 return None, last
@@ -243,7 +255,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:
-            return (2 * D + 4 * k * _PASSES) * n * D / rate
+            return 2 * n * D**2 / rate + _PASSES * pass_seconds(n, D, k)
 
         while D > least and last_of(D) > 0.7 * seconds:
             D = max(int(0.9 * D), least)
@@ -260,9 +272,66 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
+def with_constant(kernel: Kernel) -> Kernel:
+    """Return the sum of a kernel and a constant, for an intercept."""
+    return kernel + Linear(1.0, columns=[])
+
+
+def left_out(
+    kernel: Kernel,
+    C: float,
+    X: np.ndarray,
+    gram: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """Return about the probabilities of rows that are left out in turn, (n, k).
+
+    By one step of Newton's method from a fit to all (Rad & Maleki 2020, "A scalable
+    estimate of the out-of-sample prediction error via approximate leave-one-out
+    cross-validation"): with W the curvature of the losses, the fit is that of least
+    squares to the logits plus W⁻¹(y − p).
+    """
+    model = _logistic(kernel, C, None, 0)
+    _quietly(model, X, labels, weight)
+    F = model.decision_function(X)
+    if F.ndim == 1:
+        F = np.column_stack([np.zeros(len(F)), F])
+    Y = labels[:, None] == model.classes_
+    P = np.clip(softmax(F, axis=1), _LEAST_CHANCE, None)
+    P /= P.sum(axis=1, keepdims=True)
+    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
+    both = np.full((F.shape[1], F.shape[1]), 1.0)
+    W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + both
+    B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength * both
+    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
+    return softmax(F + shift[:, :, 0], axis=1)
+
+
+def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Return the blocks (n, k, k) of rows of the inverse of I ⊗ K + W⁻¹.
+
+    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
+    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
+    For two classes a fit of one logit is meant, of half the kernel each.
+    """
+    (n, k), E = D.shape, []
+    share = 0.5 if k == 2 else 1.0
+    for c in range(k):
+        E.append(positive_inverse(share * gram, 1 / D[:, c]))
+    factor = scipy.linalg.cholesky(sum(E), lower=True)
+    halves = [scipy.linalg.solve_triangular(factor, part, lower=True) for part in E]
+    blocks = np.empty((n, k, k))
+    for c in range(k):
+        for other in range(k):
+            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
+        blocks[:, c, c] += E[c].diagonal()
+    return blocks
+
+
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
     return KernelLogistic(
-        kernel,
+        with_constant(kernel),
         C=C,
         n_components=D,
         tol=_TOL,

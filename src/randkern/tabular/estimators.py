@@ -51,7 +51,7 @@ from randkern.tabular.model import (
     gram_seconds,
     plan_of,
 )
-from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out
+from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out, log_squares
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
@@ -89,6 +89,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "time_limit": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state", np.random.Generator],
     }
+
+    _loss: Any = staticmethod(log_squares)
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
         self.time_limit = time_limit
@@ -198,7 +200,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         search = KernelSearch(
             *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(seconds, stream.child("search"), tell, self._clock),
+            *(seconds, stream.child("search"), tell, self._clock, self._loss),
         )
         refined = search.run()
         self._trials = [
@@ -223,7 +225,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         than they are learned from, where there are more.
         """
         rows = self._searched[:_MOST_JUDGED]
-        judged: list[tuple[Trial, np.ndarray]] = []
+        judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
@@ -235,8 +237,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             while residuals is None:  # more rows than the trial has seen
                 trial = replace(trial, alpha=10 * trial.alpha)
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            judged.append((trial, residuals * np.sqrt(w)[:, None]))
-        return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
+            loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
+            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
+        judged.sort(key=itemgetter(0))
+        return [(trial, residuals) for _, trial, residuals in judged]
 
     def _sample(self, trial: Trial) -> np.ndarray:
         """Return the searched rows as the kernel of a trial takes them."""
@@ -276,7 +280,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         until = self._clock() + seconds
         kernel, alpha = adapted(
             *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
-            *(until, self._clock),
+            *(until, self._clock, self._loss),
         )
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 

@@ -20,7 +20,7 @@ from randkern.models import KernelRidgeRegressor
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.search import inverse, turned
+from randkern.tabular.search import Loss, inverse, log_squares, turned
 
 __all__ = [
     "ExactRidge",
@@ -31,6 +31,7 @@ __all__ = [
     "fit_ridge",
     "gram_seconds",
     "operations_per_second",
+    "pass_seconds",
     "plan_of",
 ]
 
@@ -257,18 +258,20 @@ def adapted(
     weight: np.ndarray,
     until: float,
     clock: Callable[[], float] = time.perf_counter,
+    loss: Loss = log_squares,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
     More rows tell more detail: all lengthscales are multiplied by a number, and the
-    penalty by another, as long as the error of the last rows, left out one at a time,
+    penalty by another, as long as the loss of the last rows, left out one at a time,
     falls, and the clock allows.
     """
     order = np.arange(len(X))
 
     def error(at: tuple[int, int]) -> float:
         fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
-        return float((weight[fit.judged] @ fit.residuals**2).sum())
+        judged = Y[fit.judged]
+        return loss(judged - fit.residuals, judged, weight[fit.judged])[0]
 
     began = clock()
     best, done = (0, 0), set()
@@ -284,7 +287,7 @@ def adapted(
                     continue
                 tried.add(at)
                 found = error(at)
-                if found < (1 - _LEAST_GAIN) * least:
+                if found < least - _LEAST_GAIN:
                     best, least = at, found
     except np.linalg.LinAlgError:
         pass  # a penalty that is too small for these rows
@@ -338,7 +341,7 @@ def factorised_rows(seconds: float) -> int:
 
 def operations_per_second() -> float:
     """Return how fast a matrix is factorised, measured once a minute at most."""
-    return _measured_rate(int(time.monotonic() // 60))
+    return _measured_rate(_minute())
 
 
 @lru_cache(maxsize=1)
@@ -350,6 +353,28 @@ def _measured_rate(minute: int) -> float:
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
         seconds = min(seconds, time.perf_counter() - began)
     return n**3 / 3 / max(seconds, 1e-6)
+
+
+def pass_seconds(n: int, D: int, k: int) -> float:
+    """Return about how long two products of n × D features with k vectors take.
+
+    In single precision for D < n.
+    """
+    reading = _seconds_per_entry(_minute()) * (0.5 if D < n else 1.0)
+    return n * D * (4 * k / operations_per_second() + reading)
+
+
+def _minute() -> int:
+    return int(time.monotonic() // 60)
+
+
+@lru_cache(maxsize=1)
+def _seconds_per_entry(minute: int) -> float:
+    matrix, vectors = np.ones((_TIMED_ROWS, _TIMED_ROWS)), np.ones((_TIMED_ROWS, 2))
+    began = time.perf_counter()
+    for _ in range(3):
+        matrix.T @ (matrix @ vectors)
+    return (time.perf_counter() - began) / (3 * matrix.size)
 
 
 # -- code -------------------------------------------------------------------------
