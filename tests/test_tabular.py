@@ -342,7 +342,7 @@ def test_explained_code_of_a_blend(fitted):
             (0.25, other, None),
         )
     ]
-    mixed = model.TabularModel(parts, "KernelRidgeRegressor")
+    mixed = model.TabularModel(parts)
     again = run(mixed.explain(), TABLE, TARGET)
     expected = mixed.predict(TABLE)[:, 0]
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
@@ -476,6 +476,23 @@ def test_directions_that_do_not_help_are_dropped():
     trials = machine.run()
     assert "full" in {trial.metric for trial in machine.trials}
     assert {trial.metric for trial in trials} == {"diagonal"}
+
+
+def test_labels_of_judges_tell_no_directions():
+    X = RNG.normal(size=(90, 4))
+    Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * RNG.normal(size=(90, 1)))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(4)}, Y, np.ones(90), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss,
+    )
+    machine._until = np.inf
+    start = machine.isotropic("Matern 3/2", "standard", 90)
+    found = machine.turn(start, 90, 5)
+    machine.Y[machine.order[60:]] *= -1
+    again = machine.turn(start, 90, 5)
+    assert np.array_equal(found.turn, again.turn)
+    assert np.array_equal(found.kernel.lengthscale, again.kernel.lengthscale)
 
 
 def test_columns_without_a_say_have_no_importance():
@@ -780,6 +797,9 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     monkeypatch.setattr(search, "_FIRST_STEPS", 4)
     monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
+    # Least squares are no part of the model.
+    unsure = np.log(np.full((2000, 2), 0.5)), None, None
+    monkeypatch.setattr(classification, "log_probabilities", lambda *_: unsure)
     X = np.random.default_rng(15).normal(size=(2500, 3))
     y = X[:, 0] * X[:, 1] > 0
     fits = []
@@ -788,6 +808,25 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
         fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
     assert [fit.n_components for fit in fits] == [None, 500]
     assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
+
+
+def test_blended_probabilities_have_the_least_log_loss():
+    rng = np.random.default_rng(16)
+    chance = rng.uniform(0.02, 0.98, 400)
+    labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
+    logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
+    parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
+    weights, _ = classification._blend_probabilities(parts[:2], labels, weight)
+
+    def loss(share):
+        P = share * parts[0] + (1 - share) * parts[1]
+        return -weight @ np.log(P[np.arange(400), labels])
+
+    best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
+    assert weights == pytest.approx([best, 1 - best], abs=1e-3)
+    weights, _ = classification._blend_probabilities(parts, labels, weight)
+    assert (weights > 0).sum() == 3
+    assert weights.sum() == pytest.approx(1)
 
 
 # -- as scikit-learn's users use it --------------------------------------------------
@@ -943,6 +982,6 @@ def test_importances_are_those_of_the_blend_not_of_its_members():
     first = SimpleNamespace(predict=lambda rows: rows[:, 0])
     second = SimpleNamespace(predict=lambda rows: rows[:, 1] - rows[:, 0])
     members = [model.Member(0.5, encoder, fit) for fit in (first, second)]
-    blended = model.TabularModel(members, "KernelRidgeRegressor")
+    blended = model.TabularModel(members)
     shares = blended.importances(2, {"standard": RNG.normal(size=(50, 2))})
     np.testing.assert_allclose(shares, [0.0, 1.0], atol=1e-12)

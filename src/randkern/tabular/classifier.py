@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from operator import itemgetter
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import minimize
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
@@ -18,8 +18,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic
+from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
@@ -31,7 +32,7 @@ from randkern.tabular.model import (
     operations_per_second,
     pass_seconds,
 )
-from randkern.tabular.search import Trial, log_loss, positive_inverse
+from randkern.tabular.search import Trial, log_loss, log_probabilities, positive_inverse
 
 __all__ = ["TabularClassifier"]
 
@@ -49,8 +50,25 @@ _LEAST_ITER, _MAX_ITER = 40, 300
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 _PASSES = 120
+# Parts weigh at least so much; steps to the weights.
+_LEAST_WEIGHT = 0.05
+_BLEND_STEPS = 300
 # Shares of the time: for the search at most, and what is left for the last fits.
 _SEARCH_SHARE, _LAST_SHARE = 0.5, 0.3
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What may become a member of the model.
+
+    `share` is the penalty of logistic regression over that of least squares, None for
+    least squares themselves; `P` are the probabilities of rows left out, of this loss.
+    """
+
+    trial: Trial
+    share: float | None
+    P: np.ndarray
+    loss: float
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
@@ -58,10 +76,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
     least squares to labels coded as ±1, over a temperature, have on rows left out. With
-    the best few of them, each plus a constant, logistic regression is then fitted, with
-    a penalty chosen by its log loss on rows left out, to one step of Newton's method;
-    so are the weights of their mean, and a temperature that calibrates its
-    probabilities.
+    the best few of them, each plus a constant, logistic regression is also fitted, with
+    a penalty chosen by its log loss on rows left out, to one step of Newton's method.
+    The model is the weighted mean of the probabilities of these that has the least log
+    loss, over a temperature.
 
     Parameters
     ----------
@@ -137,37 +155,43 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = _SEARCH_SHARE * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
-        chosen = self._calibrated([trial for trial, _ in judged], labels, weight)
+        chosen = self._calibrated(judged, labels, Y, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
-        self._finish(members, "KernelLogistic")
+        self._finish(members)
         self._forget()
         report.end()
         return self
 
     def _calibrated(
-        self, trials: list[Trial], labels: np.ndarray, weight: np.ndarray
-    ) -> list[tuple[float, float, Trial]]:
-        """Return the final weights, penalties and trials; set the temperature."""
-        rows = self._searched[:_MOST_ROWS]
-        labels, weight = labels[rows], weight[rows]
-        found: list[Any] = []
+        self,
+        judged: list[tuple[Trial, np.ndarray]],
+        labels: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+    ) -> list[tuple[float, _Part]]:
+        """Return the parts of the model with their weights; set the temperature."""
+        # The logits of several classes are as many systems of equations.
+        n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
+        rows = self._searched[:n]
+        labels, Y, weight = labels[rows], Y[rows], weight[rows]
+        parts: list[_Part] = []
+        for trial, residuals in judged:
+            F = Y - residuals[: len(rows)] / np.sqrt(weight)[:, None]
+            P = np.exp(log_probabilities(F, Y, weight)[0])
+            parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, trial in enumerate(trials):
-            if found and self._left() < _LAST_SHARE * self.time_limit:
+        for at, (trial, _) in enumerate(judged):
+            if at and self._left() < _LAST_SHARE * self.time_limit:
                 break
             spare = self._left() - _LAST_SHARE * self.time_limit
-            until = self._clock() + spare / (len(trials) - at)
-            found.append(self._best_penalty(trial, labels, weight, start, until))
-            start = _PENALTIES.index(found[-1][1])
-        found.sort(key=itemgetter(0))
-        parts = [P for _, _, P, _ in found]
-        weights, self.temperature_ = _blend_probabilities(parts, labels, weight)
-        chosen = [
-            (float(weight), 1 / (share * trial.alpha), trial)
-            for weight, (_, share, _, trial) in zip(weights, found, strict=True)
-            if weight > 0
-        ]
-        return sorted(chosen, key=lambda part: -part[0])
+            until = self._clock() + spare / (len(judged) - at)
+            parts.append(self._best_penalty(trial, labels, weight, start, until))
+            start = _PENALTIES.index(parts[-1].share)
+        parts.sort(key=attrgetter("loss"))
+        found = [part.P for part in parts]
+        weights, self.temperature_ = _blend_probabilities(found, labels, weight)
+        order = np.argsort(-weights, kind="stable")
+        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
     def _best_penalty(
         self,
@@ -176,8 +200,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         weight: np.ndarray,
         start: int,
         until: float,
-    ) -> tuple[float, float, np.ndarray, Trial]:
-        """Return the least log loss, its penalty, the probabilities of rows left out.
+    ) -> _Part:
+        """Return logistic regression with the penalty of the least log loss.
 
         Penalties are shares of that of least squares, and neighbours are tried from
         the `start` on.
@@ -185,20 +209,20 @@ class TabularClassifier(ClassifierMixin, Tabular):
         U = self._sample(trial)[: len(labels)]
         gram = np.array(with_constant(trial.kernel)._gram(U, None))
 
-        def judge(at: int) -> tuple[float, float, np.ndarray, Trial]:
+        def judge(at: int) -> _Part:
             share = _PENALTIES[at]
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             present = np.unique(labels)
             if len(present) > 1:
                 C = 1 / (share * trial.alpha)
                 P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
-            return _log_loss(P, labels, weight), share, P, trial
+            return _Part(trial, share, P, _log_loss(P, labels, weight))
 
         best, at = judge(start), start
         for step in (1, -1):
             while 0 <= at + step < len(_PENALTIES) and self._clock() < until:
                 found = judge(at + step)
-                if not found[0] < best[0]:
+                if not found.loss < best.loss:
                     break
                 best, at = found, at + step
             if at != start:
@@ -207,7 +231,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _fit_members(
         self,
-        chosen: list[Any],
+        chosen: list[tuple[float, _Part]],
         X: Any,
         labels: np.ndarray,
         Y: np.ndarray,
@@ -217,27 +241,34 @@ class TabularClassifier(ClassifierMixin, Tabular):
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         n, k = Y.shape
-        for at, (share, C, trial) in enumerate(chosen):
-            seconds = max(self._left(), 0.1 * self.time_limit) / (len(chosen) - at)
-            D, last = self._size(trial, n, k, seconds)
+        adapted: dict[int, Trial] = {}
+        for at, (share, part) in enumerate(chosen):
+            trial, n_left = part.trial, len(chosen) - at
+            passes = 0 if part.share is None else _PASSES
+            seconds = max(self._left(), 0.1 * self.time_limit) / n_left
+            D, last = self._size(trial, n, k, passes, seconds)
             if members and last > seconds:
                 break
-            trial_then = trial
-            trial = self._adapted(trial, X, Y, weight, 0.8 * (seconds - last))
-            C *= trial_then.alpha / trial.alpha
+            if id(trial) not in adapted:
+                spare = 0.8 * (seconds - last)
+                adapted[id(trial)] = self._adapted(trial, X, Y, weight, spare)
+            trial = adapted[id(trial)]
             dtype = "float64" if D is None else "float32"
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-            model = _logistic(trial.kernel, C, D, seed)
             U = self._encoded(trial, X, dtype)
-            until = max(self._left(), 0.1 * self.time_limit) / (len(chosen) - at)
-            passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
-            model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
+            if part.share is None:
+                model = _least_squares(trial.kernel, trial.alpha, D, seed)
+            else:
+                model = _logistic(trial.kernel, 1 / (part.share * trial.alpha), D, seed)
+                until = max(self._left(), 0.1 * self.time_limit) / n_left
+                passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
+                model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
             _quietly(model, U, labels, None if self._counts is None else weight)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
     def _size(
-        self, trial: Trial, n: int, k: int, seconds: float
+        self, trial: Trial, n: int, k: int, passes: int, seconds: float
     ) -> tuple[int | None, float]:
         """Return how many landmarks a fit has, None for the exact kernel.
 
@@ -247,7 +278,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             return None, 0.0  # about what the fits for penalties have taken
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
-            last = factorising_seconds(n) + _PASSES * pass_seconds(n, n, k)
+            last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
             last += 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if last < seconds:
                 return None, last
@@ -255,7 +286,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:
-            return 2 * n * D**2 / rate + _PASSES * pass_seconds(n, D, k)
+            return 4 * n * D**2 / rate + passes * pass_seconds(n, D, k)
 
         while D > least and last_of(D) > 0.7 * seconds:
             D = max(int(0.9 * D), least)
@@ -294,18 +325,23 @@ def left_out(
     """
     model = _logistic(kernel, C, None, 0)
     _quietly(model, X, labels, weight)
-    F = model.decision_function(X)
-    if F.ndim == 1:
-        F = np.column_stack([np.zeros(len(F)), F])
-    Y = labels[:, None] == model.classes_
-    P = np.clip(softmax(F, axis=1), _LEAST_CHANCE, None)
-    P /= P.sum(axis=1, keepdims=True)
+    F, Y = model.decision_function(X), labels[:, None] == model.classes_
+    if binary := F.ndim == 1:
+        F, Y = F[:, None], Y[:, 1:]
+    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
+    P = np.clip(P, None, 1 - _LEAST_CHANCE)
     slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
-    both = np.full((F.shape[1], F.shape[1]), 1.0)
-    W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + both
-    B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength * both
+    if binary:
+        W = (P * (1 - P))[:, :, None]
+        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
+        B = B.diagonal()[:, None, None]
+    else:
+        # Both take equal logits to 0: another number there changes no probability.
+        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
+        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
     shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
-    return softmax(F + shift[:, :, 0], axis=1)
+    F = F + shift[:, :, 0]
+    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
 
 
 def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
@@ -313,19 +349,15 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
 
     It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
     (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
-    For two classes a fit of one logit is meant, of half the kernel each.
     """
-    (n, k), E = D.shape, []
-    share = 0.5 if k == 2 else 1.0
-    for c in range(k):
-        E.append(positive_inverse(share * gram, 1 / D[:, c]))
-    factor = scipy.linalg.cholesky(sum(E), lower=True)
-    halves = [scipy.linalg.solve_triangular(factor, part, lower=True) for part in E]
+    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
+    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
+    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
     blocks = np.empty((n, k, k))
     for c in range(k):
         for other in range(k):
             blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
-        blocks[:, c, c] += E[c].diagonal()
+        blocks[:, c, c] += inverses[c].diagonal()
     return blocks
 
 
@@ -342,9 +374,25 @@ def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic
     )
 
 
+def _least_squares(
+    kernel: Kernel, alpha: float, D: int | None, seed: int
+) -> KernelRidgeClassifier:
+    return KernelRidgeClassifier(
+        kernel,
+        alpha,
+        D,
+        solver="cholesky",
+        features="random" if D is None else "nystrom",
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )
+
+
 def _quietly(model: Any, X: np.ndarray, labels: np.ndarray, weight: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", IllConditionedWarning)
         model.fit(X, labels, weight)
 
 
@@ -358,23 +406,16 @@ def _blend_probabilities(
     parts: list[np.ndarray], labels: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Return weights of sum 1, and the temperature, of least log loss."""
-
-    def weights_of(z: np.ndarray) -> np.ndarray:
-        weights = np.exp(z - z.max())
-        return weights / weights.sum()
-
-    def mean(weights: np.ndarray) -> np.ndarray:
-        return sum(w * P for w, P in zip(weights, parts, strict=True))
-
-    def loss(z: np.ndarray) -> float:
-        return _log_loss(mean(weights_of(z)), labels, weight)
-
-    weights = np.ones(1)
-    if len(parts) > 1:
-        found = minimize(loss, np.zeros(len(parts)), method="Nelder-Mead")
-        weights = weights_of(found.x)
-        weights[weights < 0.05] = 0.0
-        weights /= weights.sum()
-    logits = np.log(np.clip(mean(weights), 1e-15, None))
+    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
+    chances = np.clip(chances, 1e-15, None)
+    shares = weight / weight.sum()
+    weights = np.full(len(parts), 1 / len(parts))
+    for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
+        weights = weights * ((chances / (weights @ chances)) @ shares)
+    kept = np.sort(weights)[-MOST_MEMBERS:][0]
+    weights[weights < max(kept, _LEAST_WEIGHT)] = 0.0
+    weights /= weights.sum()
+    mean = np.tensordot(weights, np.stack(parts), axes=1)
+    logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
     return weights, temperature_of(logits, of_class, weight)

@@ -51,7 +51,13 @@ from randkern.tabular.model import (
     gram_seconds,
     plan_of,
 )
-from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out, log_squares
+from randkern.tabular.search import (
+    KernelSearch,
+    Trial,
+    blend,
+    leave_one_out,
+    log_squares,
+)
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
@@ -293,11 +299,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_counts", "_unit"):
             self.__dict__.pop(name, None)
 
-    def _finish(self, members: list[Member], estimator: str) -> None:
+    def _finish(self, members: list[Member]) -> None:
         self.model_ = TabularModel(
-            *(members, estimator, self._held_out),
-            weighted=self._weighted,
-            unit=self._unit,
+            members, self._held_out, weighted=self._weighted, unit=self._unit
         )
         samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
         self.feature_importances_ = self.model_.importances(
@@ -427,7 +431,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members, "KernelRidgeRegressor")
+        self._finish(members)
         self._keep_residuals(len(y))
         self._forget()
         report.end()

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from randkern.backend.large_cholesky import factorise_upper
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
@@ -410,8 +410,6 @@ class TabularModel:
     Attributes
     ----------
     members : list of Member
-    estimator : str
-        The class of the library that fits one of them.
     held_out : tuple of (int, int, int) or None
         The seed that draws rows which judge the fit, how many they are, and how many
         of the others are fitted.
@@ -424,7 +422,6 @@ class TabularModel:
     def __init__(
         self,
         members: Sequence[Member],
-        estimator: str,
         held_out: tuple[int, int, int] | None = None,
         *,
         weighted: bool = False,
@@ -432,7 +429,6 @@ class TabularModel:
     ):
         self.weighted, self.unit = weighted, unit
         self.members = list(members)
-        self.estimator = estimator
         self.held_out = held_out
 
     def predict(self, X: Any) -> np.ndarray:
@@ -457,7 +453,8 @@ class TabularModel:
             ]
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
-        voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
+        labels = hasattr(self.members[0].fit, "predict_proba")
+        voting = "VotingClassifier" if labels else "VotingRegressor"
         if len(self.members) > 1:
             lines.append(f"from sklearn.ensemble import {voting}")
         many = voting == "VotingRegressor" and self.members[0].n_targets > 1
@@ -505,7 +502,7 @@ class TabularModel:
         fit = member.fit
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
-        if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
+        if hasattr(fit, "alpha"):
             options["alpha"] = float(fit.alpha * self.unit)
             options["fit_intercept"] = True
         else:
@@ -520,7 +517,7 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if isinstance(fit, KernelRidgeRegressor):
+        if isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
@@ -529,7 +526,8 @@ class TabularModel:
         encoder = self._encoder_code(member)
         if self.held_out is not None and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
-        model = f"rk.{self.estimator}(kernel, {text})"
+        name_of_class = type(fit).__name__.replace("ExactRidge", "KernelRidgeRegressor")
+        model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
             model += request

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ _PENALTIES = (1e-9, 1e3)
 # Numbers that are learned have a normal prior around the start, of this precision in
 # logarithms: without it few rows are fitted by lengthscales that are there for them.
 _PRECISION = 0.3
+# Those that labels choose from.
+_PRECISIONS = (0.3, 1.0, 3.0, 10.0)
 # Rows of the first descents, and of the refined ones at most.
 _FIRST_ROWS = 600
 _MOST_ROWS = 2500
@@ -243,23 +245,33 @@ def log_squares(
     return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
 
 
+def log_probabilities(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return logarithms of probabilities of the classes, labels and the temperature.
+
+    Decisions F are over the temperature of the least log loss; for codes Y of ±1, one
+    column for two classes. Labels are those of `temperature_of`.
+    """
+    if Y.shape[1] == 1:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = 1 / (len(Y) + 1)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    return log_softmax(F / temperature, axis=1), labels, temperature
+
+
 def log_loss(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Return twice the mean log loss of calibrated decisions, and its gradient in F.
 
-    For codes Y of ±1, one column for two classes; decisions are divided by the
-    temperature of the least loss, in which its gradient vanishes.
+    The temperature is the best, so that the gradient in it vanishes.
     """
-    if binary := Y.shape[1] == 1:
-        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
-    temperature = temperature_of(F, Y > 0, weight)
-    P = log_softmax(F / temperature, axis=1)
-    # Labels are those of `temperature_of`.
-    labels = (Y > 0) * (1 - 1 / (len(Y) + 1)) + 1 / ((len(Y) + 1) * Y.shape[1])
+    P, labels, temperature = log_probabilities(F, Y, weight)
     value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
     slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
-    return value, (slopes[:, 1:] - slopes[:, :1]) / 2 if binary else slopes
+    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
 
 
 class _LeaveOneOut:
@@ -278,7 +290,9 @@ class _LeaveOneOut:
         ties: np.ndarray,
         over: Callable[[], bool],
         loss: Loss,
+        precision: float,
     ):
+        self.precision = precision
         self.hyper = Hyperparameters(kernel)
         self.X, self.ties, self.over = X, ties, over
         self.weight = weight / weight.mean()
@@ -325,8 +339,8 @@ class _LeaveOneOut:
         gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
         if self.origin is not None:
             away = theta[:-1] - self.origin
-            value += _PRECISION / n * float(away @ away)
-            gradient[:-1] += 2 * _PRECISION / n * away
+            value += self.precision / n * float(away @ away)
+            gradient[:-1] += 2 * self.precision / n * away
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient
@@ -377,7 +391,7 @@ class KernelSearch:
         clock: Callable[[], float] = time.perf_counter,
         loss: Loss = log_squares,
     ):
-        self.loss = loss
+        self.loss, self.precision = loss, _PRECISION
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         self.until, self.report, self.clock = until, report, clock
         self.order = stream.generator().permutation(len(Y))
@@ -421,6 +435,7 @@ class KernelSearch:
             self._ties(form, numbers, turn is not None),
             lambda: self.clock() > self._until,
             self.loss,
+            self.precision,
         )
 
     def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
@@ -526,6 +541,8 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
+            if not found and self.loss is log_loss:
+                self._choose_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
         found += self._relatives(found, n)
@@ -562,7 +579,12 @@ class KernelSearch:
         best = min(smooth, key=lambda trial: trial.objective)
         for _ in range(_MOST_TURNS):
             trial = None if self._over else self.turn(best, n, steps)
-            if trial is None or not self._is_better(trial, best, n):
+            if trial is None:
+                return
+            if trial.n_rows < n:  # the other shall not know the judges either
+                start = np.append(best.origin, best.theta[-1])
+                best = self.descend(replace(best, theta=start), trial.n_rows, steps)
+            if not self._is_better(trial, best, n):
                 return
             best = trial if trial.n_rows == n else self.descend(trial, n, steps)
             yield best
@@ -573,17 +595,43 @@ class KernelSearch:
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Tell whether rows that have not told the directions say so."""
-        rows, errors = self.order[:n], []
-        for each in (trial, other):
-            X, Y = each.turned(self.rows[each.numbers][rows]), self.Y[rows]
-            weight = self.weight[rows] / self.weight[rows].mean()
-            found = leave_one_out(each.kernel, each.alpha, X, Y, weight)
-            if found is None:
-                return False
-            judges = slice(n - self._n_judges(n), n)
-            parts = (Y - found)[judges], Y[judges], weight[judges]
-            errors.append(log_squares(*parts)[0])
-        return errors[0] < errors[1] + math.log1p(-_LEAST_TURNED_GAIN)
+        n_judges = self._n_judges(n)
+        new, old = (
+            self._error_of_judges(each, n, n_judges, log_squares)
+            for each in (trial, other)
+        )
+        return new < old + math.log1p(-_LEAST_TURNED_GAIN)
+
+    def _error_of_judges(
+        self, trial: Trial, n: int, n_judges: int, loss: Loss
+    ) -> float:
+        """Return the loss of the last of n rows, left out in turn."""
+        rows = self.order[:n]
+        X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
+        weight = self.weight[rows] / self.weight[rows].mean()
+        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
+        if found is None:
+            return math.inf
+        judges = slice(n - n_judges, n)
+        return loss((Y - found)[judges], Y[judges], weight[judges])[0]
+
+    def _choose_precision(self, start: Trial, n: int) -> None:
+        """Choose the prior of lengthscales: each half of the rows judges the other's.
+
+        Few labels are fitted by lengthscales that are there for them, many are not.
+        """
+        order, half = self.order, n // 2
+        errors: list[float] = []
+        for precision in _PRECISIONS:
+            self.precision, error = precision, 0.0
+            for turned_by in (0, half):
+                self.order = np.append(np.roll(order[:n], turned_by), order[n:])
+                trial = self.descend(start, half, _FIRST_STEPS)
+                error += self._error_of_judges(trial, n, n - half, self.loss)
+            errors.append(error)
+            if self._over:
+                break
+        self.order, self.precision = order, _PRECISIONS[int(np.argmin(errors))]
 
     def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
         """Yield other kernels, from the lengthscales that were found."""
