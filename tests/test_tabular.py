@@ -495,6 +495,46 @@ def test_labels_of_judges_tell_no_directions():
     assert np.array_equal(found.kernel.lengthscale, again.kernel.lengthscale)
 
 
+@pytest.mark.parametrize("relevant", ["few", "all"])
+def test_labels_choose_the_prior_of_lengthscales(relevant):
+    """A narrow one where all columns matter alike and labels are noisy."""
+    rng = np.random.default_rng(17)
+    X = rng.normal(size=(160, 10))
+    y = X[:, 0] * X[:, 1]
+    if relevant == "all":
+        y = X.sum(axis=1) + 6 * rng.normal(size=160)
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(10)}, np.sign(y)[:, None]),
+        *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss,
+    )
+    machine._until, order = np.inf, machine.order.copy()
+    machine._choose_precision(machine.isotropic("Matern 3/2", "standard", 160), 160)
+    assert (machine.precision == 10) == (relevant == "all")
+    assert np.array_equal(machine.order, order)
+
+
+def test_labels_are_judged_by_their_log_loss(monkeypatch):
+    monkeypatch.setattr(search, "_FIRST_ROWS", 60)
+    monkeypatch.setattr(search, "_MOST_ROWS", 60)
+    seen = []
+
+    class Spied(KernelSearch):
+        def __init__(self, *args, loss):
+            seen.append(loss)
+            super().__init__(*args, loss=loss)
+
+    def spied(*args):
+        seen.append(args[-1])
+        return model.adapted(*args)
+
+    monkeypatch.setattr(estimators, "KernelSearch", Spied)
+    monkeypatch.setattr(estimators, "adapted", spied)
+    classifier().fit(TABLE, LABELS)
+    assert set(seen) == {search.log_loss}
+    assert len(seen) > 1
+
+
 def test_columns_without_a_say_have_no_importance():
     rng = np.random.default_rng(8)
     X = rng.normal(size=(400, 6))

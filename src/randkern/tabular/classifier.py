@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
@@ -54,7 +55,7 @@ _PASSES = 120
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
 # Shares of the time: for the search at most, and what is left for the last fits.
-_SEARCH_SHARE, _LAST_SHARE = 0.5, 0.3
+_SEARCH_SHARE, _LAST_SHARE = 0.45, 0.25
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """
 
     _loss = staticmethod(log_loss)
+    _judging_share = 0.05
 
     @with_callbacks
     @all_or_nothing
@@ -213,9 +215,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             share = _PENALTIES[at]
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             present = np.unique(labels)
+            C = 1 / (share * trial.alpha)
             if len(present) > 1:
-                C = 1 / (share * trial.alpha)
-                P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
+                with suppress(np.linalg.LinAlgError):  # too small a penalty
+                    P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
             return _Part(trial, share, P, _log_loss(P, labels, weight))
 
         best, at = judge(start), start

@@ -72,10 +72,8 @@ _LAST_SHARE = 0.15
 # than they were learned from.
 _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
-# Fits that this takes about, and the share of the time for it before each of the best
-# is judged.
+# Fits that this takes about.
 _ADAPTING_FITS = 12
-_JUDGING_SHARE = 0.08
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
@@ -96,7 +94,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
+    # What trials are judged by, and the share of the time for adapting each of the best
+    # to the rows that judge it.
     _loss: Any = staticmethod(log_squares)
+    _judging_share = 0.08
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
         self.time_limit = time_limit
@@ -206,7 +207,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         search = KernelSearch(
             *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(seconds, stream.child("search"), tell, self._clock, self._loss),
+            *(seconds, stream.child("search"), tell, self._clock),
+            loss=self._loss,
         )
         refined = search.run()
         self._trials = [
@@ -236,7 +238,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
             if at < MOST_MEMBERS:
-                seconds = _JUDGING_SHARE * self.time_limit
+                seconds = self._judging_share * self.time_limit
                 trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
             U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)

@@ -141,21 +141,22 @@ def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
 
     `penalty` is α, or a vector of α/w_i.
     """
-    upper = positive_inverse(gram, penalty)
-    if upper is None:
+    try:
+        upper = positive_inverse(gram, penalty)
+    except np.linalg.LinAlgError:
         return None
     sums = upper.sum(axis=1)
     upper -= np.outer(sums, sums / sums.sum())
     return upper
 
 
-def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
-    """Return the inverse of K + αW⁻¹, which overwrites `gram`, or None."""
+def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
     n = len(gram)
     gram.flat[:: n + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        return None
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
     factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     upper = factor.T
     for row in range(n - 1):
