@@ -850,6 +850,12 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
 
 
+def test_iterations_stop_before_one_that_lasts_too_long():
+    clock = iter([5.0, 7.0, 9.0])  # the first has taken what prepares it, too
+    over = estimators.stopping(10.0, lambda: next(clock))
+    assert [over(None) for _ in range(3)] == [False, False, True]
+
+
 def test_blended_probabilities_have_the_least_log_loss():
     rng = np.random.default_rng(16)
     chance = rng.uniform(0.02, 0.98, 400)

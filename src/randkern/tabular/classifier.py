@@ -289,7 +289,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:
-            return 4 * n * D**2 / rate + passes * pass_seconds(n, D, k)
+            # Landmarks' features take about two products, normal equations another.
+            products = (2 if passes else 3) * n * D**2 / rate
+            return products + passes * pass_seconds(n, D, k)
 
         while D > least and last_of(D) > 0.7 * seconds:
             D = max(int(0.9 * D), least)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from numbers import Real
@@ -68,6 +69,8 @@ _MOST_SEARCHED = 2500
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
+# The share of the time for what follows the iterations of the last fit.
+_AFTER_SHARE = 0.05
 # Rows to which lengthscales are adapted at most, where there are so many times more
 # than they were learned from.
 _MOST_ADAPTED = 6000
@@ -520,9 +523,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
-        until = self._clock() + max(self._left(), floor)
-        clock = self._clock
-        solver = clone(SOLVER).set_params(callback=lambda _: clock() > until)
+        left = self._left() - _AFTER_SHARE * self.time_limit
+        until = self._clock() + max(left, floor)
+        solver = clone(SOLVER).set_params(callback=stopping(until, self._clock))
         whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
@@ -660,6 +663,17 @@ def different_rows(
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
     return rows, np.bincount(copies, weight)
+
+
+def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
+    """Return a callback that stops where another iteration would last too long."""
+    ends: list[float] = []
+
+    def over(_: Any) -> bool:
+        ends.append(clock())
+        return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
+
+    return over
 
 
 def normalised(members: list[Member]) -> list[Member]:
