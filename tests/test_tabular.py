@@ -862,7 +862,9 @@ def test_blended_probabilities_have_the_least_log_loss():
     labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
     logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
     parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
-    weights, _ = classification._blend_probabilities(parts[:2], labels, weight)
+    weights, _ = classification._blend_probabilities(
+        parts[:2], [0.0, 0.0], labels, weight
+    )
 
     def loss(share):
         P = share * parts[0] + (1 - share) * parts[1]
@@ -870,7 +872,11 @@ def test_blended_probabilities_have_the_least_log_loss():
 
     best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
     assert weights == pytest.approx([best, 1 - best], abs=1e-3)
-    weights, _ = classification._blend_probabilities(parts, labels, weight)
+    equal, _ = classification._blend_probabilities(
+        [parts[0]] * 2, [0.02, 0.0], labels, weight
+    )
+    assert np.array_equal(equal, [0, 1])
+    weights, _ = classification._blend_probabilities(parts, [0.0] * 5, labels, weight)
     assert (weights > 0).sum() == 3
     assert weights.sum() == pytest.approx(1)
 

@@ -6,7 +6,6 @@ import warnings
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -189,9 +188,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
             until = self._clock() + spare / (len(judged) - at)
             parts.append(self._best_penalty(trial, labels, weight, start, until))
             start = _PENALTIES.index(parts[-1].share)
-        parts.sort(key=attrgetter("loss"))
+        # Least squares have lengthscales that make their own loss least: it is too
+        # small, by about 1/n for each of these numbers (Akaike 1974).
+        handicaps = [
+            len(part.trial.theta) / len(rows) if part.share is None else 0.0
+            for part in parts
+        ]
         found = [part.P for part in parts]
-        weights, self.temperature_ = _blend_probabilities(found, labels, weight)
+        weights, self.temperature_ = _blend_probabilities(
+            found, handicaps, labels, weight
+        )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
@@ -408,11 +414,17 @@ def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
 
 
 def _blend_probabilities(
-    parts: list[np.ndarray], labels: np.ndarray, weight: np.ndarray
+    parts: list[np.ndarray],
+    handicaps: list[float],
+    labels: np.ndarray,
+    weight: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, and the temperature, of least log loss."""
+    """Return weights of sum 1, and the temperature, of least log loss.
+
+    Handicaps are added to the losses of parts.
+    """
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None)
+    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
     shares = weight / weight.sum()
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
