@@ -16,6 +16,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
 from randkern.tabular.local_scale import local_sizes
@@ -90,12 +91,16 @@ def krr(kernel, alpha):
 
 @pytest.mark.parametrize("linear", ["", " + linear"])
 @pytest.mark.parametrize("form", list(search.FORMS))
-def test_gradient_is_that_of_finite_differences(form, linear):
-    X, Y = rows_and_targets(k=2)
+@pytest.mark.parametrize(("kind", "k"), [("squares", 2), ("labels", 1), ("labels", 3)])
+def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
+    X, Y = rows_and_targets(k=k)
+    if kind == "labels":
+        Y = 2.0 * (Y > 0.2) - 1 if k == 1 else 2.0 * np.eye(3)[Y.argmax(axis=1)] - 1
     blocks = {"standard": np.array([0, 1, 1])}
     machine = KernelSearch(
         *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss if kind == "labels" else search.log_squares,
     )
     machine._until = np.inf
     kernel = machine._kernel(form + linear, "standard", 0.7)
@@ -107,6 +112,39 @@ def test_gradient_is_that_of_finite_differences(form, linear):
     expected = scipy.optimize.approx_fprime(theta, lambda z: goal(z)[0], 1e-6)
     # Of the product of two matrices, single precision.
     np.testing.assert_allclose(slope, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_slopes_of_l1_distances_are_those_of_the_kernel():
+    """Also in columns of two values, of one, and in more rows than a block has."""
+    X = RNG.normal(size=(150, 6))
+    X[:, 2:4] = 0.7 * (X[:, 2:4] > 0.3)
+    X[:, 5] = 1.0
+    M = RNG.normal(size=(150, 150))
+    hyper = Hyperparameters(rk.Laplacian(np.arange(1.0, 7)) + 0.1 * rk.Linear())
+    found, expected = np.zeros(hyper.size), np.zeros(hyper.size)
+    search.add_symmetric_gradient(hyper, X, M + M.T, found)
+    add_gram_gradient(hyper, X, X, M + M.T, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
+    X, Y = rows_and_targets(60, k)
+    noisy = Y + 0.5 * RNG.normal(size=Y.shape)
+    labels, weight = noisy.argmax(axis=1), RNG.uniform(0.5, 2, 60)
+    kernel, C = rk.Matern(1.5, 2.0), 3.0
+    gram = np.array(classification.with_constant(kernel)(X, X))
+    P = classification.left_out(kernel, C, X, gram, labels, weight)
+    expected = np.empty_like(P)
+    for i in range(60):
+        others = np.arange(60) != i
+        fit = classification._logistic(kernel, C, None, 0)
+        fit.fit(X[others], labels[others], weight[others])
+        expected[i] = fit.predict_proba(X[[i]])[0]
+    # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
+    at_all = fit.fit(X, labels, weight).predict_proba(X)
+    assert np.abs(P - expected).mean() < 0.1 * np.abs(at_all - expected).mean()
+    assert np.abs(P - expected).max() < 0.05
 
 
 def test_residuals_are_those_of_fits_without_a_row():
@@ -304,7 +342,7 @@ def test_explained_code_of_a_blend(fitted):
             (0.25, other, None),
         )
     ]
-    mixed = model.TabularModel(parts, "KernelRidgeRegressor")
+    mixed = model.TabularModel(parts)
     again = run(mixed.explain(), TABLE, TARGET)
     expected = mixed.predict(TABLE)[:, 0]
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
@@ -438,6 +476,63 @@ def test_directions_that_do_not_help_are_dropped():
     trials = machine.run()
     assert "full" in {trial.metric for trial in machine.trials}
     assert {trial.metric for trial in trials} == {"diagonal"}
+
+
+def test_labels_of_judges_tell_no_directions():
+    X = RNG.normal(size=(90, 4))
+    Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * RNG.normal(size=(90, 1)))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(4)}, Y, np.ones(90), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss,
+    )
+    machine._until = np.inf
+    start = machine.isotropic("Matern 3/2", "standard", 90)
+    found = machine.turn(start, 90, 5)
+    machine.Y[machine.order[60:]] *= -1
+    again = machine.turn(start, 90, 5)
+    assert np.array_equal(found.turn, again.turn)
+    assert np.array_equal(found.kernel.lengthscale, again.kernel.lengthscale)
+
+
+@pytest.mark.parametrize("relevant", ["few", "all"])
+def test_labels_choose_the_prior_of_lengthscales(relevant):
+    """A narrow one where all columns matter alike and labels are noisy."""
+    rng = np.random.default_rng(17)
+    X = rng.normal(size=(160, 10))
+    y = X[:, 0] * X[:, 1]
+    if relevant == "all":
+        y = X.sum(axis=1) + 6 * rng.normal(size=160)
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(10)}, np.sign(y)[:, None]),
+        *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss,
+    )
+    machine._until, order = np.inf, machine.order.copy()
+    machine._choose_precision(machine.isotropic("Matern 3/2", "standard", 160), 160)
+    assert (machine.precision == 10) == (relevant == "all")
+    assert np.array_equal(machine.order, order)
+
+
+def test_labels_are_judged_by_their_log_loss(monkeypatch):
+    monkeypatch.setattr(search, "_FIRST_ROWS", 60)
+    monkeypatch.setattr(search, "_MOST_ROWS", 60)
+    seen = []
+
+    class Spied(KernelSearch):
+        def __init__(self, *args, loss):
+            seen.append(loss)
+            super().__init__(*args, loss=loss)
+
+    def spied(*args):
+        seen.append(args[-1])
+        return model.adapted(*args)
+
+    monkeypatch.setattr(estimators, "KernelSearch", Spied)
+    monkeypatch.setattr(estimators, "adapted", spied)
+    classifier().fit(TABLE, LABELS)
+    assert set(seen) == {search.log_loss}
+    assert len(seen) > 1
 
 
 def test_columns_without_a_say_have_no_importance():
@@ -736,6 +831,56 @@ def test_seconds_are_kept(make, n):
     assert time.process_time() - began < 16
 
 
+def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
+    """By landmarks and in few iterations where products take long."""
+    monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
+    monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
+    monkeypatch.setattr(search, "_FIRST_STEPS", 4)
+    monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
+    # Least squares are no part of the model.
+    unsure = np.log(np.full((2000, 2), 0.5)), None, None
+    monkeypatch.setattr(classification, "log_probabilities", lambda *_: unsure)
+    X = np.random.default_rng(15).normal(size=(2500, 3))
+    y = X[:, 0] * X[:, 1] > 0
+    fits = []
+    for seconds in (1e-10, 1e-6):
+        monkeypatch.setattr(model, "_seconds_per_entry", lambda _, s=seconds: s)
+        fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
+    assert [fit.n_components for fit in fits] == [None, 500]
+    assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
+
+
+def test_iterations_stop_before_one_that_lasts_too_long():
+    clock = iter([5.0, 7.0, 9.0])  # the first has taken what prepares it, too
+    over = estimators.stopping(10.0, lambda: next(clock))
+    assert [over(None) for _ in range(3)] == [False, False, True]
+
+
+def test_blended_probabilities_have_the_least_log_loss():
+    rng = np.random.default_rng(16)
+    chance = rng.uniform(0.02, 0.98, 400)
+    labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
+    logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
+    parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
+    weights, _ = classification._blend_probabilities(
+        parts[:2], [0.0, 0.0], labels, weight
+    )
+
+    def loss(share):
+        P = share * parts[0] + (1 - share) * parts[1]
+        return -weight @ np.log(P[np.arange(400), labels])
+
+    best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
+    assert weights == pytest.approx([best, 1 - best], abs=1e-3)
+    equal, _ = classification._blend_probabilities(
+        [parts[0]] * 2, [0.02, 0.0], labels, weight
+    )
+    assert np.array_equal(equal, [0, 1])
+    weights, _ = classification._blend_probabilities(parts, [0.0] * 5, labels, weight)
+    assert (weights > 0).sum() == 3
+    assert weights.sum() == pytest.approx(1)
+
+
 # -- as scikit-learn's users use it --------------------------------------------------
 
 
@@ -889,6 +1034,6 @@ def test_importances_are_those_of_the_blend_not_of_its_members():
     first = SimpleNamespace(predict=lambda rows: rows[:, 0])
     second = SimpleNamespace(predict=lambda rows: rows[:, 1] - rows[:, 0])
     members = [model.Member(0.5, encoder, fit) for fit in (first, second)]
-    blended = model.TabularModel(members, "KernelRidgeRegressor")
+    blended = model.TabularModel(members)
     shares = blended.importances(2, {"standard": RNG.normal(size=(50, 2))})
     np.testing.assert_allclose(shares, [0.0, 1.0], atol=1e-12)

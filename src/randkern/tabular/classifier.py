@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy.linalg
+from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models import KernelLogistic
+from randkern.exceptions import IllConditionedWarning
+from randkern.kernels import Kernel, Linear
+from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
@@ -26,36 +30,56 @@ from randkern.tabular.model import (
     factorising_seconds,
     gram_seconds,
     operations_per_second,
+    pass_seconds,
 )
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, log_loss, log_probabilities, positive_inverse
 
 __all__ = ["TabularClassifier"]
 
 # Beyond so many rows landmarks take the place of the exact kernel.
 _FEATURE_ROWS = 8000
-# Penalties of logistic regression, over those of least squares.
-_PENALTIES = (0.03, 0.1, 0.3, 1.0)
-_FOLDS = (5, 3)
-_FEW_ROWS = 1000
+# Penalties of logistic regression, over those of least squares; the first to try.
+_PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
+_FIRST_PENALTY = 0.3
+_LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
-_MAX_ITER = 300
+_LEAST_ITER, _MAX_ITER = 40, 300
 # Numbers of landmarks, entries of their features between the two, and about how many
 # passes there are over them.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 _PASSES = 120
+# Parts weigh at least so much; steps to the weights.
+_LEAST_WEIGHT = 0.05
+_BLEND_STEPS = 300
 # Shares of the time: for the search at most, and what is left for the last fits.
-_SEARCH_SHARE, _LAST_SHARE = 0.5, 0.3
+_SEARCH_SHARE, _LAST_SHARE = 0.45, 0.25
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What may become a member of the model.
+
+    `share` is the penalty of logistic regression over that of least squares, None for
+    least squares themselves; `P` are the probabilities of rows left out, of this loss.
+    """
+
+    trial: Trial
+    share: float | None
+    P: np.ndarray
+    loss: float
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables as they come, by a kernel that is learned for them.
 
-    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
-    With the best few of them logistic regression is then fitted, with a penalty chosen
-    by the log loss in folds; so are the weights of their mean, and a temperature that
-    calibrates its probabilities.
+    The kernels are those of :class:`TabularRegressor`, learned by the log loss that
+    least squares to labels coded as ±1, over a temperature, have on rows left out. With
+    the best few of them, each plus a constant, logistic regression is also fitted, with
+    a penalty chosen by its log loss on rows left out, to one step of Newton's method.
+    The model is the weighted mean of the probabilities of these that has the least log
+    loss, over a temperature.
 
     Parameters
     ----------
@@ -95,6 +119,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     True
     """
 
+    _loss = staticmethod(log_loss)
+    _judging_share = 0.05
+
     @with_callbacks
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularClassifier:
@@ -129,77 +156,91 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = _SEARCH_SHARE * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
-        chosen = self._calibrated([trial for trial, _ in judged], labels, weight)
+        chosen = self._calibrated(judged, labels, Y, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
-        self._finish(members, "KernelLogistic")
+        self._finish(members)
         self._forget()
         report.end()
         return self
 
     def _calibrated(
-        self, trials: list[Trial], labels: np.ndarray, weight: np.ndarray
-    ) -> list[tuple[float, float, Trial]]:
-        """Return the final weights, penalties and trials; set the temperature."""
-        n = min(_MOST_ROWS, len(self._searched))
+        self,
+        judged: list[tuple[Trial, np.ndarray]],
+        labels: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+    ) -> list[tuple[float, _Part]]:
+        """Return the parts of the model with their weights; set the temperature."""
+        # The logits of several classes are as many systems of equations.
+        n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
         rows = self._searched[:n]
-        labels, weight = labels[rows], weight[rows]
-        counts = np.bincount(labels)
-        n_folds = min(_FOLDS[n > _FEW_ROWS], n)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # classes with few rows
-            folds = (
-                list(StratifiedKFold(n_folds).split(labels, labels))
-                if (counts.max() >= n_folds)
-                else []
-            )
-        found: list[Any] = []
-        for at, trial in enumerate(trials):
-            if found and self._left() < _LAST_SHARE * self.time_limit:
+        labels, Y, weight = labels[rows], Y[rows], weight[rows]
+        parts: list[_Part] = []
+        for trial, residuals in judged:
+            F = Y - residuals[: len(rows)] / np.sqrt(weight)[:, None]
+            P = np.exp(log_probabilities(F, Y, weight)[0])
+            parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
+        start = _PENALTIES.index(_FIRST_PENALTY)
+        for at, (trial, _) in enumerate(judged):
+            if at and self._left() < _LAST_SHARE * self.time_limit:
                 break
             spare = self._left() - _LAST_SHARE * self.time_limit
-            until = self._clock() + spare / (len(trials) - at)
-            found.append(self._best_penalty(trial, labels, weight, folds, until))
-        found.sort(key=lambda part: part[0])
-        parts = [part for _, _, part, _ in found]
-        weights, self.temperature_ = _blend_probabilities(parts, labels, weight)
-        chosen = [
-            (float(share), C, trial)
-            for share, (_, C, _, trial) in zip(weights, found, strict=True)
-            if share > 0
+            until = self._clock() + spare / (len(judged) - at)
+            parts.append(self._best_penalty(trial, labels, weight, start, until))
+            start = _PENALTIES.index(parts[-1].share)
+        # Least squares have lengthscales that make their own loss least: it is too
+        # small, by about 1/n for each of these numbers (Akaike 1974).
+        handicaps = [
+            len(part.trial.theta) / len(rows) if part.share is None else 0.0
+            for part in parts
         ]
-        return sorted(chosen, key=lambda part: -part[0])
+        found = [part.P for part in parts]
+        weights, self.temperature_ = _blend_probabilities(
+            found, handicaps, labels, weight
+        )
+        order = np.argsort(-weights, kind="stable")
+        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
     def _best_penalty(
         self,
         trial: Trial,
         labels: np.ndarray,
         weight: np.ndarray,
-        folds: list[Any],
+        start: int,
         until: float,
-    ) -> tuple[float, float, np.ndarray, Trial]:
-        """Return the least log loss, its C, the probabilities of rows left out."""
+    ) -> _Part:
+        """Return logistic regression with the penalty of the least log loss.
+
+        Penalties are shares of that of least squares, and neighbours are tried from
+        the `start` on.
+        """
         U = self._sample(trial)[: len(labels)]
-        best: Any = None
-        for share in _PENALTIES[::-1]:
-            C = 1 / (share * trial.alpha)
+        gram = np.array(with_constant(trial.kernel)._gram(U, None))
+
+        def judge(at: int) -> _Part:
+            share = _PENALTIES[at]
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            for train, held in folds:
-                if best is not None and self._clock() > until:
-                    return best
-                model = _logistic(trial.kernel, C, None, 0)
-                if len(np.unique(labels[train])) < 2:
-                    continue
-                _quietly(model, U[train], labels[train], weight[train])
-                P[held[:, None], model.classes_] = model.predict_proba(U[held])
-            loss = _log_loss(P, labels, weight)
-            if best is not None and loss > best[0]:
+            present = np.unique(labels)
+            C = 1 / (share * trial.alpha)
+            if len(present) > 1:
+                with suppress(np.linalg.LinAlgError):  # too small a penalty
+                    P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
+            return _Part(trial, share, P, _log_loss(P, labels, weight))
+
+        best, at = judge(start), start
+        for step in (1, -1):
+            while 0 <= at + step < len(_PENALTIES) and self._clock() < until:
+                found = judge(at + step)
+                if not found.loss < best.loss:
+                    break
+                best, at = found, at + step
+            if at != start:
                 break
-            best = (loss, C, P, trial)
         return best
 
     def _fit_members(
         self,
-        chosen: list[Any],
+        chosen: list[tuple[float, _Part]],
         X: Any,
         labels: np.ndarray,
         Y: np.ndarray,
@@ -208,34 +249,45 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ) -> list[Member]:
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
-        for at, (share, C, trial) in enumerate(chosen):
-            seconds = max(self._left(), 0.1 * self.time_limit) / (len(chosen) - at)
-            D, last = self._size(trial, len(labels), Y.shape[1], seconds)
+        n, k = Y.shape
+        adapted: dict[int, Trial] = {}
+        for at, (share, part) in enumerate(chosen):
+            trial, n_left = part.trial, len(chosen) - at
+            passes = 0 if part.share is None else _PASSES
+            seconds = max(self._left(), 0.1 * self.time_limit) / n_left
+            D, last = self._size(trial, n, k, passes, seconds)
             if members and last > seconds:
                 break
-            trial_then = trial
-            trial = self._adapted(trial, X, Y, weight, 0.8 * (seconds - last))
-            C *= trial_then.alpha / trial.alpha
+            if id(trial) not in adapted:
+                spare = 0.8 * (seconds - last)
+                adapted[id(trial)] = self._adapted(trial, X, Y, weight, spare)
+            trial = adapted[id(trial)]
             dtype = "float64" if D is None else "float32"
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-            model = _logistic(trial.kernel, C, D, seed)
             U = self._encoded(trial, X, dtype)
+            if part.share is None:
+                model = _least_squares(trial.kernel, trial.alpha, D, seed)
+            else:
+                model = _logistic(trial.kernel, 1 / (part.share * trial.alpha), D, seed)
+                until = max(self._left(), 0.1 * self.time_limit) / n_left
+                passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
+                model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
             _quietly(model, U, labels, None if self._counts is None else weight)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
     def _size(
-        self, trial: Trial, n: int, k: int, seconds: float
+        self, trial: Trial, n: int, k: int, passes: int, seconds: float
     ) -> tuple[int | None, float]:
         """Return how many landmarks a fit has, None for the exact kernel.
 
         And about how many seconds it takes.
         """
         if n <= _MOST_ROWS:
-            return None, 0.0  # about what the fits in folds have taken
+            return None, 0.0  # about what the fits for penalties have taken
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
-            last = factorising_seconds(n) + 4 * n**2 * k * _PASSES / rate
+            last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
             last += 2 * gram_seconds(trial.kernel, self._sample(trial), n)
             if last < seconds:
                 return None, last
@@ -243,7 +295,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:
-            return (2 * D + 4 * k * _PASSES) * n * D / rate
+            # Landmarks' features take about two products, normal equations another.
+            products = (2 if passes else 3) * n * D**2 / rate
+            return products + passes * pass_seconds(n, D, k)
 
         while D > least and last_of(D) > 0.7 * seconds:
             D = max(int(0.9 * D), least)
@@ -260,9 +314,67 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
+def with_constant(kernel: Kernel) -> Kernel:
+    """Return the sum of a kernel and a constant, for an intercept."""
+    return kernel + Linear(1.0, columns=[])
+
+
+def left_out(
+    kernel: Kernel,
+    C: float,
+    X: np.ndarray,
+    gram: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """Return about the probabilities of rows that are left out in turn, (n, k).
+
+    By one step of Newton's method from a fit to all (Rad & Maleki 2020, "A scalable
+    estimate of the out-of-sample prediction error via approximate leave-one-out
+    cross-validation"): with W the curvature of the losses, the fit is that of least
+    squares to the logits plus W⁻¹(y − p).
+    """
+    model = _logistic(kernel, C, None, 0)
+    _quietly(model, X, labels, weight)
+    F, Y = model.decision_function(X), labels[:, None] == model.classes_
+    if binary := F.ndim == 1:
+        F, Y = F[:, None], Y[:, 1:]
+    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
+    P = np.clip(P, None, 1 - _LEAST_CHANCE)
+    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
+    if binary:
+        W = (P * (1 - P))[:, :, None]
+        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
+        B = B.diagonal()[:, None, None]
+    else:
+        # Both take equal logits to 0: another number there changes no probability.
+        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
+        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
+    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
+    F = F + shift[:, :, 0]
+    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
+
+
+def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Return the blocks (n, k, k) of rows of the inverse of I ⊗ K + W⁻¹.
+
+    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
+    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
+    """
+    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
+    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
+    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
+    blocks = np.empty((n, k, k))
+    for c in range(k):
+        for other in range(k):
+            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
+        blocks[:, c, c] += inverses[c].diagonal()
+    return blocks
+
+
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
     return KernelLogistic(
-        kernel,
+        with_constant(kernel),
         C=C,
         n_components=D,
         tol=_TOL,
@@ -273,9 +385,25 @@ def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic
     )
 
 
+def _least_squares(
+    kernel: Kernel, alpha: float, D: int | None, seed: int
+) -> KernelRidgeClassifier:
+    return KernelRidgeClassifier(
+        kernel,
+        alpha,
+        D,
+        solver="cholesky",
+        features="random" if D is None else "nystrom",
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )
+
+
 def _quietly(model: Any, X: np.ndarray, labels: np.ndarray, weight: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", IllConditionedWarning)
         model.fit(X, labels, weight)
 
 
@@ -286,26 +414,25 @@ def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
 
 
 def _blend_probabilities(
-    parts: list[np.ndarray], labels: np.ndarray, weight: np.ndarray
+    parts: list[np.ndarray],
+    handicaps: list[float],
+    labels: np.ndarray,
+    weight: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, and the temperature, of least log loss."""
+    """Return weights of sum 1, and the temperature, of least log loss.
 
-    def weights_of(z: np.ndarray) -> np.ndarray:
-        weights = np.exp(z - z.max())
-        return weights / weights.sum()
-
-    def mean(weights: np.ndarray) -> np.ndarray:
-        return sum(w * P for w, P in zip(weights, parts, strict=True))
-
-    def loss(z: np.ndarray) -> float:
-        return _log_loss(mean(weights_of(z)), labels, weight)
-
-    weights = np.ones(1)
-    if len(parts) > 1:
-        found = minimize(loss, np.zeros(len(parts)), method="Nelder-Mead")
-        weights = weights_of(found.x)
-        weights[weights < 0.05] = 0.0
-        weights /= weights.sum()
-    logits = np.log(np.clip(mean(weights), 1e-15, None))
+    Handicaps are added to the losses of parts.
+    """
+    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
+    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
+    shares = weight / weight.sum()
+    weights = np.full(len(parts), 1 / len(parts))
+    for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
+        weights = weights * ((chances / (weights @ chances)) @ shares)
+    kept = np.sort(weights)[-MOST_MEMBERS:][0]
+    weights[weights < max(kept, _LEAST_WEIGHT)] = 0.0
+    weights /= weights.sum()
+    mean = np.tensordot(weights, np.stack(parts), axes=1)
+    logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
     return weights, temperature_of(logits, of_class, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from numbers import Real
@@ -51,7 +52,13 @@ from randkern.tabular.model import (
     gram_seconds,
     plan_of,
 )
-from randkern.tabular.search import KernelSearch, Trial, blend, leave_one_out
+from randkern.tabular.search import (
+    KernelSearch,
+    Trial,
+    blend,
+    leave_one_out,
+    log_squares,
+)
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
@@ -62,14 +69,14 @@ _MOST_SEARCHED = 2500
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
+# The share of the time for what follows the iterations of the last fit.
+_AFTER_SHARE = 0.05
 # Rows to which lengthscales are adapted at most, where there are so many times more
 # than they were learned from.
 _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
-# Fits that this takes about, and the share of the time for it before each of the best
-# is judged.
+# Fits that this takes about.
 _ADAPTING_FITS = 12
-_JUDGING_SHARE = 0.08
 # Rows that judge trials, and fits in a blend, at most.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
@@ -89,6 +96,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "time_limit": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state", np.random.Generator],
     }
+
+    # What trials are judged by, and the share of the time for adapting each of the best
+    # to the rows that judge it.
+    _loss: Any = staticmethod(log_squares)
+    _judging_share = 0.08
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
         self.time_limit = time_limit
@@ -199,6 +211,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         search = KernelSearch(
             *(self._rows, blocks, Y[self._searched], weight[self._searched]),
             *(seconds, stream.child("search"), tell, self._clock),
+            loss=self._loss,
         )
         refined = search.run()
         self._trials = [
@@ -223,20 +236,22 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         than they are learned from, where there are more.
         """
         rows = self._searched[:_MOST_JUDGED]
-        judged: list[tuple[Trial, np.ndarray]] = []
+        judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
             if at < MOST_MEMBERS:
-                seconds = _JUDGING_SHARE * self.time_limit
+                seconds = self._judging_share * self.time_limit
                 trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
             U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             while residuals is None:  # more rows than the trial has seen
                 trial = replace(trial, alpha=10 * trial.alpha)
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            judged.append((trial, residuals * np.sqrt(w)[:, None]))
-        return sorted(judged, key=lambda pair: float((pair[1] ** 2).sum()))
+            loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
+            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
+        judged.sort(key=itemgetter(0))
+        return [(trial, residuals) for _, trial, residuals in judged]
 
     def _sample(self, trial: Trial) -> np.ndarray:
         """Return the searched rows as the kernel of a trial takes them."""
@@ -276,7 +291,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         until = self._clock() + seconds
         kernel, alpha = adapted(
             *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
-            *(until, self._clock),
+            *(until, self._clock, self._loss),
         )
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
@@ -289,11 +304,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_counts", "_unit"):
             self.__dict__.pop(name, None)
 
-    def _finish(self, members: list[Member], estimator: str) -> None:
+    def _finish(self, members: list[Member]) -> None:
         self.model_ = TabularModel(
-            *(members, estimator, self._held_out),
-            weighted=self._weighted,
-            unit=self._unit,
+            members, self._held_out, weighted=self._weighted, unit=self._unit
         )
         samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
         self.feature_importances_ = self.model_.importances(
@@ -423,7 +436,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members, "KernelRidgeRegressor")
+        self._finish(members)
         self._keep_residuals(len(y))
         self._forget()
         report.end()
@@ -510,9 +523,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
-        until = self._clock() + max(self._left(), floor)
-        clock = self._clock
-        solver = clone(SOLVER).set_params(callback=lambda _: clock() > until)
+        left = self._left() - _AFTER_SHARE * self.time_limit
+        until = self._clock() + max(left, floor)
+        solver = clone(SOLVER).set_params(callback=stopping(until, self._clock))
         whole = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
@@ -650,6 +663,17 @@ def different_rows(
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
     return rows, np.bincount(copies, weight)
+
+
+def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
+    """Return a callback that stops where another iteration would last too long."""
+    ends: list[float] = []
+
+    def over(_: Any) -> bool:
+        ends.append(clock())
+        return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
+
+    return over
 
 
 def normalised(members: list[Member]) -> list[Member]:

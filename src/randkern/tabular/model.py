@@ -16,11 +16,11 @@ from sklearn.base import clone
 from randkern.backend.large_cholesky import factorise_upper
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.search import inverse, turned
+from randkern.tabular.search import Loss, inverse, log_squares, turned
 
 __all__ = [
     "ExactRidge",
@@ -31,6 +31,7 @@ __all__ = [
     "fit_ridge",
     "gram_seconds",
     "operations_per_second",
+    "pass_seconds",
     "plan_of",
 ]
 
@@ -257,18 +258,20 @@ def adapted(
     weight: np.ndarray,
     until: float,
     clock: Callable[[], float] = time.perf_counter,
+    loss: Loss = log_squares,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
     More rows tell more detail: all lengthscales are multiplied by a number, and the
-    penalty by another, as long as the error of the last rows, left out one at a time,
+    penalty by another, as long as the loss of the last rows, left out one at a time,
     falls, and the clock allows.
     """
     order = np.arange(len(X))
 
     def error(at: tuple[int, int]) -> float:
         fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
-        return float((weight[fit.judged] @ fit.residuals**2).sum())
+        judged = Y[fit.judged]
+        return loss(judged - fit.residuals, judged, weight[fit.judged])[0]
 
     began = clock()
     best, done = (0, 0), set()
@@ -284,7 +287,7 @@ def adapted(
                     continue
                 tried.add(at)
                 found = error(at)
-                if found < (1 - _LEAST_GAIN) * least:
+                if found < least - _LEAST_GAIN:
                     best, least = at, found
     except np.linalg.LinAlgError:
         pass  # a penalty that is too small for these rows
@@ -338,7 +341,7 @@ def factorised_rows(seconds: float) -> int:
 
 def operations_per_second() -> float:
     """Return how fast a matrix is factorised, measured once a minute at most."""
-    return _measured_rate(int(time.monotonic() // 60))
+    return _measured_rate(_minute())
 
 
 @lru_cache(maxsize=1)
@@ -350,6 +353,28 @@ def _measured_rate(minute: int) -> float:
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
         seconds = min(seconds, time.perf_counter() - began)
     return n**3 / 3 / max(seconds, 1e-6)
+
+
+def pass_seconds(n: int, D: int, k: int) -> float:
+    """Return about how long two products of n × D features with k vectors take.
+
+    In single precision for D < n.
+    """
+    reading = _seconds_per_entry(_minute()) * (0.5 if D < n else 1.0)
+    return n * D * (4 * k / operations_per_second() + reading)
+
+
+def _minute() -> int:
+    return int(time.monotonic() // 60)
+
+
+@lru_cache(maxsize=1)
+def _seconds_per_entry(minute: int) -> float:
+    matrix, vectors = np.ones((_TIMED_ROWS, _TIMED_ROWS)), np.ones((_TIMED_ROWS, 2))
+    began = time.perf_counter()
+    for _ in range(3):
+        matrix.T @ (matrix @ vectors)
+    return (time.perf_counter() - began) / (3 * matrix.size)
 
 
 # -- code -------------------------------------------------------------------------
@@ -385,8 +410,6 @@ class TabularModel:
     Attributes
     ----------
     members : list of Member
-    estimator : str
-        The class of the library that fits one of them.
     held_out : tuple of (int, int, int) or None
         The seed that draws rows which judge the fit, how many they are, and how many
         of the others are fitted.
@@ -399,7 +422,6 @@ class TabularModel:
     def __init__(
         self,
         members: Sequence[Member],
-        estimator: str,
         held_out: tuple[int, int, int] | None = None,
         *,
         weighted: bool = False,
@@ -407,7 +429,6 @@ class TabularModel:
     ):
         self.weighted, self.unit = weighted, unit
         self.members = list(members)
-        self.estimator = estimator
         self.held_out = held_out
 
     def predict(self, X: Any) -> np.ndarray:
@@ -432,7 +453,8 @@ class TabularModel:
             ]
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
-        voting = "VotingClassifier" if "Log" in self.estimator else "VotingRegressor"
+        labels = hasattr(self.members[0].fit, "predict_proba")
+        voting = "VotingClassifier" if labels else "VotingRegressor"
         if len(self.members) > 1:
             lines.append(f"from sklearn.ensemble import {voting}")
         many = voting == "VotingRegressor" and self.members[0].n_targets > 1
@@ -480,7 +502,7 @@ class TabularModel:
         fit = member.fit
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
-        if isinstance(fit, (ExactRidge, KernelRidgeRegressor)):
+        if hasattr(fit, "alpha"):
             options["alpha"] = float(fit.alpha * self.unit)
             options["fit_intercept"] = True
         else:
@@ -495,7 +517,7 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if isinstance(fit, KernelRidgeRegressor):
+        if isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
@@ -504,7 +526,8 @@ class TabularModel:
         encoder = self._encoder_code(member)
         if self.held_out is not None and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
-        model = f"rk.{self.estimator}(kernel, {text})"
+        name_of_class = type(fit).__name__.replace("ExactRidge", "KernelRidgeRegressor")
+        model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
             model += request

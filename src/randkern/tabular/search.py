@@ -17,13 +17,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.optimize import minimize, nnls
 from scipy.spatial.distance import cdist
+from scipy.special import log_softmax
 
 from randkern._random import Stream
 from randkern.kernels import (
@@ -33,8 +34,10 @@ from randkern.kernels import (
     Linear,
     Matern,
     RationalQuadratic,
+    Sum,
 )
-from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models.calibration import temperature_of
 
 __all__ = ["KernelSearch", "Trial", "blend", "inverse", "leave_one_out"]
 
@@ -57,6 +60,8 @@ _PENALTIES = (1e-9, 1e3)
 # Numbers that are learned have a normal prior around the start, of this precision in
 # logarithms: without it few rows are fitted by lengthscales that are there for them.
 _PRECISION = 0.3
+# Those that labels choose from.
+_PRECISIONS = (0.3, 1.0, 3.0, 10.0)
 # Rows of the first descents, and of the refined ones at most.
 _FIRST_ROWS = 600
 _MOST_ROWS = 2500
@@ -74,6 +79,8 @@ _TURNED_SPREADS = (0.5, 1.0, 2.0)
 # They take so many rows per column, and must take this off the squared error.
 _ROWS_PER_COLUMN = 5
 _LEAST_TURNED_GAIN = 0.05
+# Rows whose distances in a column are taken at a time.
+_BLOCK_ROWS = 64
 # Trials that may become part of the model.
 _KEPT = 6
 # The share of the time for the first descents, the evaluations that these take about,
@@ -88,6 +95,10 @@ _LEAST_GROWTH = 1.2
 # What a fit must take off the error of a blend, and weigh in it.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
+
+
+# Of predictions (n, k), targets and weights: a number, and its gradient.
+Loss = Callable[[Any, Any, Any], tuple[float, np.ndarray]]
 
 
 class _OutOfTimeError(Exception):
@@ -130,17 +141,26 @@ def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
 
     `penalty` is α, or a vector of α/w_i.
     """
+    try:
+        upper = positive_inverse(gram, penalty)
+    except np.linalg.LinAlgError:
+        return None
+    sums = upper.sum(axis=1)
+    upper -= np.outer(sums, sums / sums.sum())
+    return upper
+
+
+def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
     n = len(gram)
     gram.flat[:: n + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        return None
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
     factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     upper = factor.T
     for row in range(n - 1):
         upper[row + 1 :, row] = upper[row, row + 1 :]
-    sums = upper.sum(axis=1)
-    upper -= np.outer(sums, sums / sums.sum())
     return upper
 
 
@@ -177,8 +197,86 @@ def directions_of(
     return vectors / kernel.lengthscale[:, None], (values / values[-1]).clip(0.0)
 
 
+def add_symmetric_gradient(
+    hyper: Hyperparameters, X: np.ndarray, M: np.ndarray, out: np.ndarray
+) -> None:
+    """Add Σ_ij M_ij ∂k(x_i, x_j)/∂θ to `out`, for a symmetric M.
+
+    For columns of L1 distances this is quicker than without symmetry: M is a direction,
+    for which single precision is enough.
+    """
+    kernel = hyper.kernel
+    parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
+    for part in parts:
+        place = hyper.place(part, "lengthscale")
+        if isinstance(part, Laplacian) and place is not None:
+            scaled = X / part.lengthscale
+            out[place] += _manhattan_slopes(scaled, M * part._gram(X, None))
+        else:
+            part._add_gradient(hyper.place, X, X, M, out)
+
+
+def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Return Σ_ij M_ij |x_ik − x_jk| for every column k, for a symmetric M."""
+    out, low, gap = np.zeros(X.shape[1]), X.min(axis=0), np.ptp(X, axis=0)
+    # Columns of two values: |x − y| is proportional to (x − y)².
+    two = ((low == X) | (low + gap == X)).all(axis=0)
+    B = (X[:, two] > low[two]).astype(np.float32)
+    M = M.astype(np.float32)
+    out[two] = 2 * gap[two] * (M.sum(axis=0) @ B - (B * (M @ B)).sum(axis=0))
+    columns, others = np.ascontiguousarray(X.T, dtype=np.float32), np.flatnonzero(~two)
+    for start in range(0, len(X), _BLOCK_ROWS):
+        block = M[start : start + _BLOCK_ROWS, start:].copy()
+        block[:, len(block) :] *= 2
+        distances = np.empty_like(block)
+        for k in others:
+            x = columns[k, start:]
+            np.subtract(x[: len(block), None], x, out=distances)
+            np.abs(distances, out=distances)
+            out[k] += np.vdot(distances, block)
+    return out
+
+
+def log_squares(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the logarithm of the mean squared error, and its gradient in F."""
+    E = Y - F
+    total = max(float((weight @ E**2).sum()), 1e-30 * len(Y))
+    return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
+
+
+def log_probabilities(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return logarithms of probabilities of the classes, labels and the temperature.
+
+    Decisions F are over the temperature of the least log loss; for codes Y of ±1, one
+    column for two classes. Labels are those of `temperature_of`.
+    """
+    if Y.shape[1] == 1:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = 1 / (len(Y) + 1)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    return log_softmax(F / temperature, axis=1), labels, temperature
+
+
+def log_loss(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return twice the mean log loss of calibrated decisions, and its gradient in F.
+
+    The temperature is the best, so that the gradient in it vanishes.
+    """
+    P, labels, temperature = log_probabilities(F, Y, weight)
+    value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
+    slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
+    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
+
+
 class _LeaveOneOut:
-    """The logarithm of the mean squared error, with its gradient.
+    """The loss of rows left out, with its gradient.
 
     The last number of θ is log α; those before are multiplied by `ties` to give the
     numbers of the kernel, so that columns of one block share a lengthscale.
@@ -192,10 +290,14 @@ class _LeaveOneOut:
         weight: np.ndarray,
         ties: np.ndarray,
         over: Callable[[], bool],
+        loss: Loss,
+        precision: float,
     ):
+        self.precision = precision
         self.hyper = Hyperparameters(kernel)
         self.X, self.ties, self.over = X, ties, over
         self.weight = weight / weight.mean()
+        self.codes, self.loss = Y, loss
         self.Y = Y - self.weight @ Y / len(Y)
         self.variance = float((self.weight @ self.Y**2).sum() / len(Y)) or 1.0
         self.origin: Any = None
@@ -220,24 +322,26 @@ class _LeaveOneOut:
         diagonal = P.diagonal().copy()
         A = P @ self.Y
         E = A / diagonal[:, None]
-        squares = self.weight * (E**2).sum(axis=1)
-        error = max(float(squares.mean()), 1e-30)
-        U = P @ (E * (self.weight / diagonal)[:, None])
-        half = P * np.sqrt(squares / diagonal)
+        error = float((self.weight @ E**2).sum()) / n
+        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
+        slopes /= diagonal[:, None]
+        curved, U = -(slopes * E).sum(axis=1), P @ slopes
+        half = P * np.sqrt(abs(curved))
         # The product is only a direction: single precision is enough, at half the time.
         half = half.astype(np.float32)
         M = (half @ half.T).astype(np.float64)
-        M -= 0.5 * (U @ A.T)
-        M -= 0.5 * (A @ U.T)
-        M *= 2 / (n * error)
+        if (curved < 0).any():
+            half = half[:, curved < 0]
+            M -= 2 * (half @ half.T)
+        M += 0.5 * (U @ A.T)
+        M += 0.5 * (A @ U.T)
         slope = np.zeros(hyper.size)
-        add_gram_gradient(hyper, self.X, self.X, M, slope)
+        add_symmetric_gradient(hyper, self.X, M, slope)
         gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
-        value = math.log(error / self.variance)
         if self.origin is not None:
             away = theta[:-1] - self.origin
-            value += _PRECISION / n * float(away @ away)
-            gradient[:-1] += 2 * _PRECISION / n * away
+            value += self.precision / n * float(away @ away)
+            gradient[:-1] += 2 * self.precision / n * away
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient
@@ -272,6 +376,8 @@ class KernelSearch:
         Returns whether to stop.
     clock : function
         Returns seconds.
+    loss : function of predictions, targets and weights
+        Returns what trials are judged by, with its gradient.
     """
 
     def __init__(
@@ -284,7 +390,9 @@ class KernelSearch:
         stream: Stream,
         report: Callable[[Trial], bool],
         clock: Callable[[], float] = time.perf_counter,
+        loss: Loss = log_squares,
     ):
+        self.loss, self.precision = loss, _PRECISION
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         self.until, self.report, self.clock = until, report, clock
         self.order = stream.generator().permutation(len(Y))
@@ -327,6 +435,8 @@ class KernelSearch:
             self.weight[rows],
             self._ties(form, numbers, turn is not None),
             lambda: self.clock() > self._until,
+            self.loss,
+            self.precision,
         )
 
     def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
@@ -387,7 +497,8 @@ class KernelSearch:
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
         """Learn a lengthscale for every direction in which a fit changes.
 
-        The fit is to the first of the rows: the others judge.
+        The fit is to the first of the rows: the others judge. Labels tell less than
+        numbers do: those of the judges tell no lengthscale either.
         """
         began, rows = time.perf_counter(), self.order[: n - self._n_judges(n)]
         X = start.turned(self.rows[start.numbers][rows])
@@ -397,6 +508,8 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
+        if self.loss is log_loss:
+            n = len(rows)
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
         for power in _POWERS:
@@ -429,6 +542,8 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
+            if not found and self.loss is log_loss:
+                self._choose_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
         found += self._relatives(found, n)
@@ -465,10 +580,15 @@ class KernelSearch:
         best = min(smooth, key=lambda trial: trial.objective)
         for _ in range(_MOST_TURNS):
             trial = None if self._over else self.turn(best, n, steps)
-            if trial is None or not self._is_better(trial, best, n):
+            if trial is None:
                 return
-            best = trial
-            yield trial
+            if trial.n_rows < n:  # the other shall not know the judges either
+                start = np.append(best.origin, best.theta[-1])
+                best = self.descend(replace(best, theta=start), trial.n_rows, steps)
+            if not self._is_better(trial, best, n):
+                return
+            best = trial if trial.n_rows == n else self.descend(trial, n, steps)
+            yield best
 
     @staticmethod
     def _n_judges(n: int) -> int:
@@ -476,16 +596,43 @@ class KernelSearch:
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Tell whether rows that have not told the directions say so."""
-        rows, errors = self.order[:n], []
-        for each in (trial, other):
-            X, Y = each.turned(self.rows[each.numbers][rows]), self.Y[rows]
-            weight = self.weight[rows] / self.weight[rows].mean()
-            found = leave_one_out(each.kernel, each.alpha, X, Y, weight)
-            if found is None:
-                return False
-            squares = weight[:, None] * found**2
-            errors.append(float(squares[-self._n_judges(n) :].sum()))
-        return errors[0] < (1 - _LEAST_TURNED_GAIN) * errors[1]
+        n_judges = self._n_judges(n)
+        new, old = (
+            self._error_of_judges(each, n, n_judges, log_squares)
+            for each in (trial, other)
+        )
+        return new < old + math.log1p(-_LEAST_TURNED_GAIN)
+
+    def _error_of_judges(
+        self, trial: Trial, n: int, n_judges: int, loss: Loss
+    ) -> float:
+        """Return the loss of the last of n rows, left out in turn."""
+        rows = self.order[:n]
+        X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
+        weight = self.weight[rows] / self.weight[rows].mean()
+        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
+        if found is None:
+            return math.inf
+        judges = slice(n - n_judges, n)
+        return loss((Y - found)[judges], Y[judges], weight[judges])[0]
+
+    def _choose_precision(self, start: Trial, n: int) -> None:
+        """Choose the prior of lengthscales: each half of the rows judges the other's.
+
+        Few labels are fitted by lengthscales that are there for them, many are not.
+        """
+        order, half = self.order, n // 2
+        errors: list[float] = []
+        for precision in _PRECISIONS:
+            self.precision, error = precision, 0.0
+            for turned_by in (0, half):
+                self.order = np.append(np.roll(order[:n], turned_by), order[n:])
+                trial = self.descend(start, half, _FIRST_STEPS)
+                error += self._error_of_judges(trial, n, n - half, self.loss)
+            errors.append(error)
+            if self._over:
+                break
+        self.order, self.precision = order, _PRECISIONS[int(np.argmin(errors))]
 
     def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
         """Yield other kernels, from the lengthscales that were found."""
