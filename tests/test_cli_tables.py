@@ -267,6 +267,12 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     rows["when"] = pd.to_datetime(rows["when"], format="ISO8601")
     model = rk.load(tmp_path / "model.skops")
     np.testing.assert_allclose(got, model.predict(rows), rtol=1e-9)
+    rows["when"] = rows["when"].astype(str)
+    rows.loc[5, "when"] = "yesterday"
+    rows.to_csv(tmp_path / "odd.csv", index=False)
+    refused = run("predict", tmp_path / "model.skops", tmp_path / "odd.csv")
+    assert refused.exit_code == 2
+    assert "'when' holds dates but for 1 rows: row 5 holds 'yest" in refused.output
 
 
 def test_numbers_with_a_text_among_them_are_not_left_out(tmp_path):

@@ -73,8 +73,9 @@ def with_dates(frame: Any, keep: Collection[str]) -> Any:
     """Return a table whose dates, but for some columns, are days since 1970.
 
     Dates of files of text are texts: a column is one of dates where all of its values
-    are such as 2026-11-22, with or without a time.
+    are such as 2026-11-22, with or without a time. Where a few are not, a row is named.
     """
+    import numpy as np
     import pandas as pd
 
     found = {}
@@ -90,8 +91,15 @@ def with_dates(frame: Any, keep: Collection[str]) -> Any:
             times = pd.to_datetime(
                 column.astype(object), format="ISO8601", errors="coerce", utc=True
             )
-            if times.isna().sum() > column.isna().sum():
+            odd = np.flatnonzero(times.isna() & column.notna())
+            if len(odd) > len(column) / 2:
                 continue
+            if len(odd):
+                value = column.iloc[[odd[0]]].tolist()[0]
+                raise ValueError(
+                    f"column {name!r} holds dates but for {len(odd):,} rows: row "
+                    f"{odd[0]:,} holds {value!r} (the first row is 0); mend or empty it"
+                )
         times = pd.to_datetime(times, utc=True)
         found[name] = (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
     return frame.assign(**found) if found else frame
