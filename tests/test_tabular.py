@@ -493,6 +493,15 @@ def test_labels_of_judges_tell_no_directions():
     again = machine.turn(start, 90, 5)
     assert np.array_equal(found.turn, again.turn)
     assert np.array_equal(found.kernel.lengthscale, again.kernel.lengthscale)
+    # Nor those of the trial without directions that the judges compare.
+    compared: list[int] = []
+
+    def judged(trial, other, n):
+        compared.extend([trial.n_rows, other.n_rows, n])
+
+    machine._is_better = judged
+    assert list(machine._turned([machine.descend(start, 90, 5)], 90, 5)) == []
+    assert compared == [60, 60, 90]
 
 
 @pytest.mark.parametrize("relevant", ["few", "all"])
