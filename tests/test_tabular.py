@@ -493,6 +493,15 @@ def test_labels_of_judges_tell_no_directions():
     again = machine.turn(start, 90, 5)
     assert np.array_equal(found.turn, again.turn)
     assert np.array_equal(found.kernel.lengthscale, again.kernel.lengthscale)
+    # Nor those of the trial without directions that the judges compare.
+    compared: list[int] = []
+
+    def judged(trial, other, n):
+        compared.extend([trial.n_rows, other.n_rows, n])
+
+    machine._is_better = judged
+    assert list(machine._turned([machine.descend(start, 90, 5)], 90, 5)) == []
+    assert compared == [60, 60, 90]
 
 
 @pytest.mark.parametrize("relevant", ["few", "all"])
@@ -837,13 +846,18 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     monkeypatch.setattr(search, "_FIRST_STEPS", 4)
     monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
+    # Nothing but products takes long, whatever else the machine does.
+    for name in ("factorising_seconds", "gram_seconds"):
+        monkeypatch.setattr(classification, name, lambda *_: 0.0)
+    for room in (classification, model):
+        monkeypatch.setattr(room, "operations_per_second", lambda: 1e12)
     # Least squares are no part of the model.
     unsure = np.log(np.full((2000, 2), 0.5)), None, None
     monkeypatch.setattr(classification, "log_probabilities", lambda *_: unsure)
     X = np.random.default_rng(15).normal(size=(2500, 3))
     y = X[:, 0] * X[:, 1] > 0
     fits = []
-    for seconds in (1e-10, 1e-6):
+    for seconds in (1e-12, 1e-6):
         monkeypatch.setattr(model, "_seconds_per_entry", lambda _, s=seconds: s)
         fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
     assert [fit.n_components for fit in fits] == [None, 500]
