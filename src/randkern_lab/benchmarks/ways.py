@@ -10,7 +10,7 @@ compiled code.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,15 @@ from .rows import (
 __all__ = ["Options", "Ways"]
 
 METHODS: Mapping[str, Style] = {
-    "structured": Style("randkern, structured features", BLUE, "s"),
-    "dense": Style("randkern, dense features", SKY, "o", (0, (3, 1))),
-    "optical": Style("randkern, optical features", PINK, "D", ":"),
+    "structured": Style("randkern, structured", BLUE, "s"),
+    "dense": Style("randkern, dense", SKY, "o", (0, (3, 1))),
+    "optical": Style("randkern, optical", PINK, "D", ":"),
     "landmarks": Style("randkern, landmarks", GREEN, "^", "-."),
-    "exact": Style("randkern, exact kernel of fewer rows", BLACK, "h"),
-    "RBFSampler": Style("RBFSampler + RidgeClassifier", RED, "v", "--"),
-    "Nystroem": Style("Nystroem + RidgeClassifier", ORANGE, "P", (0, (8, 3))),
-    "logistic": Style("LogisticRegression", GREY, "X", ""),
-    "trees": Style("HistGradientBoostingClassifier", GREY, "*", (0, (5, 1, 1, 1))),
+    "exact": Style("randkern, exact", BLACK, "h"),
+    "RBFSampler": Style("RBFSampler + ridge", RED, "v", "--"),
+    "Nystroem": Style("Nystroem + ridge", ORANGE, "P", (0, (8, 3))),
+    "logistic": Style("logistic regression", GREY, "X", ""),
+    "trees": Style("boosted trees", GREY, "*", (0, (5, 1, 1, 1))),
 }
 # What a size counts, where it is not the number of components.
 _SIZES = {"exact": "n_train", "logistic": "max_iter", "trees": "max_iter"}
@@ -177,10 +177,25 @@ class Ways(Experiment):
             )
         ]
         title = _title(results)
+        alone = replace(panels[0], extra=_legend_below)
         return {
             "ways.png": draw(results, panels, title=title, size=(4.8, 4.4)),
-            "ways-seconds.png": draw(results, panels[:1], title=title, size=(6.4, 5.6)),
+            "ways-seconds.png": draw(
+                results, [alone], title=title, size=(4.8, 5.4), legend="inside"
+            ),
         }
+
+
+def _legend_below(axes: Any, results: Mapping[str, Any]) -> None:
+    """Put the legend below, in two columns: it is read on phones."""
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.45, -0.13),
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
 
 
 def _title(results: Mapping[str, Any]) -> str:
