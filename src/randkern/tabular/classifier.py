@@ -250,9 +250,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         n, k = Y.shape
-        # Whole weights that are given are repetitions: fits take them as they are.
-        unit, self._unit = (self._unit, 1.0) if self._weighted else (1.0, self._unit)
-        given = None if self._counts is None else unit * weight
+        # Of mean 1: whole numbers would be copies, of which one alone is left out.
+        given = None if self._counts is None else weight
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
@@ -269,10 +268,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
             U = self._encoded(trial, X, dtype)
             if part.share is None:
-                model = _least_squares(trial.kernel, unit * trial.alpha, D, seed)
+                model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
-                C = 1 / (unit * part.share * trial.alpha)
-                model = _logistic(trial.kernel, C, D, seed)
+                model = _logistic(trial.kernel, 1 / (part.share * trial.alpha), D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
                 passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
                 model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)

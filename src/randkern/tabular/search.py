@@ -2,10 +2,11 @@
 
 With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
 regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
-residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for L = Σ_i w_i‖e_i‖²
+residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for a loss L of the predictions
+y_i − e_i, with the derivatives g_i in them,
 
-    dL = tr(dK M),  M = 2 (P diag(w_i‖e_i‖²/P_ii) P − ½ (UAᵀ + AUᵀ)),
-    A = PY,  U = P (we/diag P),
+    dL = tr(dK M),  M = ½ (UAᵀ + AUᵀ) − P diag(g_i·e_i/P_ii) P,
+    A = PY,  U = P (g/diag P),
 
 so that all derivatives, in the penalty and in a lengthscale per column, cost one more
 product of n × n matrices.
