@@ -199,6 +199,22 @@ def test_expensive_evaluations_are_few(rng, monkeypatch):
     assert model.log_marginal_likelihood_value_ > best - 5
 
 
+def test_few_evaluations_are_more_where_they_are_worth_it(monkeypatch):
+    # A function with kinks: after seven evaluations of all rows densities still rise.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 8))
+    y = abs(X[:, 0] - 0.5) + np.maximum(X[:, 1], X[:, 2]) + 0.2 * np.sign(X[:, 3] - 0.5)
+    y += 0.015 * rng.normal(size=2000)
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(np.full(8, 8**0.5)), 0.1, 150, random_state=0
+    )
+    best = model.fit(X, y).log_marginal_likelihood_value_
+    monkeypatch.setattr(_gp_learning, "_LAST_OPERATIONS", 1.0)
+    found = model.fit(X, y).log_marginal_likelihood_value_
+    assert found > best - 0.002 * 2000
+
+
 def test_samples_are_of_all_rows():
     X = np.arange(9000.0)[:, None]
     rows = ArrayRows(X, X, np.ones(9000))

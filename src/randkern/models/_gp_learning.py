@@ -62,10 +62,12 @@ _EXPENSIVE_PROMISE = 1e-3
 _PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
 # Or where evaluations have taken so many operations, of a sample and of all rows, but
-# never after fewer of them.
+# never after fewer of them, and only after twice as many where steps still promise so
+# much per row that densities of predictions show it.
 _SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
 _FEWEST_EVALUATIONS = 7
+_WORTH_PER_ROW = 1e-3
 _MOST_EVALUATIONS = 300
 # A step that would still gain more per row is worth a warning, and a noise that would
 # is far off.
@@ -340,6 +342,8 @@ def _lengthscales(names: list[str]) -> np.ndarray:
 class Stage:
     """An objective to climb, of so many rows; it may be evaluated `most` times.
 
+    Twice as often where a step still promises 10⁻³ per row.
+
     `fewer_features` says whether the process has fewer than in the stage before, which
     its noise has to make up for.
     """
@@ -482,7 +486,8 @@ def _climb(
     low, high = np.transpose(limits)
     value, slope = _negative(stage.objective, theta)
     n_evaluations, n_resets, promise = 1, 0, 0.0
-    while n_evaluations < stage.most:
+    most = 2 * stage.most
+    while n_evaluations < most:
         free = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
         step = np.zeros(len(theta))
         step[free] = -inverse[np.ix_(free, free)] @ slope[free]
@@ -491,8 +496,10 @@ def _climb(
         promise = 0.5 * gain
         if not promise > stage.promise:
             break
+        if n_evaluations >= stage.most and promise < _WORTH_PER_ROW * stage.n_rows:
+            break
         length = 1.0
-        for _ in range(min(_MOST_TRIALS, stage.most - n_evaluations)):
+        for _ in range(min(_MOST_TRIALS, most - n_evaluations)):
             trial = (theta + length * step).clip(low, high)
             after, trial_slope = _negative(stage.objective, trial)
             n_evaluations += 1

@@ -165,9 +165,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     features and of all (after the noise, where what features leave out of the exact
     process makes it far too small), and with the curvature found there that of all
     rows. There it stops where a step promises less than 10⁻³ of the log likelihood, or
-    after 5·10¹¹ operations, but never after fewer than 7 evaluations. Where a
-    hyperparameter ends on a bound, or a step still promises more than 0.1 per row,
-    there is a :class:`~sklearn.exceptions.ConvergenceWarning`.
+    after 5·10¹¹ operations, but never after fewer than 7 evaluations, and after twice
+    as many where a step still promises 10⁻³ per row. An end on a bound, or where a step
+    promises 0.1 per row, is a :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
