@@ -312,6 +312,9 @@ class _LeaveOneOut:
         return self.hyper.at(self.ties @ theta[:-1]).kernel
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        # Line searches of a loss that is all but 0 may leave the numbers.
+        if not np.isfinite(theta).all():
+            return 1e3, np.zeros_like(theta)
         if self.best[1] is not None and self.over():
             raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
@@ -325,6 +328,8 @@ class _LeaveOneOut:
         E = A / diagonal[:, None]
         error = float((self.weight @ E**2).sum()) / n
         value, slopes = self.loss(self.codes - E, self.codes, self.weight)
+        if not (math.isfinite(value) and np.isfinite(slopes).all()):
+            return 1e3, np.zeros_like(theta)
         slopes /= diagonal[:, None]
         curved, U = -(slopes * E).sum(axis=1), P @ slopes
         half = P * np.sqrt(abs(curved))
@@ -491,6 +496,8 @@ class KernelSearch:
         goal = self._objective(kernel, form, start.numbers, n, start.turn)
         goal.origin = origin
         goal.descend(theta, steps)
+        if goal.best[1] is None:  # no number is a loss of these rows
+            return start
         metric = "diagonal" if start.turn is None else "full"
         like = {"form": form, "numbers": start.numbers, "metric": metric}
         return self._record(goal, like | {"turn": start.turn}, began)
