@@ -10,12 +10,14 @@ import polars as pl
 import pytest
 import scipy.optimize
 import sklearn
+from numba.core import event
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern.backend.clock import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
@@ -987,6 +989,13 @@ def test_a_fit_that_fails_changes_nothing():
         fit.fit(TABLE.assign(noise=np.inf), TARGET)
     assert np.array_equal(fit.predict(TABLE), before)
     assert not hasattr(fit, "_clock")
+
+
+def test_the_clock_stands_still_while_code_is_compiled():
+    began, then = working_seconds(), time.perf_counter()
+    with event.trigger_event("numba:compile"):
+        time.sleep(0.2)
+    assert working_seconds() - began < time.perf_counter() - then - 0.15
 
 
 class Stopper:

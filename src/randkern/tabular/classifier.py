@@ -85,7 +85,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. What Numba takes to compile code on its
+        first use, once after an installation, does not count.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable
 from copy import copy
@@ -30,6 +29,7 @@ from sklearn.utils.validation import (
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._tables import is_table
+from randkern.backend.clock import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor
@@ -109,8 +109,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return checked rows and weights; those of weight zero are no rows."""
         self._validate_params()
-        began = time.perf_counter()
-        self._clock = lambda: time.perf_counter() - began
+        began = working_seconds()
+        self._clock = lambda: working_seconds() - began
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
@@ -358,7 +358,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     ----------
     time_limit : float, default=60
         Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows.
+        estimated before, and its size follows. What Numba takes to compile code on its
+        first use, once after an installation, does not count.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from sklearn.base import clone
 
+from randkern.backend.clock import working_seconds
 from randkern.backend.large_cholesky import factorise_upper
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
@@ -257,7 +258,7 @@ def adapted(
     Y: np.ndarray,
     weight: np.ndarray,
     until: float,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = working_seconds,
     loss: Loss = log_squares,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
@@ -306,9 +307,9 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
 def gram_seconds(kernel: Kernel, X: np.ndarray, n: int) -> float:
     """Return about how long the Gram matrix of n rows takes, its upper triangle."""
     sample = X[:_TIMED_ROWS]
-    began = time.perf_counter()
+    began = working_seconds()
     kernel._gram(sample, None)
-    return (time.perf_counter() - began) * (n / len(sample)) ** 2 / 2
+    return (working_seconds() - began) * (n / len(sample)) ** 2 / 2
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:

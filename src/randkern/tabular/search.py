@@ -15,7 +15,6 @@ product of n × n matrices.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import log_softmax
 
 from randkern._random import Stream
+from randkern.backend.clock import working_seconds
 from randkern.kernels import (
     Gaussian,
     Kernel,
@@ -395,7 +395,7 @@ class KernelSearch:
         until: float,
         stream: Stream,
         report: Callable[[Trial], bool],
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = working_seconds,
         loss: Loss = log_squares,
     ):
         self.loss, self.precision = loss, _PRECISION
@@ -453,7 +453,7 @@ class KernelSearch:
             alpha=math.exp(theta[-1]),
             error=error,
             n_rows=len(goal.X),
-            seconds=time.perf_counter() - began,
+            seconds=working_seconds() - began,
             theta=theta,
             origin=goal.origin,
             objective=value,
@@ -468,7 +468,7 @@ class KernelSearch:
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
-        began = time.perf_counter()
+        began = working_seconds()
         best: Any = None
         for spread in _SPREADS:
             kernel = self._kernel(form, numbers, spread)
@@ -486,7 +486,7 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column from where another trial has ended."""
-        began, form = time.perf_counter(), form or start.form
+        began, form = working_seconds(), form or start.form
         theta, origin, kernel = start.theta, start.origin, start.kernel
         if form != start.form:
             kernel = self._kernel(form, start.numbers, 1.0)
@@ -508,7 +508,7 @@ class KernelSearch:
         The fit is to the first of the rows: the others judge. Labels tell less than
         numbers do: those of the judges tell no lengthscale either.
         """
-        began, rows = time.perf_counter(), self.order[: n - self._n_judges(n)]
+        began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
         X = start.turned(self.rows[start.numbers][rows])
         found = directions_of(
             start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
