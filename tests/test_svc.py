@@ -170,6 +170,16 @@ def test_single_precision_reaches_the_tolerance(C, rng, recwarn):
     assert primal - (a.sum() - 0.5 * made @ made) <= 2e-6 * primal
 
 
+def test_many_entries_end_at_the_tolerance(rng, monkeypatch):
+    """Newton's steps of many entries take longer than the descent that they end."""
+    monkeypatch.setattr("randkern.models._svm_dual._FEW_ENTRIES", 0)
+    monkeypatch.setattr("randkern.models._svm_dual.solve_box", None)
+    X = rng.normal(size=(150, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0
+    model = machine(1.0, 200, tol=1e-4).fit(X, y)
+    assert 1e-12 < model.duality_gap_[0] <= 1e-4
+
+
 @pytest.mark.parametrize("C", [1e7, 1e9])
 def test_penalties_that_are_almost_infinite(C, rng, recwarn):
     X = rng.normal(size=(120, 4))

@@ -46,8 +46,10 @@ _MOST_EPOCHS, _EPOCHS_PER_PART = 300, 50
 _ROUNDING = 4.0
 # The round after which Newton's method is tried, and by how much later again; how many
 # dual variables may lie within their bounds, so that its steps are a matter of seconds;
-# the gap it is to reach.
+# the gap it is to reach. Where the features have no more than so many entries, it also
+# ends each descent; where they have more, it would take longer than the descent did.
 _NEWTON_ROUND, _LATER, _MOST_FREE, _EXACT = 4, 4, 1000, 1e-12
+_FEW_ENTRIES = 2 * 10**7
 
 
 class SVMDual:
@@ -156,16 +158,19 @@ class SVMDual:
         self, tol: float, max_iter: int, generator: np.random.Generator
     ) -> None:
         """Descend along the coordinates, and by Newton's method where that is slow."""
-        tolerance, newton_round = _FIRST_TOLERANCE, _NEWTON_ROUND
+        is_small = len(self.signs) * self.features.width <= _FEW_ENTRIES
+        tolerance = _FIRST_TOLERANCE
+        newton_round = _NEWTON_ROUND if is_small else _LATER * _NEWTON_ROUND
         working = np.flatnonzero(self.upper)
         if self.features.cached is None and len(working) > _FIRST_ROWS:
             working = np.sort(generator.choice(working, _FIRST_ROWS, replace=False))
         for self.n_rounds in range(1, max_iter + 1):
             self._descend_along(working, tolerance, generator)
-            if self._is_reached(tol) or self.n_rounds == newton_round:
+            is_due = self.n_rounds == newton_round
+            if is_due or self._is_reached(tol):
                 self._go_on_in_float64(tol)
-                newton_round *= _LATER
-                if self._may_follow_newton():
+                newton_round *= _LATER if is_due or is_small else 1
+                if (is_due or is_small) and self._may_follow_newton():
                     self._follow_newton()
                 if self._is_reached(tol):
                     break
