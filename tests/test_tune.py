@@ -319,9 +319,9 @@ def test_curves_of_the_best_penalty(results):
 
 def test_a_panel_for_each_setting(results):
     pytest.importorskip("matplotlib")
-    from randkern.plots import plot_grids
+    from randkern_lab.heatmaps import plot_grids
 
-    figure = plot_grids(results["records"], best=results["best"], percent=True)
+    figure = plot_grids(results["records"], best=results["best"])
     *panels, bar = figure.axes
     assert len(panels) == 7 + 1 + 6
     errors = panels[0].get_images()[0].get_array()
@@ -350,7 +350,7 @@ def test_a_panel_for_each_setting(results):
 
 def test_a_single_scale_has_a_panel_a_kernel():
     pytest.importorskip("matplotlib")
-    from randkern.plots import plot_grids
+    from randkern_lab.heatmaps import plot_grids
 
     records = [
         {

@@ -340,12 +340,12 @@ def _lengthscales(names: list[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stage:
-    """An objective to climb, of so many rows; it may be evaluated `most` times.
+    """An objective of `n_rows` rows, to be climbed in at most `most` evaluations.
 
-    Twice as often where a step still promises 10⁻³ per row.
+    The limit doubles while a step still promises 10⁻³ per row.
 
-    `fewer_features` says whether the process has fewer than in the stage before, which
-    its noise has to make up for.
+    `fewer_features` is true if the process has fewer features than in the stage
+    before; its noise then has to account for what they no longer explain.
     """
 
     objective: Objective

@@ -169,9 +169,10 @@ class SVMDual:
             is_due = self.n_rounds == newton_round
             if is_due or self._is_reached(tol):
                 self._go_on_in_float64(tol)
-                newton_round *= _LATER if is_due or is_small else 1
-                if (is_due or is_small) and self._may_follow_newton():
-                    self._follow_newton()
+                if is_due or is_small:
+                    newton_round *= _LATER
+                    if self._may_follow_newton():
+                        self._follow_newton()
                 if self._is_reached(tol):
                     break
             errors = self._errors()

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from randkern.plots import plot_grids
 from randkern.study.tune import at_edge, preference, tune
 
+from ..heatmaps import plot_grids
 from ..options import DataOptions, option
 from ..runner import Case, Experiment, SkippedCase
 from ..tables import TextTable, edge_notes, of, skip_notes
@@ -181,7 +181,7 @@ class OpticalHyperparameters(Experiment):
             best[kernel] = results["best"].get(kernel, {})
             best[f"{kernel} (pub.)"] = results["published_best"][kernel]
         title = f"{results['dataset']['name']}; published: Fashion-MNIST"
-        return plot_grids(records, best=best, dataset=title, percent=True)
+        return plot_grids(records, best=best, dataset=title)
 
 
 def _published(kernel: str) -> Iterator[dict[str, Any]]:
