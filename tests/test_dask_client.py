@@ -25,11 +25,13 @@ SUMMED = {
     "pcg": rk.KernelRidgeRegressor(n_components=30, solver=PCG(max_iter=3, tol=1e-2)),
     "process": rk.GaussianProcessRegressor(n_components=30, optimizer=None),
     "logistic": rk.KernelLogistic(n_components=30, max_iter=5),
-}
-STREAMED = {
-    "svc": rk.KernelSVC(n_components=30, max_iter=3),
     "classes": rk.GaussianProcessClassifier(n_components=30, optimizer=None),
+    "counts": rk.GaussianProcessRegressor(
+        n_components=30, optimizer=None, likelihood="poisson"
+    ),
 }
+STREAMED = {"svc": rk.KernelSVC(n_components=30, max_iter=3)}
+ALIKE = ["features", "process", "logistic", "classes", "counts"]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -123,7 +125,7 @@ def test_the_client_does_not_grow(monkeypatch):
 # The same models as of arrays.
 
 
-@pytest.mark.parametrize("name", [*STREAMED, "features", "process", "logistic"])
+@pytest.mark.parametrize("name", [*STREAMED, *ALIKE])
 def test_the_model_of_arrays(name):
     model = clone((STREAMED | SUMMED)[name]).set_params(random_state=0)
     X, y = gathered(3)

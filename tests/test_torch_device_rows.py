@@ -122,6 +122,24 @@ def test_gaussian_process(table):
     torch.testing.assert_close(got, expected.to(DEVICES[0]))
 
 
+@pytest.mark.parametrize("multi_class", ["one_vs_rest", "softmax"])
+def test_gaussian_process_classifier(multi_class, table):
+    X, y, weight = (tensor(array) for array in table)
+    labels = (y[:, 1] > -0.5).int() + (y[:, 1] > 0.5).int()
+    model = rk.GaussianProcessClassifier(
+        rk.Gaussian(2.0),
+        n_components=60,
+        optimizer=None,
+        multi_class=multi_class,
+        random_state=0,
+    )
+    with dispatch():
+        expected = copy.deepcopy(model).fit(X, labels, weight).predict_proba(X)
+        model.fit(parts(X), labels, weight)
+        got = model.predict_proba(X.to(DEVICES[0]))
+    torch.testing.assert_close(got, expected.to(DEVICES[0]), rtol=0, atol=1e-5)
+
+
 def test_a_sample_of_many_rows(table, monkeypatch):
     monkeypatch.setattr(sample, "_LEAST_SAMPLE", 100)
     monkeypatch.setattr(sample, "_SAMPLE_BYTES", 0)

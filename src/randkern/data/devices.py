@@ -128,8 +128,8 @@ class DeviceRows:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "DeviceRows are no array: ridge models and GaussianProcessRegressor take "
-            "them in fit and predict; elsewhere pass one of their parts."
+            "DeviceRows are no array: ridge models, KernelLogistic and Gaussian "
+            "processes take them; elsewhere pass one of their parts."
         )
 
     def __len__(self) -> int:

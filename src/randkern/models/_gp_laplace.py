@@ -114,18 +114,18 @@ class LaplacePosterior(WeightPosterior):
         features: FeatureMatrix,
         D: int,
         likelihood: Likelihood,
-        y: np.ndarray,
-        weight: np.ndarray,
+        target: int,
     ) -> LaplacePosterior:
-        """Return the law given targets y of shape (n,), by Newton's method."""
+        """Return the law given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
-        start = ops.zeros(D, y)
+        start = ops.zeros(D, features.like)
         if features.cached is not None and features.n_rows < D:
             # Its mode as values of the rows costs less.
-            Z = ops.as_float64(features.cached[:, :D])
-            rows = _RowProblem(Z @ Z.T, likelihood, y, weight)
+            (block,) = features.blocks(features.n_rows)
+            Z = ops.as_float64(block.values[:, :D])
+            rows = _RowProblem(Z @ Z.T, likelihood, block.Y[:, target], block.weight)
             start = Z.T @ newton(rows, ops.zeros(len(Z), Z), DECREMENT)
-        problem = _FeatureProblem(features, D, likelihood, y, weight)
+        problem = _FeatureProblem(features, likelihood, target)
         tolerance = max(DECREMENT, ops.precision(features.dtype))
         try:
             mode = newton(problem, start, tolerance)
@@ -146,47 +146,30 @@ class LaplacePosterior(WeightPosterior):
         return ops.as_float64(Z) @ self.mean, variance
 
 
-class _TargetProblem(Problem):
-    """That of one column of targets."""
-
-    likelihood: Likelihood
-    y: np.ndarray
-    weight: np.ndarray
-
-    def _terms(self, f: np.ndarray, part: slice = slice(None)) -> Terms:
-        """Return the terms of rows times their weights."""
-        terms = self.likelihood.terms(f, self.y[part])
-        return Terms(*(self.weight[part] * term for term in terms))
+def _weighted_terms(
+    likelihood: Likelihood, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+) -> Terms:
+    """Return the terms of rows times their weights."""
+    terms = likelihood.terms(f, y)
+    return terms if weight is None else Terms(*(weight * term for term in terms))
 
 
-class _FeatureProblem(_TargetProblem):
-    """The log posterior of weights of features, summed up block by block."""
+class _FeatureProblem(Problem):
+    """The log posterior of weights of features, from sums over the rows."""
 
-    def __init__(
-        self,
-        features: FeatureMatrix,
-        D: int,
-        likelihood: Likelihood,
-        y: np.ndarray,
-        weight: np.ndarray,
-    ):
-        self.features, self.D = features, D
-        self.likelihood, self.y, self.weight = likelihood, y, weight
+    def __init__(self, features: FeatureMatrix, likelihood: Likelihood, target: int):
+        self.features, self.likelihood, self.target = features, likelihood, target
 
     def go_to(self, at: np.ndarray) -> None:
-        D, width, ops = self.D, self.features.width, ops_of(at)
-        weights = ops.zeros((1, width), at)
-        weights[0, :D] = at
-        gram, slopes = ops.zeros((D, D), at), ops.zeros((1, width), at)
-        self.value, self.weights = -0.5 * float(at @ at), weights
-        for block in self.features.blocks():
-            Z = block.values
-            terms = self._terms(products(Z, weights)[:, 0], block.rows)
-            self.value += float(terms.log.sum())
-            add_combinations(Z, terms.slope[:, None], slopes)
-            self._add_gram(Z, terms.step, gram)
-        self.gradient = slopes[0, :D] - at
+        self.at = at
+        value, slope, gram = self._sums("step")
+        self.value = value - 0.5 * float(at @ at)
+        self.gradient = slope - at
         self.factor = self._factor_of(gram)
+
+    def _sums(self, curvature: str) -> tuple[float, np.ndarray, np.ndarray]:
+        given = self.at, self.likelihood, self.target, curvature
+        return self.features.reduce(_sums, *given)
 
     def step(self) -> tuple[np.ndarray, float]:
         step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)
@@ -196,22 +179,33 @@ class _FeatureProblem(_TargetProblem):
         """Return the factor of I + ZᵀWZ, which steps may not go by."""
         if not self.likelihood.steps_apart:
             return self.factor
-        gram = ops_of(self.gradient).zeros((self.D, self.D), self.gradient)
-        for block in self.features.blocks():
-            values = products(block.values, self.weights)[:, 0]
-            self._add_gram(
-                block.values, self._terms(values, block.rows).curvature, gram
-            )
-        return self._factor_of(gram)
-
-    def _add_gram(self, Z: np.ndarray, curvature: np.ndarray, out: np.ndarray) -> None:
-        ops = ops_of(out)
-        ops.add_gram(Z[:, : self.D] * ops.asarray(curvature**0.5, Z)[:, None], out)
+        return self._factor_of(self._sums("curvature")[2])
 
     def _factor_of(self, gram: np.ndarray) -> np.ndarray:
         algebra = ops_of(gram).algebra
         algebra.add_to_diagonal(gram, 1.0)
         return algebra.lower_factor(gram)
+
+
+def _sums(
+    features: FeatureMatrix,
+    at: np.ndarray,
+    likelihood: Likelihood,
+    target: int,
+    curvature: str,
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return Σ log p, its gradient in the weights, and ZᵀWZ, W a field of the terms."""
+    D, like = len(at), features.like
+    ops, weights = ops_of(like), features.padded(at[None])
+    total, slopes, gram = 0.0, ops.zeros(weights.shape, like), ops.zeros((D, D), like)
+    for block in features.blocks():
+        Z, y = block.values, block.Y[:, target]
+        terms = _weighted_terms(likelihood, products(Z, weights)[:, 0], y, block.weight)
+        total += float(terms.log.sum())
+        add_combinations(Z, terms.slope[:, None], slopes)
+        root = ops.asarray(getattr(terms, curvature) ** 0.5, Z)[:, None]
+        ops.add_gram(Z[:, :D] * root, gram)
+    return total, slopes[0, :D], gram
 
 
 class LaplaceEvidence(LikelihoodOfRows):
@@ -259,17 +253,21 @@ class LaplaceEvidence(LikelihoodOfRows):
         return total, out
 
 
-class _RowProblem(_TargetProblem):
+class _RowProblem(Problem):
     """The log posterior of weights a of rows, of values f = Ka (algorithm 3.1)."""
 
     def __init__(
-        self, K: np.ndarray, likelihood: Likelihood, y: np.ndarray, weight: np.ndarray
+        self,
+        K: np.ndarray,
+        likelihood: Likelihood,
+        y: np.ndarray,
+        weight: np.ndarray | None,
     ):
         self.K, self.likelihood, self.y, self.weight = K, likelihood, y, weight
 
     def go_to(self, at: np.ndarray) -> None:
         self.at, self.f = at, self.K @ at
-        self.terms = self._terms(self.f)
+        self.terms = _weighted_terms(self.likelihood, self.f, self.y, self.weight)
         self.value = float(self.terms.log.sum()) - 0.5 * float(at @ self.f)
 
     def step(self) -> tuple[np.ndarray, float]:

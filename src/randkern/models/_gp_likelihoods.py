@@ -181,10 +181,14 @@ def likelihood_of(
     if name == "student-t":
         return StudentT(noise)
     mean = float(rows.survey().target_mean[0])
-    least = min(float(block.Y.min()) for block in rows.blocks(SUMMED_ROWS))
-    if normalized or least < 0 or not mean > 0:
+    n_negative = rows.reduce(_n_negative)
+    if normalized or n_negative or not mean > 0:
         raise ValueError(
             "likelihood='poisson' takes counts as they are (normalize_y=False), not "
-            f"all of them 0; got targets from {least:.3g} of mean {mean:.3g}."
+            f"all of them 0; got {n_negative} negative targets, of mean {mean:.3g}."
         )
     return Poisson(math.log(mean))
+
+
+def _n_negative(rows: TrainingData) -> int:
+    return sum(int((block.Y < 0).sum()) for block in rows.blocks(SUMMED_ROWS))

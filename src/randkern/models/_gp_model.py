@@ -63,6 +63,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         "far_variance": [StrOptions({"features", "prior"})],
     }
 
+    _needs_sums_alone: ClassVar[bool] = True
     # Rows of a fit on landmarks whose exact likelihood is maximised.
     _most_exact_rows: ClassVar[int] = 1000
     # By how much learning may change a scale: log odds, and logarithms of rates, of a
@@ -143,11 +144,10 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         features: FeatureMatrix
         if self.plan_ is not None:
             features = FeatureMatrix(self.plan_, rows, limit // 4)
-            targets, weight = rows.targets()
             D = self.plan_.n_components
         else:
-            targets, weight = sample.targets()
-            features = GramFactor(self.kernel_._gram(sample.X, None), targets, weight)
+            gram = self.kernel_._gram(sample.X, None)
+            features = GramFactor(gram, *sample.targets())
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
@@ -156,8 +156,8 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             value, _ = evidence(self.theta_, False)
             return softmax_posteriors(features, D, value)
         return [
-            LaplacePosterior.of(features, D, likelihood, column, weight)
-            for column in targets.T
+            LaplacePosterior.of(features, D, likelihood, target)
+            for target in range(rows.n_targets)
         ]
 
     def _features_of(self, X: Rows) -> np.ndarray:

@@ -155,21 +155,27 @@ def softmax_posteriors(
     start = ops.zeros(loss.size, features.like)
     flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
     weights = flat.reshape(loss.shape)
-    padded = features.padded(weights)
-    grams = [ops.zeros((D, D), features.like) for _ in range(k)]
-    for block in features.blocks():
-        Z = block.values
-        chance = ops.special.softmax(products(Z, padded), 1)
-        weight = 1.0 if block.weight is None else block.weight[:, None]
-        roots = (weight * chance) ** 0.5
-        for c, gram in enumerate(grams):
-            ops.add_gram(Z[:, :D] * ops.asarray(roots[:, c], Z)[:, None], gram)
+    grams = features.reduce(_class_grams, weights, D)
     out = []
     for mean, gram in zip(weights, grams, strict=True):
         ops.algebra.add_to_diagonal(gram, 1.0)
         factor = ops.algebra.lower_factor(gram)
         out.append(LaplacePosterior(mean[:D], factor, value / k))
     return out
+
+
+def _class_grams(features: FeatureMatrix, weights: np.ndarray, D: int) -> tuple[np.ndarray, ...]:
+    """Return ZᵀD_cZ of every class c."""
+    ops, weights = ops_of(features.like), features.padded(weights)
+    grams = tuple(ops.zeros((D, D), features.like) for _ in weights)
+    for block in features.blocks():
+        Z = block.values
+        chance = ops.special.softmax(products(Z, weights), 1)
+        weight = 1.0 if block.weight is None else block.weight[:, None]
+        roots = (weight * chance) ** 0.5
+        for c, gram in enumerate(grams):
+            ops.add_gram(Z[:, :D] * ops.asarray(roots[:, c], Z)[:, None], gram)
+    return grams
 
 
 def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:

@@ -156,7 +156,9 @@ class FeatureMatrix:
 
     @cached_property
     def _cache(self) -> FeatureBlock | None:
-        """The features of the first rows, or of all."""
+        """The features of the first rows, or of all; shards have their own."""
+        if not self.rows.in_one_place:
+            return None
         extra = CACHED_ROW_BYTES + 8 * self.n_targets
         if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
             return self._filled(self.n_rows, compressed=False)
@@ -211,7 +213,7 @@ class FeatureMatrix:
     def padded(self, weights: Any) -> Any:
         """Return weights (k, D) in float64 where the features lie, (k, width)."""
         out = self._ops.zeros((len(weights), self.width), self.like)
-        out[:, : self.n_components] = self._ops.float64_like(weights, self.like)
+        out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out
 
     def _empty(self, n_rows: int) -> Any:
@@ -254,7 +256,7 @@ class FeatureMatrix:
 
         The rows' numbers ascend.
         """
-        cache = self._cache if self.rows.in_one_place else None
+        cache = self._cache
         if cache is None or cache.rows.stop < self.n_rows:
             block = self.rows.take(numbers)
             weight = None if block.weight is None else block.weight / self.weight_unit

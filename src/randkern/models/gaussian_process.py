@@ -410,11 +410,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """By how much learning may change a scale."""
         return 1e2 if self.likelihood == "poisson" else 1e10
 
-    @property
-    def _needs_sums_alone(self) -> bool:  # type: ignore[override]
-        """Whether fits take nothing of rows but sums, and a sample."""
-        return self.likelihood == "gaussian"
-
     def _most_learning_rows(self) -> int:
         """Return how many rows are learned from at most; 0: as many as may be."""
         if self.likelihood != "gaussian":
@@ -494,20 +489,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if return_std and return_cov:
             raise ValueError("ask for return_std or for return_cov, not for both.")
         check_is_fitted(self)
-        if self._likelihood is not None:
-            if return_cov:
-                self._gaussian("return_cov")
-            if is_dask(X):
-                self._gaussian("predict of a Dask collection")
-            either = partial(self._expected, return_std, include_noise)
-            return mapped_rows(self.predict, X, either, None)
-        if not return_std and not return_cov:
-            return self._values(X)
-        if is_dask(X):
+        if is_dask(X) and (return_std or return_cov):
             raise ValueError(
                 "of a Dask collection predict makes the mean only; for deviations pass "
                 "its parts, or RowBlocks."
             )
+        if self._likelihood is not None:
+            if return_cov:
+                self._gaussian("return_cov")
+            either = partial(self._expected, return_std, include_noise)
+            return mapped_rows(self.predict, X, either, None)
+        if not return_std and not return_cov:
+            return self._values(X)
         noise = self.noise_ if include_noise else 0.0
 
         def moments(rows: Rows) -> tuple[Any, Any]:

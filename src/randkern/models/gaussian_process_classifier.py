@@ -166,8 +166,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Fit to rows `X` and labels `y` of shape (n,).
 
         Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights, or as Dask collections, of which one partition at a
-        time is read.
+        their labels and weights, or as Dask collections, which are summed over where
+        they lie, as :class:`~randkern.DeviceRows` are.
         """
         self._validate_params()
         report = self._report(X, y, sample_weight)
