@@ -17,7 +17,7 @@ from rich.table import Table
 
 from randkern._extras import import_extra
 from randkern.cli.console import NamingGroup, output, progress_bar, user_messages
-from randkern.cli.options import parse_names, parse_sizes
+from randkern.cli.options import parse_sizes
 
 __all__ = ["bench", "reproduce", "rich_table"]
 
@@ -126,7 +126,7 @@ def _parsed(text: str, member: Any, key: str) -> tuple[Any, ...]:
     flag = "--" + key.replace("_", "-")
     if member is int:
         return tuple(parse_sizes(text, flag))
-    names = parse_names(text) or []
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if member is str:
         return tuple(names)
     try:

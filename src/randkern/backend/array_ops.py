@@ -210,21 +210,10 @@ class ArrayOps:
         share = xp.where(full > 0, sizes / xp.where(full > 0, full, 1.0), 0.0)
         return self.scale_rows(X, share), full
 
-    def matern_correlation(self, squared, nu):
-        """Return the Matérn correlation at squared distances r²."""
-        return special.matern_correlation(self, squared, nu)
-
-    def matern_slope(self, squared, nu):
-        """Return −2 f'(s) for the Matérn correlation f of squared distances s."""
-        return special.matern_slope(self, squared, nu)
-
-    def binomial_squares(self, cosine, m):
-        """Return Σ_j C(m/2, j)² c^{2j} = ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
-        return special.binomial_squares(self, cosine, m)
-
-    def optical_angles(self, cosine, m):
-        """Return Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
-        return special.optical_angles(self, cosine, m)
+    matern_correlation = special.matern_correlation
+    matern_slope = special.matern_slope
+    binomial_squares = special.binomial_squares
+    optical_angles = special.optical_angles
 
     # What NumPy's arrays and most tensors need no more for.
 

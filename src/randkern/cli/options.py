@@ -15,8 +15,6 @@ __all__ = [
     "Test",
     "TimeLimit",
     "parse_alpha",
-    "parse_lengthscale",
-    "parse_names",
     "parse_penalty",
     "parse_sizes",
 ]
@@ -96,34 +94,6 @@ def parse_alpha(text: str) -> float | None:
     if text.strip().lower() == "auto":
         return None
     return _positive(text, "--alpha takes auto or a positive number")
-
-
-def parse_names(text: str | None) -> list[str] | None:
-    """Read comma-separated names; None stays None.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_names
-    >>> parse_names("dense, qmc")
-    ['dense', 'qmc']
-    """
-    if text is None:
-        return None
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parse_lengthscale(text: str) -> float | str:
-    """Read a positive number, ``scale`` or ``median``.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_lengthscale
-    >>> parse_lengthscale("5"), parse_lengthscale("median")
-    (5.0, 'median')
-    """
-    if text in ("scale", "median"):
-        return text
-    return _positive(text, "--lengthscale takes a positive number, scale or median")
 
 
 def parse_penalty(text: str) -> float:

@@ -164,7 +164,9 @@ def softmax_posteriors(
     return out
 
 
-def _class_grams(features: FeatureMatrix, weights: np.ndarray, D: int) -> tuple[np.ndarray, ...]:
+def _class_grams(
+    features: FeatureMatrix, weights: np.ndarray, D: int
+) -> tuple[np.ndarray, ...]:
     """Return ZᵀD_cZ of every class c."""
     ops, weights = ops_of(features.like), features.padded(weights)
     grams = tuple(ops.zeros((D, D), features.like) for _ in weights)

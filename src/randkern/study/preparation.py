@@ -1,17 +1,15 @@
 """From a data set to the arrays that kernels are compared on."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from ..datasets import load_dataset
 from ..tabular import TabularEncoder
 
-__all__ = ["TEST_SHARE", "PreparedData", "load_labelled_images", "prepare"]
+__all__ = ["TEST_SHARE", "PreparedData", "prepare"]
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -127,41 +125,6 @@ def _described(encoder: TabularEncoder) -> str:
         (constant, f"{constant} constant, left out"),
     ]
     return "columns: " + ", ".join(text for n, text in parts if n)
-
-
-def load_labelled_images(data: str, data_dir: Path | None) -> Any:
-    """Load a data set whose rows are images with classes.
-
-    Parameters
-    ----------
-    data : str
-        A name that :func:`randkern.datasets.load_dataset` knows.
-    data_dir : Path, optional
-
-    Returns
-    -------
-    dataset : randkern.datasets.Dataset
-
-    Raises
-    ------
-    ValueError
-        If there is no such set, or its rows are not images with classes.
-    OSError
-        If its files cannot be read.
-
-    Examples
-    --------
-    >>> from randkern.study.preparation import load_labelled_images
-    >>> load_labelled_images("digits", None).image_shape
-    (8, 8, 1)
-    """
-    dataset = load_dataset(data, data_dir=data_dir)
-    if dataset.image_shape is None or dataset.task != "classification":
-        raise ValueError(
-            f"the data must be images with classes, got {data!r}; for instance "
-            "cifar10, mnist, fashion-mnist or digits"
-        )
-    return dataset
 
 
 def _rows(X: Any, indices: NDArray[np.intp]) -> Any:

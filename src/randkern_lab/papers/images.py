@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.datasets import Dataset
+from randkern.datasets import Dataset, load_dataset
 from randkern.optics import ThresholdBinarizer
 from randkern.skeletons import (
     Conv,
@@ -18,7 +18,7 @@ from randkern.skeletons import (
     convolutional,
     fully_connected,
 )
-from randkern.study.preparation import load_labelled_images, prepare
+from randkern.study.preparation import prepare
 
 __all__ = [
     "Images",
@@ -164,7 +164,7 @@ def load_binary_images(
     if data == "auto":
         known = ("fashion-mnist", "mnist", "fashion-mnist-sample")
         data = available_images(data_dir, known)[0]
-    dataset = load_labelled_images(data, data_dir)
+    dataset = _load_labelled(data, data_dir)
     whole = prepare(dataset)
     if threshold is None:
         threshold, _ = choose_threshold(whole.X_train, whole.y_train)
@@ -251,7 +251,7 @@ def load_circle_images(
     >>> images.X_train.shape, images.shape
     ((100, 64), (8, 8, 1))
     """
-    dataset = load_labelled_images(data, data_dir)
+    dataset = _load_labelled(data, data_dir)
     prepared = prepare(dataset, random_state=seed)
     rng = np.random.default_rng(seed)
     train = rng.permutation(len(prepared.y_train))[:n_train]
@@ -303,3 +303,14 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
         return convolutional(shape, layers=[first, Conv(window, stride=2), Dense()])
     activation = {"linear": "identity", "shallow": "relu"}[name]
     return fully_connected(int(np.prod(shape)), activation=activation)
+
+
+def _load_labelled(data: str, data_dir: Path | None) -> Any:
+    """Load a data set whose rows are images with classes."""
+    dataset = load_dataset(data, data_dir=data_dir)
+    if dataset.image_shape is None or dataset.task != "classification":
+        raise ValueError(
+            f"the data must be images with classes, got {data!r}; for instance "
+            "cifar10, mnist, fashion-mnist or digits"
+        )
+    return dataset
