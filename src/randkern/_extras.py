@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["import_extra"]
-
 
 def import_extra(module: str, purpose: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra brings it.

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["all_or_nothing"]
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 

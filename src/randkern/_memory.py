@@ -15,18 +15,6 @@ from weakref import WeakKeyDictionary
 
 from randkern.exceptions import MemoryLimitError
 
-__all__ = [
-    "DeviceCopies",
-    "available_memory",
-    "check_free",
-    "check_memory",
-    "check_rank_memory",
-    "format_bytes",
-    "may_stay_on_devices",
-    "may_stay_with_workers",
-    "resolve_memory_limit",
-]
-
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DEFAULT_LIMIT = 2 * 10**9
 # Not worth asking the system.

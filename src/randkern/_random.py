@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Stream", "root_stream"]
-
 _KEY_BYTES = 8
 
 

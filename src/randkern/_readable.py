@@ -11,8 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite
 
-__all__ = ["check_finite", "check_kind", "check_readable", "naming_cells"]
-
 
 def check_kind(array: Any, name: str) -> None:
     """Raise for what NumPy would turn into numbers: dates, records, masked entries.

@@ -8,20 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 
-__all__ = [
-    "check_categories",
-    "check_numeric",
-    "column_names",
-    "count_missing",
-    "is_numeric",
-    "is_table",
-    "is_time",
-    "numbers_of",
-    "objects_of",
-    "rows_of_text",
-    "without_sparse_columns",
-]
-
 
 def is_table(X: Any) -> bool:
     """Tell whether `X` is a dataframe (pandas or polars)."""

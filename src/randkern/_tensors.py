@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["is_tensor", "tensor_floats"]
-
 
 def is_tensor(array: Any) -> bool:
     """Tell whether `array` is a tensor: there is none before PyTorch is imported."""

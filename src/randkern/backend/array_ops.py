@@ -14,8 +14,6 @@ import numpy as np
 
 from randkern.backend import special
 
-__all__ = ["LEAST_CHANGE", "ArrayAlgebra", "ArrayOps"]
-
 # Changes of a value of order one below this are lost in rounding errors.
 LEAST_CHANGE = 64 * 2.0**-52
 

@@ -14,8 +14,6 @@ from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_thread_if_short", "short_on_one_thread"]
-
 # Below the first, BLAS takes one thread of its own accord, and to set it (35 us) shows;
 # the second takes some 50 ms on one thread.
 _LEAST_OPERATIONS = 64**3 / 3

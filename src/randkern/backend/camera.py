@@ -14,8 +14,6 @@ from randkern.backend.counter import LAWS, fill_entries
 from randkern.backend.rows import input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["expose", "look_up"]
-
 # Pixels that are worked on together, in the first cache.
 _TILE = 4096
 _NANOSECONDS_A_COUNT = 2.5

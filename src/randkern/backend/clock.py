@@ -4,8 +4,6 @@ import time
 
 from numba.core import event
 
-__all__ = ["working_seconds"]
-
 _COMPILING = event.TimingListener()
 event.register("numba:compile", _COMPILING)
 

@@ -28,8 +28,6 @@ from randkern.backend.rows import output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
-__all__ = ["LAWS", "random_matrix", "random_matrix_into"]
-
 
 # A law is a type, so that the loops are compiled for the laws that are used; it
 # holds the last word of its counters, which are never to be renumbered.
@@ -222,6 +220,7 @@ def _overload_transform(law, words, n, values):
 
 @njit(nogil=True, cache=True)
 def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
+    """Write some entries of a random matrix to a flat array, `stride` apart per row."""
     words = np.zeros(_TILE, dtype=np.uint32)
     values = np.empty(_TILE, dtype=np.float32)
     k0 = key & _LOW

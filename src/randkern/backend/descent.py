@@ -5,8 +5,6 @@ from numba import get_num_threads, njit
 
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["descend"]
-
 # Gradients below this are rounding.
 _TINY = 1e-12
 _MULTIPLIER = np.uint64(6364136223846793005)

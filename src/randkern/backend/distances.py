@@ -6,8 +6,6 @@ from scipy.spatial.distance import cdist
 
 from randkern.backend.pairwise import squared_distances
 
-__all__ = ["scaled_squared_distances"]
-
 # In so few columns differences cost no more than a matrix product.
 _FEW_COLUMNS = 16
 # ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.

@@ -11,8 +11,6 @@ from numba import njit
 
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["power_series", "relu"]
-
 _INVERSE_PI, _HALF_PI = 1.0 / math.pi, 0.5 * math.pi
 
 # arcsin r = r + r·p(r²)/q(r²) on [0, 1/2], to 2^-58: the rational of fdlibm (Sun

@@ -45,8 +45,6 @@ from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import FAST_LIMIT_F32, FAST_LIMIT_F64
 
-__all__ = ["StructuredRows", "block_size"]
-
 # Rows of X that are converted or made dense at a time.
 _BLOCK_BYTES = 1 << 23
 # Scratch memory of all threads together; a tile of p = 2^20 takes 64 MB.

@@ -17,8 +17,6 @@ from randkern.backend import hadamard_transform as transform
 from randkern.backend import hadamard_vectors as vectors
 from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
-__all__ = ["CHUNK", "COSINES", "MODULUS", "PAIRS", "PROJECT", "compute_features"]
-
 # What is made of a projection; MODULUS + m is the m-th power of the modulus.
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 # Columns of a projection that become features at a time: those of the least block.

@@ -21,8 +21,6 @@ import numpy as np
 
 from randkern.backend.hadamard_vectors import SIGNS, SIGNS_WITHIN
 
-__all__ = ["MIN_BLOCK", "Schedule", "schedule"]
-
 # Below 64 rows a product of signs and transforms is visibly not Gaussian.
 MIN_BLOCK = 64
 

@@ -14,8 +14,6 @@ from numba import njit
 
 from randkern.backend.hadamard_vectors import SIGNS, expand_signs, panel_step
 
-__all__ = ["N_SIGN_STAGES", "draw_signs", "run_panel", "tile_vector"]
-
 # Stages of signs a block: three, and three more for the imaginary parts, of which
 # the first is not used.
 N_SIGN_STAGES = 6

@@ -25,28 +25,6 @@ from numba import types
 from numba.core.cgutils import for_range, memset, raw_memcpy
 from numba.extending import intrinsic
 
-__all__ = [
-    "BUTTERFLY_4",
-    "BUTTERFLY_8",
-    "BUTTERFLY_16",
-    "CACHE_LINE",
-    "ROWS",
-    "SIGNS",
-    "SIGNS_WITHIN",
-    "Memory",
-    "Vectors",
-    "branch",
-    "clear_vectors",
-    "copy_elements",
-    "count",
-    "entries",
-    "expand_signs",
-    "load_columns",
-    "memories",
-    "panel_step",
-    "project_rows",
-]
-
 # Bytes of a vector.
 CACHE_LINE = 64
 # Rows of X in a tile.

@@ -12,8 +12,6 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 
-__all__ = ["factorise_upper", "panel_bytes"]
-
 # Rows that LAPACK factorises at once, and rows of a panel beyond.
 _MOST_ROWS = 12_000
 _PANEL = 1024

@@ -7,8 +7,6 @@ from typing import Any
 from randkern._extras import import_extra
 from randkern._tensors import is_tensor
 
-__all__ = ["empty_on", "ops_of"]
-
 
 def ops_of(array: Any) -> Any:
     """Return the primitives that work on arrays like this one.

@@ -11,8 +11,6 @@ from randkern.backend.blas_threads import short_on_one_thread
 from randkern.backend.large_cholesky import factorise_upper
 from randkern.backend.skinny_gemm import padded
 
-__all__ = ["NumpyAlgebra"]
-
 _ROWS = 1024
 # Reflections that LAPACK applies at once.
 _REFLECTIONS = 32

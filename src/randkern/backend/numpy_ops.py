@@ -19,8 +19,6 @@ from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.backend.patches import patch_products
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["NumpyOps"]
-
 # Rows of a tile of which the temporary arrays of a function stay in the cache.
 _MAPPED_ROWS = 32
 

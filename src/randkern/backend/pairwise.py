@@ -6,8 +6,6 @@ from numba import njit
 from randkern.backend.rows import check_out, output_rows
 from randkern.backend.threads import run_over_ranges
 
-__all__ = ["cauchy_kernel", "manhattan_distances", "squared_distances"]
-
 _ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile: in the second cache
 _BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a copy in float64, at most 8 MB
 _NANOSECONDS_A_TERM = 0.3

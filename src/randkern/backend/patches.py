@@ -8,8 +8,6 @@ another for longer than they compute.
 import numpy as np
 from numba import njit
 
-__all__ = ["patch_products"]
-
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _patch_products(a, b, rows, columns, out):

@@ -20,18 +20,6 @@ from numba import njit
 
 from randkern.backend.counter import philox
 
-__all__ = [
-    "ADD",
-    "COUNT",
-    "CYCLE",
-    "SEPARATE",
-    "Draws",
-    "PathTables",
-    "collect",
-    "normals",
-    "unpack",
-]
-
 #: What becomes of equal symbols of one draw: their exponents add, add modulo a number,
 #: are counted; or the symbols stay apart.
 ADD, CYCLE, COUNT, SEPARATE = 0, 1, 2, 3

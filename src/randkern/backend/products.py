@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["GRAM_COLUMNS", "add_gram"]
-
 GRAM_COLUMNS = 1024  # of a tile: 8 MB in float64
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 

@@ -7,8 +7,6 @@ not the array is read-only or a slice of a wider one, so that it is compiled onc
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-__all__ = ["check_out", "input_rows", "output_rows"]
-
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
     """Return the dtype of `out`, or raise for another dtype or shape than allowed.

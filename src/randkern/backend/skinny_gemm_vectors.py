@@ -14,8 +14,6 @@ from numba.extending import intrinsic
 
 from randkern.backend.hadamard_vectors import Memory, count, memories
 
-__all__ = ["COLUMNS", "ROWS_ADDED", "add_rows"]
-
 # Features beyond the last may be read up to a multiple of this number.
 COLUMNS = 64
 # Rows whose features are in registers together.

@@ -22,15 +22,6 @@ from randkern.backend.rows import check_out, input_rows, output_rows
 from randkern.backend.threads import run_over_ranges
 from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
 
-__all__ = [
-    "SparseEntries",
-    "product",
-    "sparse_features",
-    "sparse_map",
-    "sparse_phases",
-    "sparse_polar",
-]
-
 _ROWS = 64  # packed side by side
 _TILE = 32  # entries between two writes to the output
 _COLUMNS = 128  # read of one row after the other

@@ -10,14 +10,6 @@ import math
 import numpy as np
 from scipy.special import binom, gamma
 
-__all__ = [
-    "binomial_squares",
-    "matern_correlation",
-    "matern_slope",
-    "optical_angles",
-    "polynomial",
-]
-
 # Above this ν the Bessel function is taken from Debye's expansion, whose first
 # omitted term is then below 1e-14.
 _DEBYE_NU = 200.0

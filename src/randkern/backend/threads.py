@@ -17,8 +17,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["on_one_thread", "run_over_ranges"]
-
 # Waking a thread takes some 0.1 ms: worth it from about this much work.
 _NANOSECONDS_A_THREAD = 500_000
 # More ranges than threads, so that a thread that is held up does not hold up all.

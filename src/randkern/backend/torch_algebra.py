@@ -6,8 +6,6 @@ from sklearn.externals.array_api_compat import torch as array_namespace
 
 from randkern.backend.array_ops import ArrayAlgebra
 
-__all__ = ["TorchAlgebra"]
-
 _EPS = 2.0**-52
 
 

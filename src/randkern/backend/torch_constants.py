@@ -7,8 +7,6 @@ from functools import lru_cache, wraps
 import numpy as np
 import torch
 
-__all__ = ["cached", "constant", "full_precision", "key", "lasting"]
-
 # owner -> (name, dtype, device) -> tensor: constants live as long as their owner.
 _CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 

@@ -3,8 +3,6 @@
 import numpy as np
 import torch
 
-__all__ = ["empty_on", "memory_limit", "tile_rows", "tile_size"]
-
 
 def empty_on(device, dtype):
     """Return an empty tensor of a dtype of NumPy on a device, by its name."""

@@ -7,8 +7,6 @@ import torch
 
 from randkern.backend.torch_constants import constant
 
-__all__ = ["power_series", "relu"]
-
 # Entries of a temporary array of powers.
 _POWERS = 2**22
 

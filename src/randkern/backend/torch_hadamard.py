@@ -18,8 +18,6 @@ from randkern.backend.torch_constants import cached
 from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, cosines, modulus_power
 
-__all__ = ["StructuredRows", "transform"]
-
 _FACTOR_BITS = 6
 # Signs that are in memory at a time.
 _SIGNS = 2**20

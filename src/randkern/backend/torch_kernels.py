@@ -3,8 +3,6 @@
 import os
 from functools import cache
 
-__all__ = ["fused_kernels", "kernels_for"]
-
 
 @cache
 def fused_kernels():

@@ -26,8 +26,6 @@ from randkern.backend.array_ops import LEAST_CHANGE, ArrayOps
 from randkern.backend.distances import CANCELLED
 from randkern.backend.torch_algebra import TorchAlgebra
 
-__all__ = ["TorchOps"]
-
 # In so few columns differences are taken, which cost no more than a product.
 _FEW_COLUMNS = 16
 # Entries of a temporary array of differences.

@@ -10,8 +10,6 @@ import math
 
 import torch
 
-__all__ = ["random_matrix", "signs"]
-
 _LAWS = {"normal": 0, "cauchy": 1, "laplace": 2, "uniform": 3, "sign": 4}
 _LOW = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -6,16 +6,6 @@ no zeros after their features, and are not kept in 16 bits.
 
 import torch
 
-__all__ = [
-    "BLOCK_BYTES",
-    "add_gram_product",
-    "add_transposed",
-    "empty_padded",
-    "multiply",
-    "pack",
-    "padded",
-]
-
 # A block of features, long enough for products at full speed.
 BLOCK_BYTES = 512 * 2**20
 # Rows whose products are summed in the dtype of the factors.

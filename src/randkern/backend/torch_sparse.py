@@ -20,15 +20,6 @@ from randkern.backend.sparse_phases import SparseEntries
 from randkern.backend.torch_constants import constant
 from randkern.backend.torch_trig import is_tracked
 
-__all__ = [
-    "TensorEntries",
-    "product",
-    "sparse_features",
-    "sparse_map",
-    "sparse_phases",
-    "sparse_polar",
-]
-
 # Numbers of a temporary array: of entries, or factors, by rows. On a processor it need
 # not keep thousands of units busy, and had better be short.
 _BLOCK, _CPU_BLOCK = 2**23, 2**20

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-__all__ = ["hypergeometric", "log_matern"]
-
 # Nodes of the integral of K_ν.
 _NODES = 160
 # Where the logarithm of that integrand is below its largest value by so much, the

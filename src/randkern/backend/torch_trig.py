@@ -8,14 +8,6 @@ import torch
 
 from randkern.backend.torch_kernels import kernels_for
 
-__all__ = [
-    "cos_sin_pairs",
-    "cosines",
-    "is_tracked",
-    "modulus_in_place",
-    "modulus_power",
-]
-
 
 def is_tracked(*tensors):
     """Tell whether a gradient may be asked for with respect to one of the tensors."""

@@ -29,26 +29,6 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-__all__ = [
-    "COSINE_F32",
-    "FAST_LIMIT_F32",
-    "FAST_LIMIT_F64",
-    "INVERSE_PI_F32",
-    "PI_PARTS_F32",
-    "ROUND_F32",
-    "SINE_F32",
-    "bits_of_f32",
-    "cos_sin",
-    "cos_sin_f32",
-    "cos_sin_f32_wide",
-    "cos_sin_f64",
-    "cos_sin_f64_wide",
-    "cos_sin_half_turn_f32",
-    "cos_sin_wide",
-    "f32_of_bits",
-    "is_fast",
-]
-
 # Up to these the product of the quotient and the first constants of the
 # reduction is exact, with or without fused multiply-add.
 FAST_LIMIT_F32 = np.float32(12800.0)

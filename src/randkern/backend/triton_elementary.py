@@ -13,8 +13,6 @@ import triton.language as tl
 
 from randkern.backend import counter, trig
 
-__all__ = ["LAUNCH", "cos_sin", "cos_sin_features", "cos_sin_reduced", "log"]
-
 #: Options of every kernel: the reductions are written for fused multiply-adds.
 LAUNCH = {"enable_fp_fusion": True}
 # Phases of a tile.

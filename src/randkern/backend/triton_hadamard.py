@@ -10,17 +10,6 @@ import triton.language as tl
 
 from randkern.backend.triton_elementary import LAUNCH, cos_sin
 
-__all__ = [
-    "COSINES",
-    "MODULUS",
-    "PAIRS",
-    "PROJECT",
-    "TILE_ENTRIES",
-    "hadamard_features",
-    "takes_block",
-    "warps",
-]
-
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 TILE_ENTRIES = 4096
 # Least and largest blocks of a transform that is done in registers.

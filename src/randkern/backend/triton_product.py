@@ -12,8 +12,6 @@ import triton.language as tl
 
 from randkern.backend.triton_elementary import LAUNCH, cos_sin_reduced, log
 
-__all__ = ["TILES", "generated_product", "product_precision"]
-
 #: Rows, draws, warps and stages of tiles, by what they multiply in: the most rows that
 #: registers hold.
 TILES = {

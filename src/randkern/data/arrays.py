@@ -11,8 +11,6 @@ import numpy as np
 from randkern._validation import check_count
 from randkern.data.ranges import row_blocks, rows_within
 
-__all__ = ["ArraySource"]
-
 _BLOCK_BYTES = 16 * 10**6
 # A chunk is decoded as a whole, however few of its rows are requested: bands of
 # chunks up to this size are read at once.

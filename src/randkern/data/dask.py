@@ -16,19 +16,6 @@ from randkern._validation import FLOATS, Rows, canonical, is_dask_collection
 from randkern.data.devices import DeviceBlocks
 from randkern.data.row_blocks import RowBlocks
 
-__all__ = [
-    "READING_DASK",
-    "checked_partition",
-    "dask_blocks",
-    "for_workers",
-    "is_dask",
-    "joined_by_tree",
-    "lazily",
-    "partitions",
-    "set_columns",
-    "with_whole_rows",
-]
-
 READING_DASK = "reading Dask collections"
 # What one task joins.
 _FAN_IN = 4

@@ -13,8 +13,6 @@ from randkern._tensors import is_tensor
 from randkern.backend.namespace import empty_on
 from randkern.data.row_blocks import RowBlocks
 
-__all__ = ["DeviceBlocks", "DeviceRows", "check_dense"]
-
 
 def check_dense(X: Any) -> None:
     """Raise unless rows can be moved to a device."""

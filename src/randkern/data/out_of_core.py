@@ -28,8 +28,6 @@ from randkern.data.sample import RowSample
 from randkern.data.target_statistics import Survey
 from randkern.data.training_data import ArrayRows, TrainingData, merge, stored_bytes
 
-__all__ = ["Seen", "StreamReader", "StreamedRows", "moved_blocks", "read_stream"]
-
 # Cached targets of a stream: sums over them need no pass over the rows.
 _TARGET_BYTES = 16 * 10**6
 # Batches, at least, that rows in a random order are drawn from.

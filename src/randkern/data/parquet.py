@@ -14,8 +14,6 @@ from randkern._extras import import_extra
 from randkern._validation import check_count
 from randkern.exceptions import DataFileError
 
-__all__ = ["ParquetSource"]
-
 _PURPOSE = "RowBlocks.from_parquet"
 _BUFFER_BYTES = 2**20
 _DECIMALS = ("decimal32", "decimal64", "decimal128", "decimal256")

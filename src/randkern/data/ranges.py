@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["row_blocks", "rows_within"]
-
 
 def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
     """Yield slices of at most `block` rows that cover ``range(n_rows)``.

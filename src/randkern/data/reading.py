@@ -24,8 +24,6 @@ from randkern.data.sharded import (
 )
 from randkern.data.training_data import ArrayRows, TrainingData, placed
 
-__all__ = ["are_in_memory", "mapped_rows", "predicted_rows", "read"]
-
 
 def are_in_memory(X: Any) -> bool:
     """Tell whether rows are given as one array of this process, or as a table."""

@@ -15,8 +15,6 @@ from randkern.data.arrays import ArraySource
 from randkern.data.parquet import ParquetSource
 from randkern.data.zarr import open_zarr
 
-__all__ = ["RowBlock", "RowBlocks", "as_blocks"]
-
 _SHAPES = "X, (X, y) or (X, y, sample_weight)"
 
 

@@ -11,8 +11,6 @@ import scipy.sparse as sp
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 
-__all__ = ["RowSample", "sample_size", "stacked"]
-
 _SAMPLE_BYTES = 16 * 10**6
 _LEAST_SAMPLE = 1000
 

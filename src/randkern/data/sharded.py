@@ -52,17 +52,6 @@ from randkern.data.training_data import (
     stored_bytes,
 )
 
-__all__ = [
-    "DaskShards",
-    "DeviceShards",
-    "checked_shards",
-    "on_all_devices",
-    "read_dask",
-    "read_devices",
-    "sampled_dask",
-    "sampled_shards",
-]
-
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["SQUARABLE", "Moments", "Survey", "unit_of", "unit_of_weights"]
-
 # Sums of squares of smaller numbers, and of their inverses, are finite.
 SQUARABLE = 1e120
 # Weighted sums of so small a power of the weights hardly depend on the largest.

@@ -22,8 +22,6 @@ from randkern.data.ranges import row_blocks
 from randkern.data.sample import stacked
 from randkern.data.target_statistics import Survey
 
-__all__ = ["ArrayRows", "TrainingData", "added", "merge", "placed", "stored_bytes"]
-
 # Rows looked at together when targets are summed up.
 _SURVEY_ROWS = 65_536
 # Each process counts what it has put on its devices.

@@ -7,8 +7,6 @@ from typing import Any
 
 from randkern._extras import import_extra
 
-__all__ = ["open_zarr"]
-
 
 def open_zarr(path_or_group: Any, names: tuple[str | None, ...]) -> tuple[Any, ...]:
     """Return the arrays of those names, None for None; no rows are read."""

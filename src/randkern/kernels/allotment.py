@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["allot"]
-
 
 def allot(
     n_components: int, diagonals: np.ndarray, most: Sequence[int | None]

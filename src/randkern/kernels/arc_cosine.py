@@ -15,8 +15,6 @@ from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import InputMap
 
-__all__ = ["ArcCosine"]
-
 
 class ArcCosine(Leaf):
     """The arc-cosine kernel of order n, (1/π)‖x‖ⁿ‖y‖ⁿ J_n(θ).

@@ -36,8 +36,6 @@ from randkern.nonlinearities import Nonlinearity, Phase
 from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law, NormalLaw, Projection
 
-__all__ = ["Kernel", "Leaf", "Learnable", "Product", "Scale", "Scaled", "Sum", "Term"]
-
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
 

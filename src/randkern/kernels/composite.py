@@ -12,8 +12,6 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Place
 from randkern.kernels.feature_gradients import DrawSlopes
 
-__all__ = ["Composite", "Part"]
-
 
 class Part(Leaf):
     """A factor of a term of a composite kernel: it reads one row of its arrays."""

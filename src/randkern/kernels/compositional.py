@@ -26,8 +26,6 @@ from randkern.skeletons.paths import (
 )
 from randkern.skeletons.skeleton import Skeleton
 
-__all__ = ["Compositional"]
-
 
 class Compositional(Leaf):
     """The kernel of a computation skeleton, and its random features.

@@ -9,8 +9,6 @@ from sklearn.base import BaseEstimator
 from randkern.kernels.base import Kernel
 from randkern.kernels.stationary import Gaussian
 
-__all__ = ["TakesKernel", "default_kernel"]
-
 
 def default_kernel() -> Gaussian:
     """Return what ``kernel=None`` stands for, unless an estimator says otherwise."""

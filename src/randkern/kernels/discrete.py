@@ -17,8 +17,6 @@ from randkern.kernels.term_variance import Fourier, TermVariance
 from randkern.nonlinearities import Signed
 from randkern.projections import Identity, InputMap, Law, Projection, Roots, SphereLaw
 
-__all__ = ["Categorical", "Linear"]
-
 
 class Linear(Leaf):
     """The linear kernel x·y + ν.

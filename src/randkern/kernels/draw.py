@@ -16,8 +16,6 @@ from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.term_variance import Fourier
 from randkern.plan import Factor, Group, Plan
 
-__all__ = ["draw_plan", "resolve_kernel"]
-
 
 def resolve_kernel(
     kernel: Kernel | None,

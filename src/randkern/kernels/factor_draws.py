@@ -6,8 +6,6 @@ from randkern._random import Stream
 from randkern.kernels.term_variance import Fourier
 from randkern.projections import Law, Projection, make_projection
 
-__all__ = ["FactorDraws"]
-
 
 class FactorDraws:
     """Hands out the projections of the factors of one term, independent of each other.

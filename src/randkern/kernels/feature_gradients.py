@@ -13,8 +13,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.plan import Factor, Group, Plan, evaluate
 
-__all__ = ["DrawSlopes", "column_slopes"]
-
 _DRAWS = 4096
 
 

@@ -19,13 +19,6 @@ from randkern.kernels.base import Kernel, Scale
 from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.plan import Plan
 
-__all__ = [
-    "Hyperparameters",
-    "add_feature_gradient",
-    "add_gram_gradient",
-    "with_kernel",
-]
-
 
 class Hyperparameters:
     """The numbers of a resolved kernel that can be learned, as one vector θ.

@@ -15,14 +15,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
 
-__all__ = [
-    "check_inverse",
-    "check_lengthscale",
-    "median_distance",
-    "standard_deviation",
-    "warn_of_scales",
-]
-
 RULES = ("scale", "median")
 _MEDIAN_ROWS = 1000
 _BLOCK = 4096

@@ -14,8 +14,6 @@ from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Modulus
 from randkern.projections import ComplexNormalLaw, InputMap, Law
 
-__all__ = ["Optical"]
-
 
 class Optical(Leaf):
     """The kernel of optical random features |Ux|^m/√D, U complex Gaussian.

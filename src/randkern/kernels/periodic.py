@@ -15,8 +15,6 @@ from randkern.kernels.feature_gradients import DrawSlopes
 from randkern.nonlinearities import Polar
 from randkern.projections import InputMap, Law, Stored
 
-__all__ = ["Harmonics", "Periodic"]
-
 
 @dataclass(frozen=True, eq=False)
 class Harmonics(Stored):

@@ -14,8 +14,6 @@ from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import InputMap, Law
 
-__all__ = ["Polynomial"]
-
 
 class Polynomial(Leaf):
     """The polynomial kernel, (x·y + ν)^p.

@@ -15,8 +15,6 @@ from randkern.kernels.term_variance import Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import Antithetic, InputMap
 
-__all__ = ["Softmax"]
-
 
 class Softmax(Leaf):
     """The softmax kernel, exp(x·y/s²), with features that are positive.

@@ -15,8 +15,6 @@ from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.stationary import Stationary
 from randkern.projections import Law, Stored
 
-__all__ = ["Sampled", "Spectral"]
-
 _ESTIMATE_DRAWS = 2**16
 _DIFFERENCE_BYTES = 2**26
 

@@ -15,8 +15,6 @@ from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
 from randkern.kernels.stationary import Gaussian
 from randkern.projections import InputMap, Law, Repeated
 
-__all__ = ["SpectralMixture"]
-
 
 class SpectralMixture(Composite):
     """The spectral mixture kernel Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ), τ = x − y.

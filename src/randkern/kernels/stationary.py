@@ -37,9 +37,6 @@ from randkern.projections import (
     NormalLaw,
 )
 
-__all__ = ["Cauchy", "Gaussian", "Laplacian", "Matern", "RationalQuadratic"]
-
-
 # Beyond, powers of ν leave the range of floats, and ν = inf is the same to rounding.
 _LARGEST_NU = 1e50
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Fourier", "TermVariance"]
-
 Fourier = Literal["pair", "offset"]
 
 

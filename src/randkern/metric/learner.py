@@ -32,8 +32,6 @@ from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
 from randkern.models._targets import TargetsOrLabels
 from randkern.models.memory import dual_bytes
 
-__all__ = ["MetricLearner"]
-
 # Full metrics are tried for so many columns, and so many rows per column, at least.
 _MOST_FULL = 500
 _ROWS_PER_COLUMN = 5

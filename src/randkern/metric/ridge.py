@@ -26,17 +26,6 @@ from randkern.models.dual import exact_gram, solve_dual
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 
-__all__ = [
-    "GradientRidge",
-    "StandardisedMap",
-    "applied",
-    "mean_products",
-    "squared_sizes",
-    "standardised",
-    "unit_targets",
-    "usable_rows",
-]
-
 _BLOCK_BYTES = 64 * 10**6
 
 

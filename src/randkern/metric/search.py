@@ -25,8 +25,6 @@ from randkern.metric.ridge import (
     squared_sizes,
 )
 
-__all__ = ["ALPHAS", "Found", "Search", "searched_rows", "split_rows"]
-
 ALPHAS = 10.0 ** np.arange(-8, 4)
 _FIRST_ALPHA = 5
 # Lengthscales, in units of that of the rule "scale"; where the search begins.

@@ -31,8 +31,6 @@ from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import FeatureMatrix, combined, products
 from randkern.models.memory import SIGNED_ROWS
 
-__all__ = ["DualSolution", "solve_box"]
-
 # The weight σ of the first iteration, its growth and its bound; steps beyond which an
 # iteration was hard enough not to raise it.
 _FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 10.0, 10.0, 1e10

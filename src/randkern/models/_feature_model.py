@@ -26,8 +26,6 @@ from randkern.models.memory import memory_for
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
 
-__all__ = ["FeatureModel", "check_same_device", "has_components"]
-
 
 class FeatureModel(TakesKernel):
     """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""

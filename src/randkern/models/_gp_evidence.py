@@ -39,18 +39,6 @@ from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, Solution
 
-__all__ = [
-    "Evidence",
-    "FeaturePosterior",
-    "LikelihoodOfRows",
-    "RowPosterior",
-    "WeightPosterior",
-    "fitc_rows",
-    "of_precisions",
-    "posterior_sums",
-    "precision_sums",
-]
-
 _ROWS = 1024
 # Where the noise is a larger share of the variance of the process, the largest product
 # of a gradient loses less than 1e-3 of it in single precision.

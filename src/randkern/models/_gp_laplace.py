@@ -30,15 +30,6 @@ from randkern.models._gp_likelihoods import Likelihood, Terms
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.plan import Plan
 
-__all__ = [
-    "DECREMENT",
-    "LaplaceEvidence",
-    "LaplacePosterior",
-    "Problem",
-    "mean_probability",
-    "newton",
-]
-
 _ROWS = 1024
 # Newton's method stops where a step promises less than this share of the objective, or
 # less than the precision of the features.

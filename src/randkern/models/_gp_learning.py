@@ -19,21 +19,6 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.plan import Plan
 
-__all__ = [
-    "Stage",
-    "Start",
-    "bounds",
-    "coarse_rows",
-    "few_features",
-    "first_starts",
-    "given_bounds",
-    "learning_rows",
-    "maximise",
-    "most_learning_rows",
-    "smooth_rows",
-    "with_priors",
-]
-
 # Operations of one evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000

@@ -19,8 +19,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
 from randkern.models.memory import SUMMED_ROWS
 
-__all__ = ["Bernoulli", "Likelihood", "Poisson", "StudentT", "Terms", "likelihood_of"]
-
 # e to this is still far from overflow.
 _LARGEST_LOGARITHM = 500.0
 

@@ -11,8 +11,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel, Linear
 
-__all__ = ["units_of", "with_mean"]
-
 # The variance of what a mean has at rows of the smallest column, over the mean square
 # of the targets; and how much more it may be at the largest.
 _VAGUE = 1e4

@@ -41,8 +41,6 @@ from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
 
-__all__ = ["GaussianProcess", "laplace_rows"]
-
 # Rows that hyperparameters are learned from under Laplace's approximation, at most and
 # at least; between them as many as a number of operations takes, of order n³ per
 # column of targets.

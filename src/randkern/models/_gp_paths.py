@@ -16,8 +16,6 @@ from randkern.models._gp_reach import landmarks_of
 from randkern.models._predictions import predict_by_features
 from randkern.plan import Plan
 
-__all__ = ["conditioned_paths", "left_paths"]
-
 # Features of draws of the prior of an exact kernel.
 _PATH_FEATURES = 2000
 

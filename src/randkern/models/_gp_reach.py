@@ -22,8 +22,6 @@ from randkern.kernels import Kernel
 from randkern.landmarks import choose_landmarks, landmark_plan
 from randkern.plan import Plan, evaluate
 
-__all__ = ["Reach", "landmarks_of"]
-
 # The share that landmarks leave at this share of the rows of the fit is no sign that
 # a row is far from them: there are too few landmarks, and the noise that was learned
 # has taken account of what few features cannot say.

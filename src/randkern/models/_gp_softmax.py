@@ -25,8 +25,6 @@ from randkern.models.feature_matrix import FeatureMatrix, products
 from randkern.models.logistic import LogisticLoss
 from randkern.plan import Plan
 
-__all__ = ["SoftmaxEvidence", "mean_softmax", "softmax_posteriors"]
-
 _MOST_PRODUCTS = 1000
 # Points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512

@@ -35,8 +35,6 @@ from randkern.models.feature_matrix import (
     scores_of,
 )
 
-__all__ = ["HardMargin", "separate"]
-
 _FIRST_ROWS = 200
 _ADDED_ROWS = 100
 _MOST_ROUNDS = 500

@@ -13,8 +13,6 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._targets import ClassLabels
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 
-__all__ = ["MarginClassifier"]
-
 
 class MarginClassifier(ClassLabels, ClassifierMixin, FeatureModel):
     """A classifier whose decisions are the signs or the largest of its values."""

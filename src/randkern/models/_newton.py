@@ -11,8 +11,6 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["Curvature", "Function", "descend"]
-
 # The share of the gradient that a step may leave.
 _SHARE = 0.05
 _DECREASE = 1e-4

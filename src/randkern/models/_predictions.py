@@ -11,8 +11,6 @@ from randkern.kernels import Kernel
 from randkern.models.memory import feature_block_rows, float64_block_rows
 from randkern.plan import Plan, evaluate
 
-__all__ = ["MOST_EXACT_ROWS", "predict_by_features", "predict_by_rows"]
-
 # The exact kernel is factorised up to here: n³/3 operations against some n²·50·k.
 MOST_EXACT_ROWS = 20_000
 

@@ -50,8 +50,6 @@ from randkern.models.normal_equations import (
 from randkern.plan import evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Solution
 
-__all__ = ["KernelRidge"]
-
 _FEATURE_BLOCK = 2048
 
 

@@ -32,8 +32,6 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import FEWEST_ROWS, newton_bytes
 
-__all__ = ["SVMDual"]
-
 # The difference of gradients that coordinate descent stops at; then a share of the
 # largest that is left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2

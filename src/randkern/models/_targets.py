@@ -32,8 +32,6 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
 
-__all__ = ["ClassLabels", "RealTargets", "TargetsOrLabels", "read_labels"]
-
 # Up to so many different integers are labels, where they might be targets.
 _MOST_CLASSES = 20
 

@@ -24,16 +24,6 @@ from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, mirror_upper
 
-__all__ = [
-    "DualSearch",
-    "Predictions",
-    "PrimalSearch",
-    "Split",
-    "scored",
-    "squared_error",
-]
-
-
 Split = tuple[np.ndarray, np.ndarray]
 # Slices of rows, and what is predicted for them at every penalty, (n_alphas, m, k).
 Predictions = Iterator[tuple[slice, Any]]

@@ -14,16 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
 
-__all__ = [
-    "MOST_LEFT_OUT",
-    "LeaveOneOutIntervals",
-    "LogitsOfDecisions",
-    "check_coverage",
-    "half_widths",
-    "probabilities",
-    "temperature_of",
-]
-
 # Rows that are left out: a temperature, or a quantile to 2 %, takes no more.
 MOST_LEFT_OUT = 500
 # Bounds of the logarithm of a temperature.

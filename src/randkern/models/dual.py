@@ -24,14 +24,6 @@ from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Solution
 
-__all__ = [
-    "DualSystem",
-    "exact_gram",
-    "feature_gram",
-    "solve_dual",
-    "solve_dual_leaving_out",
-]
-
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
     """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""

@@ -16,17 +16,6 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
-__all__ = [
-    "FeatureArray",
-    "FeatureBlock",
-    "FeatureMatrix",
-    "GramFactor",
-    "add_combinations",
-    "combined",
-    "products",
-    "scores_of",
-]
-
 # Features that are cached take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**15
 

@@ -51,8 +51,6 @@ from randkern.models.memory import (
 )
 from randkern.plan import Plan, evaluate
 
-__all__ = ["GaussianProcessRegressor"]
-
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     """Gaussian process regression on random features, or on the exact kernel.

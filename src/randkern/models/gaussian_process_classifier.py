@@ -32,8 +32,6 @@ from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import check_laplace_memory
 from randkern.plan import Plan
 
-__all__ = ["GaussianProcessClassifier"]
-
 
 class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     """Gaussian process classification on random features, or on the exact kernel.

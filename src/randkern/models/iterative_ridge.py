@@ -26,15 +26,6 @@ from randkern.models.minibatches import FeatureBatches
 from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
-__all__ = [
-    "Problem",
-    "StreamingFit",
-    "exact_system",
-    "pcg_system",
-    "sgd_system",
-    "solve_iteratively",
-]
-
 # Predictions at the training rows differ by at most this share of the targets'
 # standard deviation from the solution's.
 _DUAL_TOL = 1e-2

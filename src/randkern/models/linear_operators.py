@@ -22,8 +22,6 @@ from randkern.models.memory import (
 )
 from randkern.plan import Plan
 
-__all__ = ["FeatureOperator", "KernelOperator"]
-
 # Features that are cached take part in one call, which may be interrupted after it.
 _ROWS_AT_ONCE = 2**17
 # Eigenvalues below this share of the first are rounding noise in float32.

@@ -27,8 +27,6 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-__all__ = ["KernelLogistic", "LogisticLoss"]
-
 # Pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 20
 # A slope at w = 0 of this size: the solution is minus it, to rounding.

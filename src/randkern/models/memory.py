@@ -18,35 +18,6 @@ from randkern.data import rows_within
 from randkern.plan import Plan
 from randkern.solvers import cholesky_bytes
 
-__all__ = [
-    "CACHED_ROW_BYTES",
-    "CROSS_ROWS",
-    "FEWEST_ROWS",
-    "GRAM_TILE",
-    "KERNEL_ROWS_PER_EIGENPAIR",
-    "KERNEL_TILE",
-    "ROWS_PER_EIGENPAIR",
-    "SAMPLED_COLUMNS",
-    "SIGNED_ROWS",
-    "SUMMED_ROWS",
-    "block_rows",
-    "check_laplace_memory",
-    "check_process_memory",
-    "dual_bytes",
-    "dual_search_bytes",
-    "feature_block_rows",
-    "feature_block_sizes",
-    "feature_cache_bytes",
-    "feature_gram_bytes",
-    "float64_block_rows",
-    "kernel_operator_bytes",
-    "memory_for",
-    "newton_bytes",
-    "normal_equations_bytes",
-    "operator_memory",
-    "primal_search_bytes",
-]
-
 # A block of features: long enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
 # The same of what is predicted, at every penalty or with variances.

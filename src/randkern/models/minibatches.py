@@ -13,8 +13,6 @@ from randkern.data.training_data import ArrayRows
 from randkern.models.linear_operators import FeatureOperator
 from randkern.plan import evaluate
 
-__all__ = ["FeatureBatches"]
-
 # Features of sampled rows from which the step size is estimated.
 _SAMPLED_BYTES = 64 * 10**6
 

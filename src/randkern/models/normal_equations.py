@@ -24,8 +24,6 @@ from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Solution, mirror_upper
 
-__all__ = ["ROWS_AT_ONCE", "NormalEquations", "normal_equations_of"]
-
 _COLUMNS = 1024
 # Rows of targets that take part in one step.
 ROWS_AT_ONCE = 2**20

@@ -26,8 +26,6 @@ from randkern.models.calibration import (
     temperature_of,
 )
 
-__all__ = ["KernelRidgeClassifier", "KernelRidgeRegressor"]
-
 
 class KernelRidgeRegressor(
     LeaveOneOutIntervals, RegressorMixin, RealTargets, KernelRidge

@@ -43,8 +43,6 @@ from randkern.models.memory import (
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.solvers import Solution
 
-__all__ = ["DEFAULT_ALPHAS", "KernelRidgeClassifierCV", "KernelRidgeRegressorCV"]
-
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 # Multiples of the lengthscale "scale"; the first of equals is chosen.
 _LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)

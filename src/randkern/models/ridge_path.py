@@ -23,8 +23,6 @@ from randkern.data import row_blocks
 from randkern.models.dual import DualSystem
 from randkern.models.normal_equations import NormalEquations
 
-__all__ = ["DualPath", "PrimalPath", "eigenpairs"]
-
 _TILE = 1024
 # The residual of a fit that interpolates its row says nothing about that row.
 _LEAST_FREEDOM = np.finfo(float).eps

@@ -25,8 +25,6 @@ from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.memory import feature_cache_bytes, newton_bytes
 
-__all__ = ["KernelSVC"]
-
 _FOLDS = 5
 
 

@@ -26,8 +26,6 @@ from randkern.models._targets import RealTargets
 from randkern.models.feature_matrix import GramFactor
 from randkern.plan import evaluate
 
-__all__ = ["KernelSVR"]
-
 # Dual variables within their bounds that are solved for, and steps of that.
 _MOST_FREE = 1000
 _STEPS = 30

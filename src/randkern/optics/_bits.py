@@ -10,8 +10,6 @@ from sklearn.utils import check_array
 
 from randkern._validation import Rows, canonical
 
-__all__ = ["check_bits", "count_lit", "with_lit_bits"]
-
 _ENCODERS = (
     "encode it first, for instance with randkern.optics.ThresholdBinarizer, "
     "ThermometerEncoder or BitPlaneEncoder"

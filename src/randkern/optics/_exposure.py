@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LightMeter"]
-
 _MOST_SATURATED = 0.02
 _LEAST_MEAN = 1.0
 

@@ -22,8 +22,6 @@ from randkern.projections import (
     make_projection,
 )
 
-__all__ = ["ScatteringMedium"]
-
 # A tile of intensities takes 16 MB: larger ones leave the last cache, smaller ones
 # spend their time on starting. Columns are whole blocks of a structured projection.
 _TILE_ENTRIES = 2**22

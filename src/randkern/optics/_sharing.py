@@ -6,8 +6,6 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-__all__ = ["SharedDevice", "exclusive"]
-
 
 class SharedDevice:
     """Gives a device its attribute ``lock``, a re-entrant lock.

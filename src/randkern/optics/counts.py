@@ -19,8 +19,6 @@ from randkern.backend.camera import look_up
 from randkern.data import RowBlock, RowBlocks, row_blocks, rows_within
 from randkern.optics._sharing import exclusive
 
-__all__ = ["acquire", "count_blocks", "count_features", "mean_count_per_bit"]
-
 # Counts, and features, that are in memory at a time.
 _BLOCK_BYTES = 32 * 2**20
 _LARGEST = float(np.finfo(np.float32).max)

@@ -28,8 +28,6 @@ from randkern.optics._sharing import SharedDevice
 from randkern.optics.counts import acquire
 from randkern.optics.mirrors import MirrorLayout
 
-__all__ = ["OpticalDevice", "Settings", "SimulatedOPU"]
-
 # Counts of an 8-bit reading that a lit mirror gives in a microsecond, on average: a
 # choice that keeps rows of which a twentieth of the bits or more is lit within the
 # nominal exposure.

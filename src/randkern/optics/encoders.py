@@ -18,8 +18,6 @@ from randkern._memory import check_free
 from randkern._validation import Rows, check_choice, check_count, validate_numbers
 from randkern.data import row_blocks
 
-__all__ = ["BitPlaneEncoder", "ThermometerEncoder", "ThresholdBinarizer"]
-
 # Entries that thresholds are learnt from; rows at equal distances beyond.
 _MOST_ENTRIES = 2**24
 _OTSU_BINS = 256

@@ -22,8 +22,6 @@ from randkern.optics.counts import count_features, mean_count_per_bit
 from randkern.optics.device import OpticalDevice
 from randkern.optics.lighton import LightOnDevice
 
-__all__ = ["OpticalFeatures"]
-
 # Counts that are in memory beside the features.
 _BLOCK_BYTES = 32 * 2**20
 

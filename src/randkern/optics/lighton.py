@@ -10,8 +10,6 @@ from randkern._validation import Rows, densify
 from randkern.optics._bits import check_bits, count_lit
 from randkern.optics._sharing import SharedDevice
 
-__all__ = ["LightOnDevice"]
-
 
 class LightOnDevice(SharedDevice):
     """An OPU of lightonml, real or simulated, as an :class:`OpticalDevice`.

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["MirrorLayout"]
-
 # Of the mirrors that the largest macro-pixels light, for one of a better shape.
 _LEAST_SHARE = 0.95
 

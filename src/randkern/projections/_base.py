@@ -16,8 +16,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.projections.laws import Law
 
-__all__ = ["TILE_DRAWS", "Form", "InputMap", "Projection", "Stored", "phase_product"]
-
 #: What features projections write in one pass.
 Form = Literal["pairs", "cosines", "modulus"]
 # Frequencies of one tile of phases.

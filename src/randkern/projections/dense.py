@@ -12,8 +12,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.projections._base import InputMap, Stored, phase_product
 
-__all__ = ["Dense", "Streamed"]
-
 # Entries of a streamed tile: it stays in the last level of the cache.
 _TILE_BYTES = 8 * 2**20
 

@@ -11,8 +11,6 @@ from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.projections._base import Projection
 
-__all__ = ["Antithetic", "Repeated"]
-
 
 @dataclass(frozen=True, eq=False)
 class Antithetic(Projection):

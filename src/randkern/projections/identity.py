@@ -7,8 +7,6 @@ from typing import Any
 from randkern._validation import Rows, densify
 from randkern.projections._base import Projection
 
-__all__ = ["Identity"]
-
 
 class Identity(Projection):
     """Row i of the matrix is the i-th unit vector times √d.

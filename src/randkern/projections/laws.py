@@ -12,16 +12,6 @@ from scipy.stats import gamma
 
 from randkern.backend.namespace import ops_of
 
-__all__ = [
-    "CauchyLaw",
-    "ComplexNormalLaw",
-    "LaplaceLaw",
-    "Law",
-    "Mixing",
-    "NormalLaw",
-    "SphereLaw",
-]
-
 
 @dataclass(frozen=True)
 class Mixing:

@@ -8,8 +8,6 @@ from randkern.backend.blas_threads import one_thread_if_short
 from randkern.data import row_blocks
 from randkern.projections._base import Stored
 
-__all__ = ["Orthogonal"]
-
 # Blocks are decomposed together up to so many entries.
 _ENTRIES = 2**16
 

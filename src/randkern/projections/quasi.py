@@ -10,8 +10,6 @@ from scipy.stats import qmc
 
 from randkern.projections._base import Stored
 
-__all__ = ["QuasiMonteCarlo"]
-
 # SciPy's Sobol points are multiples of 2⁻³⁰; half a step keeps them off 0.
 _BITS = 30
 

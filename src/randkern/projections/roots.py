@@ -10,8 +10,6 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.projections._base import Projection
 
-__all__ = ["Roots"]
-
 
 @dataclass(frozen=True, eq=False)
 class Roots(Projection):

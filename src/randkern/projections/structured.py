@@ -13,8 +13,6 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.projections._base import Form, InputMap, Projection
 
-__all__ = ["Structured"]
-
 # Rows whose columns are picked at a time.
 _SELECTED_ROWS = 4096
 

@@ -21,21 +21,6 @@ from randkern._validation import check_positive
 from randkern.backend.namespace import ops_of
 from randkern.skeletons.degrees import MAX_DEGREE, DegreeLaw
 
-__all__ = [
-    "Activation",
-    "Cosine",
-    "Erf",
-    "Exponential",
-    "Hermite2",
-    "Identity",
-    "Optical",
-    "PowerSeries",
-    "ReLU",
-    "Sine",
-    "Step",
-    "activation_of",
-]
-
 
 class Activation(ABC):
     """A dual activation σ̂(ρ) = Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1.

@@ -26,8 +26,6 @@ from randkern.backend.sparse_phases import SparseEntries
 from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 
-__all__ = ["Alphabet"]
-
 _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}
 # What symbols stand for, as numbers: those of phases first.
 _MEANINGS = ("phase", "gaussian", "coordinate", "pair", "direction")

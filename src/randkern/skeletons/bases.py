@@ -18,23 +18,6 @@ import numpy as np
 from randkern._validation import check_choice, check_count, check_positive
 from randkern.backend.namespace import ops_of
 
-__all__ = [
-    "Base",
-    "Binary",
-    "Categories",
-    "Circle",
-    "GaussianSpace",
-    "LinearSpace",
-    "Sphere",
-    "base_of",
-    "binary",
-    "categorical",
-    "circle",
-    "gaussian",
-    "linear",
-    "sphere",
-]
-
 Merging = Literal["add", "cycle", "count", "separate"]
 Exponents = Literal["one", "sign", "cycle"]
 

@@ -15,16 +15,6 @@ from randkern.skeletons.bases import base_of
 from randkern.skeletons.graph import Graph
 from randkern.skeletons.skeleton import Skeleton, builder
 
-__all__ = [
-    "Conv",
-    "Dense",
-    "FullyConnected",
-    "Pool",
-    "convolutional",
-    "fully_connected",
-]
-
-
 # What an input, or an edge, and what a layer takes while a skeleton is made and its
 # kernel computed.
 _INPUT_BYTES = 64

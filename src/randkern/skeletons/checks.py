@@ -9,8 +9,6 @@ import numpy as np
 
 from randkern.skeletons.activations import Activation
 
-__all__ = ["check_activation", "ordered"]
-
 _TERMS = 2_001
 # Where the series and the closed form are compared; the series converges fast there.
 _POINTS = np.array([0.0, 0.3, 0.6, 0.99, -0.5])

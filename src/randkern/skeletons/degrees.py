@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["MAX_DEGREE", "DegreeLaw"]
-
 #: Degrees above it are not drawn; each law says how much probability that omits.
 MAX_DEGREE = 10_000
 

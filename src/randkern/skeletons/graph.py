@@ -13,8 +13,6 @@ from randkern.skeletons.activations import Activation
 from randkern.skeletons.bases import Base, base_of
 from randkern.skeletons.degrees import DegreeLaw
 
-__all__ = ["Graph", "Input"]
-
 
 @dataclass(frozen=True)
 class Input:

@@ -11,8 +11,6 @@ import numpy as np
 from randkern._validation import check_count, check_positive
 from randkern.skeletons.activations import PowerSeries
 
-__all__ = ["from_function"]
-
 # The normal density times a polynomial of the size met here vanishes beyond.
 _RANGE = 16.0
 _NODES = 32  # a panel

@@ -22,8 +22,6 @@ from randkern.skeletons.degrees import MAX_DEGREE
 from randkern.skeletons.skeleton import Skeleton
 from randkern.skeletons.support import exact_support
 
-__all__ = ["SkeletonColumns", "SkeletonPaths", "has_constant", "least_columns"]
-
 # A feature that meets more inputs than this on average is a mistake.
 _MOST_FACTORS = 1e6
 # The step omits 0.0025; beyond this, features are those of another kernel.

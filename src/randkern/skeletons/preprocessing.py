@@ -25,8 +25,6 @@ from randkern.skeletons.bases import Base, categorical, circle, gaussian
 from randkern.skeletons.graph import Input
 from randkern.skeletons.skeleton import Skeleton
 
-__all__ = ["PixelsToAngles", "TableToBases"]
-
 
 class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Map pixels to angles, t = π/2·(2(p − low)/(high − low) − 1).

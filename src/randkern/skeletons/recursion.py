@@ -22,8 +22,6 @@ from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 
-__all__ = ["Recursion"]
-
 # Points that are checked at once.
 _CHECKED_BYTES = 32 * 2**20
 _SMALLEST_TILE = 8

@@ -20,8 +20,6 @@ from randkern.skeletons.recursion import Recursion
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Skeleton", "builder"]
-
 # More names on a level would overlap.
 _MOST_NAMES = 10
 _BUILDERS: dict[str, Callable[..., Skeleton]] = {}

@@ -13,8 +13,6 @@ from randkern.skeletons.bases import Binary
 if TYPE_CHECKING:
     from randkern.skeletons.skeleton import Skeleton
 
-__all__ = ["exact_support"]
-
 # A list of (symbol, exponent) in order, as a tuple.
 _Word = tuple[tuple[int, int], ...]
 _ZERO = 2**31

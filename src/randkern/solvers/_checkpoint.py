@@ -15,8 +15,6 @@ from randkern._archives import READING_ERRORS, read_arrays
 from randkern._files import atomic_write, special_kind
 from randkern.exceptions import CheckpointError
 
-__all__ = ["Checkpoint"]
-
 # At most this share of the time goes into writing.
 _SHARE = 0.05
 

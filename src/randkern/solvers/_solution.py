@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Outcome", "Solution"]
-
 
 class Outcome(Enum):
     """How a linear solve ended. The value says what to do about it."""

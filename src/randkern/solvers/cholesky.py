@@ -18,8 +18,6 @@ from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers._solution import Outcome, Solution
 
-__all__ = ["Cholesky", "CholeskyState", "cholesky_bytes", "mirror_upper"]
-
 _TILE = 1024
 # Rows whose absolute values are summed at a time.
 _SUMMED_BYTES = 2**24

@@ -15,8 +15,6 @@ import scipy.linalg
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["Iterate", "Loss", "normalised", "orthonormal", "squared_sizes"]
-
 # What is left of the loss is estimated by the largest of this many last decreases.
 _LAST = 5
 # What is left of the loss is compared with at most this many times what was gained.

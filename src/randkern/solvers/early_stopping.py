@@ -9,8 +9,6 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-__all__ = ["EarlyStopping"]
-
 # The error of few rows is noisy, while iterates of conjugate gradients come ever closer
 # to the minimiser: the last of those that are about as good is taken.
 _AS_GOOD = 1e-2

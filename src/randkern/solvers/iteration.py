@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from randkern.solvers._checkpoint import Checkpoint
 from randkern.solvers._solution import Outcome, Solution
 
-__all__ = ["Callback", "Iteration", "Progress", "Solver", "iterate"]
-
 
 @dataclass(frozen=True)
 class Progress:

@@ -26,8 +26,6 @@ from randkern.solvers.conjugate_gradients import (
 from randkern.solvers.early_stopping import EarlyStopping
 from randkern.solvers.iteration import Callback, Progress, iterate
 
-__all__ = ["PCG", "Operator", "SpectralPreconditioner"]
-
 _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6

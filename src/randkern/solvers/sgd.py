@@ -21,8 +21,6 @@ from randkern.solvers._solution import Outcome, Solution
 from randkern.solvers.iteration import Callback, Progress, iterate
 from randkern.solvers.pcg import PCG, SpectralPreconditioner
 
-__all__ = ["SGD", "Batch", "BatchOperator", "SGDState"]
-
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
 # Steps per epoch, at least, unless batches would be smaller than the smallest.
