@@ -28,7 +28,7 @@ from randkern.backend import (  # noqa: E402
     triton_product,
 )
 from randkern.backend.counter import random_matrix  # noqa: E402
-from randkern.features import fit_plan  # noqa: E402
+from randkern.kernels.draw import fit_plan  # noqa: E402
 from randkern.plan import evaluate  # noqa: E402
 
 

@@ -18,7 +18,7 @@ import randkern as rk
 from randkern._random import root_stream
 from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError, NoSignalWarning
-from randkern.features import fit_plan
+from randkern.kernels.draw import fit_plan
 from randkern.metric.ridge import GradientRidge, StandardisedMap
 
 RNG = np.random.default_rng(7)

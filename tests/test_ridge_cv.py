@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
-from randkern.features import fit_plan
+from randkern.kernels.draw import fit_plan
 from randkern.models import alpha_search
 from randkern.models.memory import primal_search_bytes
 from randkern.models.normal_equations import NormalEquations

@@ -26,36 +26,15 @@ from randkern.data import DeviceBlocks
 from randkern.data.dask import is_dask, lazily
 from randkern.data.sharded import sampled_dask
 from randkern.kernels import Kernel
-from randkern.kernels.base import mean_diagonals
 from randkern.kernels.default import TakesKernel
-from randkern.kernels.draw import draw_plan, resolve_kernel
+from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.landmarks import landmark_plan
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
-__all__ = ["NystromFeatures", "RandomFeatures", "fit_plan"]
+__all__ = ["NystromFeatures", "RandomFeatures"]
 
 _CHECKED_COLUMNS = 64
-
-
-def fit_plan(
-    kernel: Kernel,
-    X: Rows,
-    sample_weight: np.ndarray | None,
-    n_components: int,
-    stream: Stream,
-    **options: Any,
-) -> Plan:
-    """Return the plan of a resolved kernel's features for rows like X.
-
-    `options` are those of :func:`randkern.kernels.draw.draw_plan`.
-    """
-    terms = kernel.terms()
-    if sample_weight is not None and (sample_weight == 0).any():
-        kept = ops_of(X).flatnonzero(sample_weight)
-        X, sample_weight = X[kept], sample_weight[kept]
-    diagonals = mean_diagonals(terms, X, sample_weight)
-    return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
 
 
 class _FeatureTransformer(

@@ -9,8 +9,9 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern._validation import Rows, TableEncoder
+from randkern.backend.namespace import ops_of
 from randkern.kernels.allotment import allot
-from randkern.kernels.base import Kernel, Term
+from randkern.kernels.base import Kernel, Term, mean_diagonals
 from randkern.kernels.default import default_kernel
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.term_variance import Fourier
@@ -41,6 +42,26 @@ def resolve_kernel(
     return kernel._resolve(X, sample_weight, stream, names, encoder)
 
 
+def fit_plan(
+    kernel: Kernel,
+    X: Rows,
+    sample_weight: np.ndarray | None,
+    n_components: int,
+    stream: Stream,
+    **options: Any,
+) -> Plan:
+    """Return the plan of a resolved kernel's features for rows like X.
+
+    `options` are those of :func:`draw_plan`.
+    """
+    terms = kernel.terms()
+    if sample_weight is not None and (sample_weight == 0).any():
+        kept = ops_of(X).flatnonzero(sample_weight)
+        X, sample_weight = X[kept], sample_weight[kept]
+    diagonals = mean_diagonals(terms, X, sample_weight)
+    return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
+
+
 def draw_plan(
     kernel: Kernel,
     n_components: int,
@@ -57,7 +78,7 @@ def draw_plan(
     Parameters
     ----------
     diagonals : ndarray
-        The mean diagonal of every term, from :func:`mean_diagonals`.
+        The mean diagonal of every term.
     """
     terms = kernel.terms()
     if centered and not any(term.can_center for term in terms):

@@ -17,7 +17,7 @@ from sklearn.model_selection import GroupKFold
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.features import fit_plan
+from randkern.kernels.draw import fit_plan
 from randkern.metric.ridge import (
     GradientRidge,
     StandardisedMap,

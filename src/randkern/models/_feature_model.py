@@ -16,12 +16,12 @@ from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import TrainingData, placed
-from randkern.features import fit_plan
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
-from randkern.kernels.draw import resolve_kernel
+from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.landmarks import landmark_plan
 from randkern.models._predictions import predict_by_features, predict_by_rows
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import memory_for
 from randkern.plan import Plan
 from randkern.projections import PROJECTIONS
@@ -117,6 +117,16 @@ class FeatureModel(TakesKernel):
                 projection=self.projection,
                 fourier=self.fourier,
             )
+
+    def _feature_matrix(
+        self, rows: TrainingData, cache_bytes: int, precise: bool = False
+    ) -> FeatureMatrix:
+        """Return the features of the rows: random ones, or a factor of the Gram."""
+        if self.plan_ is not None:
+            return FeatureMatrix(self.plan_, rows, cache_bytes, precise)
+        X = rows.whole().X
+        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        return GramFactor(gram, *rows.targets())
 
     @property
     def _many_targets(self) -> bool:

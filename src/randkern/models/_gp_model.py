@@ -16,8 +16,8 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Scaled
+from randkern.kernels.draw import fit_plan
 from randkern.kernels.hyperparameters import with_kernel
 from randkern.models._feature_model import FeatureModel, check_same_device
 from randkern.models._gp_evidence import LikelihoodOfRows
@@ -37,7 +37,7 @@ from randkern.models._gp_likelihoods import Likelihood
 from randkern.models._gp_reach import Reach
 from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.feature_matrix import GramFactor
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
 
@@ -139,13 +139,10 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
 
         Without a likelihood these are classes, whose softmax is taken.
         """
-        features: FeatureMatrix
-        if self.plan_ is not None:
-            features = FeatureMatrix(self.plan_, rows, limit // 4)
-            D = self.plan_.n_components
-        else:
-            gram = self.kernel_._gram(sample.X, None)
-            features = GramFactor(gram, *sample.targets())
+        exact = self.plan_ is None
+        features = self._feature_matrix(sample if exact else rows, limit // 4)
+        D = features.n_components
+        if isinstance(features, GramFactor):
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle

@@ -9,8 +9,8 @@ import numpy as np
 from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.features import fit_plan
 from randkern.kernels import Kernel
+from randkern.kernels.draw import fit_plan
 from randkern.models._gp_evidence import RowPosterior
 from randkern.models._gp_reach import landmarks_of
 from randkern.models._predictions import predict_by_features

@@ -478,15 +478,14 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     # -- prediction -----------------------------------------------------------
 
-    def _predict_targets(self, X: Any) -> np.ndarray:
-        """Return fitted targets, (n,) or (n, k), without changing any state."""
+    def _values(self, X: Any) -> Any:
         check_is_fitted(self)
         if not hasattr(self, "coef_") and not hasattr(self, "dual_coef_"):
             raise ValueError(
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
-        return self._values(X)
+        return super()._values(X)
 
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "_statistics")

@@ -15,8 +15,8 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
-from randkern.features import fit_plan
 from randkern.kernels import Linear
+from randkern.kernels.draw import fit_plan
 from randkern.models.dual import solve_dual_leaving_out
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations

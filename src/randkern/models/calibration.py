@@ -39,9 +39,13 @@ def _is_calibrated(estimator: Any) -> bool:
 class LogitsOfDecisions:
     """A classifier whose decisions, over a temperature, are logits of the classes."""
 
-    decision_function: Any
     classes_: Any
     temperature_: float
+    _values: Any
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return fitted values, (n,) for two classes, else (n, n_classes)."""
+        return self._values(X)
 
     @property
     def _calibrates(self) -> bool:

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -16,8 +17,8 @@ from randkern._random import root_stream
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._newton import descend
+from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.feature_matrix import (
     FeatureMatrix,
@@ -35,7 +36,7 @@ _VANISHING = 1e-100
 _HUGE = 1e300
 
 
-class KernelLogistic(LogitsOfDecisions, MarginClassifier):
+class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     """Logistic regression on random features, or on the exact kernel.
 
     For two classes with signs y_i
@@ -166,7 +167,7 @@ class KernelLogistic(LogitsOfDecisions, MarginClassifier):
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
         kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
-        features = self._features(rows, kept)
+        features = self._feature_matrix(rows, kept)
         loss = LogisticLoss(features, self.C)
         weights = self._minimise(loss)
         self.intercept_ = 0.0

@@ -171,7 +171,7 @@ class KernelRidgeRegressor(
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets)."""
-        return self._predict_targets(X)
+        return self._values(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
@@ -346,10 +346,6 @@ class KernelRidgeClassifier(
         weights = self._weights(X, y, sample_weight)
         self._partial_fit_targets(X, self._signs_like(X, y), weights, solve)
         return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return fitted values, (n,) for two classes, else (n, n_classes)."""
-        return self._predict_targets(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows `X`; RowBlocks hold their labels."""

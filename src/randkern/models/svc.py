@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
@@ -19,8 +19,8 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._hard_margin import separate
-from randkern.models._margin_classifier import MarginClassifier
 from randkern.models._svm_dual import SVMDual
+from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.memory import feature_cache_bytes, newton_bytes
@@ -28,7 +28,7 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes
 _FOLDS = 5
 
 
-class KernelSVC(LogitsOfDecisions, MarginClassifier):
+class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     """Support vector classification on random features, or on the exact kernel.
 
     For each class against the rest (once for two classes), with signs y_i and rows
@@ -210,7 +210,7 @@ class KernelSVC(LogitsOfDecisions, MarginClassifier):
                 "Use fewer components",
             )
         precise = math.isinf(self.C) or is_tensor(signs)
-        features = self._features(rows, kept, precise)
+        features = self._feature_matrix(rows, kept, precise)
         order = stream.child("solver")
         self.intercept_ = 0.0
         if math.isinf(self.C):

@@ -11,7 +11,6 @@ from sklearn.metrics import r2_score
 from sklearn.svm import LinearSVR
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
@@ -200,7 +199,6 @@ class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,)."""
-        check_is_fitted(self)
         return self._values(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

@@ -13,8 +13,8 @@ import sklearn
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern.features import fit_plan
 from randkern.kernels import Gaussian, Kernel, Optical
+from randkern.kernels.draw import fit_plan
 from randkern.models import KernelRidgeClassifier
 from randkern.plan import evaluate
 from randkern.solvers import PCG
