@@ -502,10 +502,15 @@ def test_scores_of_blocks(rng, weighted):
     with pytest.raises(ValueError, match="no y"):
         regressor.score(rk.RowBlocks.from_arrays(X))
     labels = rk.RowBlocks.from_arrays(X, y > 0, weight, block_rows=40)
-    classifier = rk.KernelRidgeClassifier(n_components=20, random_state=0)
-    classifier.fit(X, y > 0)
-    expected = classifier.score(X, y > 0, sample_weight=weight)
-    assert classifier.score(labels) == pytest.approx(expected)
+    for kind in (rk.KernelRidgeClassifier, rk.KernelLogistic, rk.KernelSVC):
+        classifier = kind(n_components=20, random_state=0).fit(X, y > 0)
+        expected = classifier.score(X, y > 0, sample_weight=weight)
+        assert classifier.score(labels) == pytest.approx(expected)
+    process = rk.GaussianProcessRegressor(
+        n_components=20, optimizer=None, random_state=0
+    ).fit(X, y)
+    expected = process.score(X, y, sample_weight=weight)
+    assert process.score(blocks) == pytest.approx(expected)
 
 
 def test_a_generator_is_pointed_to_blocks(rng):

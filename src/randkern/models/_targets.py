@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import (
     check_classification_targets,
@@ -31,6 +32,7 @@ from randkern._validation import (
 )
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask, lazily
+from randkern.data.reading import predicted_rows
 
 # Up to so many different integers are labels, where they might be targets.
 _MOST_CLASSES = 20
@@ -45,6 +47,11 @@ class RealTargets:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
+        return float(r2_score(y, predictions, sample_weight=weight))
 
     def _read_targets(
         self, X: Rows, y: Any, sample_weight: Any
@@ -276,6 +283,11 @@ class ClassLabels:
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
             return lazily(self.predict, X, None, dtype)
         return self._labels(self.decision_function(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy on rows `X`; RowBlocks hold their labels."""
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
+        return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """Return the labels of the largest values, where the values lie.

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
@@ -14,7 +13,6 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
@@ -28,7 +26,7 @@ from randkern.models.calibration import (
 
 
 class KernelRidgeRegressor(
-    LeaveOneOutIntervals, RegressorMixin, RealTargets, KernelRidge
+    LeaveOneOutIntervals, RealTargets, RegressorMixin, KernelRidge
 ):
     """Kernel ridge regression on random features, or on the exact kernel.
 
@@ -173,11 +171,6 @@ class KernelRidgeRegressor(
         """Return predictions, (n,) or (n, n_targets)."""
         return self._values(X)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
-        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
-        return float(r2_score(y, predictions, sample_weight=weight))
-
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
         self._left_out_sizes = abs(residuals)
 
@@ -193,7 +186,7 @@ class KernelRidgeRegressor(
 
 
 class KernelRidgeClassifier(
-    LogitsOfDecisions, ClassifierMixin, ClassLabels, KernelRidge
+    LogitsOfDecisions, ClassLabels, ClassifierMixin, KernelRidge
 ):
     """Kernel ridge classification: ridge regression on labels coded ±1.
 
@@ -346,11 +339,6 @@ class KernelRidgeClassifier(
         weights = self._weights(X, y, sample_weight)
         self._partial_fit_targets(X, self._signs_like(X, y), weights, solve)
         return self
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy on rows `X`; RowBlocks hold their labels."""
-        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
-        return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
         logits, of_class, weight = rows.Y - residuals, rows.Y > 0, rows.weight

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.svm import LinearSVR
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
@@ -17,7 +16,6 @@ from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
-from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
@@ -32,7 +30,7 @@ _STEPS = 30
 _NEAR = 1e-3
 
 
-class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
+class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     """Support vector regression on random features, or on the exact kernel.
 
     With rows z_i of features and the mean ȳ of the targets it minimises
@@ -200,11 +198,6 @@ class KernelSVR(RegressorMixin, RealTargets, FeatureModel):
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,)."""
         return self._values(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
-        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
-        return float(r2_score(y, predictions, sample_weight=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
