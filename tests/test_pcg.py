@@ -131,7 +131,7 @@ def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     survey = rows.survey()
     features = FeatureMatrix(
-        *(plan, rows, kept_bytes), weight_unit=survey.weight_unit, block_rows=block
+        *(rows, plan, kept_bytes), weight_unit=survey.weight_unit, block_rows=block
     )
     return FeatureOperator(features, survey, center, Stream(1))
 

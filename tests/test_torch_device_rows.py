@@ -245,7 +245,7 @@ def test_samples_of_shards_have_weights_in_their_unit():
         ]
     )
     plan = rk.RandomFeatures(n_components=8).fit(X.numpy()).plan_
-    features = FeatureMatrix(plan, rows, weight_unit=4.0)
+    features = FeatureMatrix(rows, plan, weight_unit=4.0)
     _, weights = features.sample(np.array([1, 3, 5]))
     assert weights.tolist() == [0.25, 0.75, 1.25]
 

@@ -123,7 +123,7 @@ class FeatureModel(TakesKernel):
     ) -> FeatureMatrix:
         """Return the features of the rows: random ones, or a factor of the Gram."""
         if self.plan_ is not None:
-            return FeatureMatrix(self.plan_, rows, cache_bytes, precise)
+            return FeatureMatrix(rows, self.plan_, cache_bytes, precise)
         X = rows.whole().X
         gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
         return GramFactor(gram, *rows.targets())

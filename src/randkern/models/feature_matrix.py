@@ -12,7 +12,7 @@ import numpy as np
 from randkern._tensors import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import TrainingData
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
@@ -87,8 +87,8 @@ class FeatureMatrix:
 
     Parameters
     ----------
-    plan : Plan
     rows : TrainingData
+    plan : Plan
     cache_bytes : int, default=0
         Memory for features.
     precise : bool, default=False
@@ -110,8 +110,8 @@ class FeatureMatrix:
 
     def __init__(
         self,
-        plan: Plan,
         rows: TrainingData,
+        plan: Plan,
         cache_bytes: int = 0,
         precise: bool = False,
         compress: bool = False,
@@ -232,13 +232,13 @@ class FeatureMatrix:
             return FeatureArray(self.cached[numbers])
         rows = self.rows.take(numbers)
         return FeatureMatrix(
-            self.plan, rows, precise=self.precise, block_rows=self.block_rows
+            rows, self.plan, precise=self.precise, block_rows=self.block_rows
         )
 
     def in_float64(self, cache_bytes: int) -> FeatureMatrix:
         """Return them in float64, in place of these: they are not cached any longer."""
         self._cache = None
-        return FeatureMatrix(self.plan, self.rows, cache_bytes, precise=True)
+        return FeatureMatrix(self.rows, self.plan, cache_bytes, precise=True)
 
     def sample(self, numbers: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
         """Return a function that gives columns of some rows' features; their weights.
@@ -270,26 +270,15 @@ class FeatureMatrix:
     @cached_property
     def _shards(self) -> Any:
         return self.rows.each(
-            _of_shard,
+            FeatureMatrix,
             self.plan,
             self.rows.cache_share(self.cache_bytes),
+            self.precise,
+            False,  # in 16 bits
             self.weight_unit,
             # Workers may compute on devices, where other blocks are best.
             self.block_rows if is_tensor(self.like) else None,
         )
-
-
-def _of_shard(
-    rows: ArrayRows,
-    plan: Plan,
-    cache_bytes: int,
-    weight_unit: float,
-    block_rows: int | None,
-) -> FeatureMatrix:
-    """Return the features of a shard, made where it lies."""
-    return FeatureMatrix(
-        plan, rows, cache_bytes, weight_unit=weight_unit, block_rows=block_rows
-    )
 
 
 class FeatureArray(FeatureMatrix):

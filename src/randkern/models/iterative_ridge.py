@@ -150,8 +150,8 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
         rows = rows.without(held_out)
     survey = rows.survey()
     features = FeatureMatrix(
-        plan.raw,
         rows,
+        plan.raw,
         limit - fixed,
         compress=solver.is_coarse,
         weight_unit=survey.weight_unit,
@@ -186,7 +186,7 @@ def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
     needed, at_once = operator_memory(plan, rows, solver, limit)
     survey = rows.survey()
     features = FeatureMatrix(
-        plan, rows, weight_unit=survey.weight_unit, block_rows=at_once
+        rows, plan, weight_unit=survey.weight_unit, block_rows=at_once
     )
     operator = FeatureOperator(features, survey, problem.center, problem.stream)
     if problem.center:
@@ -213,7 +213,7 @@ class StreamingFit:
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, survey: Survey) -> FeatureBatches:
-        features = FeatureMatrix(self._plan, rows, weight_unit=survey.weight_unit)
+        features = FeatureMatrix(rows, self._plan, weight_unit=survey.weight_unit)
         return FeatureBatches(FeatureOperator(features, survey, False, self._stream))
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
