@@ -33,26 +33,6 @@ from randkern._tables import (
 )
 from randkern._tensors import is_tensor, tensor_floats
 
-__all__ = [
-    "MOST_COMPONENTS",
-    "Rows",
-    "TableEncoder",
-    "canonical",
-    "check_block_weights",
-    "check_choice",
-    "check_count",
-    "check_kernel_rows",
-    "check_positive",
-    "check_weights",
-    "column_names",
-    "is_dask_collection",
-    "is_device_array",
-    "place_of",
-    "read_tensor",
-    "validate_numbers",
-    "validate_rows",
-]
-
 FLOATS = (np.float64, np.float32)
 # No machine holds the features of a row beyond.
 MOST_COMPONENTS = 10**12
@@ -92,6 +72,15 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
         limit = "" if at_most == math.inf else f" of at most {at_most:,}"
         raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)
+
+
+def check_given(estimator: Any, y: Any) -> None:
+    """Raise if there are no targets, in the words that scikit-learn looks for."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None."
+        )
 
 
 def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:

@@ -30,7 +30,12 @@ from randkern._memory import (
     resolve_memory_limit,
 )
 from randkern._random import Stream
-from randkern._validation import check_block_weights, is_device_array, validate_rows
+from randkern._validation import (
+    check_block_weights,
+    check_given,
+    is_device_array,
+    validate_rows,
+)
 from randkern.backend.namespace import empty_on
 from randkern.backend.threads import on_one_thread
 from randkern.data.dask import (
@@ -325,11 +330,7 @@ def read_dask(
     Sets what validation sets on the estimator. Returns the rows, and a sample of them
     and of their weights that a kernel may be resolved on.
     """
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None."
-        )
+    check_given(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
     device = None
     if isinstance(X, DeviceBlocks):

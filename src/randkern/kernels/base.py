@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from randkern._random import Stream, root_stream
+from randkern._tables import column_names
 from randkern._validation import (
     Rows,
     TableEncoder,
@@ -23,7 +24,6 @@ from randkern._validation import (
     check_kernel_rows,
     check_positive,
     check_weights,
-    column_names,
     densify,
 )
 from randkern.backend.namespace import ops_of

@@ -25,6 +25,7 @@ from randkern._tables import count_missing
 from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     Rows,
+    check_given,
     check_positive,
     check_weights,
     place_of,
@@ -78,11 +79,7 @@ class RealTargets:
         return self._check_targets(X, y, reset=False), weight
 
     def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
+        check_given(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))
         if is_tensor(y) and not is_tensor(X):
@@ -239,11 +236,7 @@ class ClassLabels:
         return Y, weight
 
     def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
+        check_given(self, y)
         y = column_or_1d(read_labels(y), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
@@ -371,11 +364,7 @@ class TargetsOrLabels:
         That is the number of columns of real targets, None for a vector, or the type of
         labels that are no numbers.
         """
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
+        check_given(self, y)
         labels = read_labels(y)
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"

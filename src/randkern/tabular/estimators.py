@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._tables import is_table
+from randkern._validation import check_given
 from randkern.backend.clock import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
@@ -111,11 +112,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self._validate_params()
         began = working_seconds()
         self._clock = lambda: working_seconds() - began
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
+        check_given(self, y)
         if is_table(X):
             validate_data(self, X, skip_check_array=True)
         else:
