@@ -17,8 +17,10 @@ from numpy.polynomial import chebyshev
 from scipy.special import expit, ndtr, ndtri
 
 from randkern.backend.namespace import ops_of
-from randkern.kernels import Kernel
+from randkern.kernels import Compositional, Kernel
+from randkern.kernels.base import Leaf
 from randkern.landmarks import Landmarks
+from randkern.onnx.skeletons import skeleton_columns, skeleton_draws, skeleton_gram
 from randkern.onnx.traced import (
     ComplexPair,
     NoOperatorError,
@@ -28,6 +30,7 @@ from randkern.onnx.traced import (
 )
 from randkern.plan import Group, Plan
 from randkern.projections import Dense, Projection, Streamed
+from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
 
 __all__ = ["encoded", "features", "gram", "on_host"]
@@ -58,7 +61,7 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
         value: Any = term.weight
         for leaf in term.leaves:
             try:
-                value = leaf._tile(leaf._select(X), leaf._select(rows), False) * value
+                value = _exact(leaf, leaf._select(X), leaf._select(rows)) * value
             except NoOperatorError as error:
                 raise ValueError(
                     f"ONNX has no operators for exact values of {leaf} ({error}); use "
@@ -67,6 +70,13 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
         total = value if total is None else total + value
     assert total is not None
     return total
+
+
+def _exact(leaf: Leaf, X: Traced, rows: np.ndarray) -> Any:
+    """Return the exact values of one kernel at selected columns."""
+    if isinstance(leaf, Compositional):
+        return skeleton_gram(leaf._skeleton(X.shape[1]), X, rows)
+    return leaf._tile(X, rows, False)
 
 
 def features(plan: Plan, X: Traced) -> Traced:
@@ -100,10 +110,10 @@ def _columns(group: Group, X: Traced) -> Any:
     factor = group.factors[0]
     if group.output == "columns":
         projection: Any = factor.projection
-        if not isinstance(projection, Landmarks):
-            raise NoOperatorError("sparse products")
-        values = gram(projection.kernel, factor.inputs.apply(X), projection.rows)
-        return values * group.weight
+        rows = factor.inputs.apply(X)
+        if isinstance(projection, Landmarks):
+            return gram(projection.kernel, rows, projection.rows) * group.weight
+        return skeleton_columns(projection, rows) * group.weight
     if group.output in ("mean", "centered"):
         means = (f.nonlinearity.mean_amplitude(f.inputs, X) for f in group.factors)
         mean: Any = (X[:, :1] * 0.0 + 1.0) * group.weight
@@ -145,8 +155,12 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     for factor in group.factors:
         block = factor.inputs.apply(X)
         projection = _kept(factor.projection)
-        projected = factor.nonlinearity.project(projection, block, 0, n_draws)
-        size, angle = factor.nonlinearity.contribute(projected, block)
+        if isinstance(projection, SkeletonPaths):
+            drawn, angle = skeleton_draws(projection, block), None
+            size = drawn.real if projection.skeleton.is_real else drawn
+        else:
+            projected = factor.nonlinearity.project(projection, block, 0, n_draws)
+            size, angle = factor.nonlinearity.contribute(projected, block)
         if angle is not None:
             phase = angle if phase is None else phase + angle
         if size is not None:

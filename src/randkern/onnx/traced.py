@@ -28,6 +28,7 @@ from randkern.backend.array_ops import ArrayOps
 from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
 from randkern.backend.numpy_ops import NumpyOps
+from randkern.backend.special import polynomial
 
 __all__ = [
     "ComplexPair",
@@ -184,7 +185,10 @@ class Traced:
 
     def __getitem__(self, key: Any) -> Traced:
         out, axis = self, 0
-        for part in key if isinstance(key, tuple) else (key,):
+        parts = key if isinstance(key, tuple) else (key,)
+        if parts[0] is Ellipsis:
+            parts = (slice(None),) * (self.ndim - len(parts) + 1) + parts[1:]
+        for part in parts:
             if part is None:
                 axes = np.array([axis])
                 example = np.expand_dims(out.example, axis)
@@ -239,7 +243,9 @@ class Traced:
         return _binary("Div", np.divide, other, self)
 
     def __mod__(self, other: Any) -> Traced:
-        return _binary("Mod", np.mod, self, other)
+        ratio = self / other
+        whole = self.graph.apply("Floor", np.floor(ratio.example), ratio)
+        return self - whole * other
 
     def __matmul__(self, other: Any) -> Traced:
         return _binary("MatMul", np.matmul, self, other)
@@ -368,6 +374,12 @@ class _Functions:
 
     def log1p(self, values: Any) -> Any:
         return self.log(1.0 + values)
+
+    def expm1(self, values: Any) -> Any:
+        return self.exp(values) - 1.0
+
+    def copysign(self, sizes: Any, signs: Any) -> Any:
+        return self.where(signs < 0, -sizes, sizes)
 
     def ones_like(self, values: Any) -> Any:
         return np.ones(values.shape)
@@ -553,6 +565,11 @@ class TracedOps(ArrayOps):
         return SimpleNamespace(StructuredRows=_StructuredRows)
 
     @property
+    def duals(self) -> Any:
+        """Dual activations of skeletons."""
+        return _Named(relu=_relu, power_series=lambda c, rho, owner: polynomial(c, rho))
+
+    @property
     def special(self) -> Any:
         """Special functions that have operators."""
         return _Named(expit=_sigmoid, softmax=_softmax)
@@ -605,6 +622,13 @@ def _sum_of(function: Any, X: Any, Y: Any) -> Any:
     for difference in differences:
         total = total + function(difference)
     return total
+
+
+def _relu(rho: Any) -> Any:
+    """Return the dual activation of ReLU (:mod:`randkern.backend.duals`)."""
+    rho, xp = rho.clip(-1.0, 1.0), _Functions()
+    root = xp.sqrt((1.0 - rho) * (1.0 + rho))
+    return (root + (math.pi - xp.arccos(rho)) * rho) * (1 / math.pi)
 
 
 def _sigmoid(values: Any) -> Any:
