@@ -15,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import randkern as rk
 import randkern.onnx
 from _cases import KERNELS, POINTS
+from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 
 # Relative to the largest value. Models of rows in single precision compute in it, and
 # files in double precision.
@@ -149,22 +150,15 @@ def test_raw_scores_are_decisions(digits):
     assert_equal(run(made, X)[1], model.decision_function(X))
 
 
-# Exact values of graphs and of a function of the user; features that are sparse sums.
-WITHOUT_VALUES = ("compositional", "spectral")
-WITHOUT_FEATURES = ("compositional",)
+# A function of the user.
+WITHOUT_VALUES = ("spectral",)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_features_of_every_kernel(name, tmp_path):
     D = 4 if name.startswith("linear") and "*" not in name else 33
     features = rk.RandomFeatures(KERNELS[name].kernel, D, random_state=0).fit(POINTS)
-    path = tmp_path / "model.onnx"
-    if name in WITHOUT_FEATURES:
-        with pytest.raises(ValueError, match="no operators for features"):
-            rk.export_onnx(features, path)
-        assert not path.exists()
-        return
-    made = rk.export_onnx(features, path)
+    made = rk.export_onnx(features, tmp_path / "model.onnx")
     assert_equal(run(made, POINTS)[0], features.transform(POINTS))
 
 
@@ -177,11 +171,37 @@ def test_exact_values_of_every_kernel(name, tmp_path):
         culprit = "|".join(type(leaf).__name__ for leaf in model.kernel_.leaves())
         with pytest.raises(ValueError, match=f"exact values of ({culprit})"):
             rk.export_onnx(model, path)
+        assert not path.exists()
         return
     made = rk.export_onnx(model, path)
     assert_constants_are_read(made)
     others = POINTS[::-1] + np.array([0.1, 0.2, 0.0, 0.0])
     assert_equal(run(made, others)[0], model.predict(others))
+
+
+# Every base space once, and every activation.
+SKELETONS = [
+    *((base, "relu", "shallow") for base in BASES),
+    *(("circle", activation, "deep") for activation in ACTIVATIONS),
+    *((base, "relu", "convolutional") for base in ("gaussian-2", "sphere-pair")),
+]
+
+
+@pytest.mark.parametrize(("base", "activation", "shape"), SKELETONS)
+def test_skeletons(base, activation, shape, tmp_path):
+    """Features with weights of their own, as factors of a product, and exact values."""
+    generator = np.random.default_rng(0)
+    X = points(BASES[base], 30, 9, generator)
+    y, new = X.sum(axis=1), points(BASES[base], 7, 9, generator)
+    skeleton = shapes(ACTIVATIONS[activation], BASES[base])[shape]
+    kernel = rk.Compositional(skeleton)
+    for each in (kernel, rk.Compositional(skeleton) * rk.Gaussian(2.0)):
+        features = rk.RandomFeatures(each, 41, random_state=0).fit(X)
+        made = rk.export_onnx(features, tmp_path / "model.onnx")
+        assert_equal(run(made, new)[0], features.transform(new))
+    model = rk.KernelRidgeRegressor(kernel, 0.1, n_components=None).fit(X, y)
+    made = rk.export_onnx(model, tmp_path / "model.onnx")
+    assert_equal(run(made, new)[0], model.predict(new))
 
 
 @pytest.mark.parametrize("kernel", [rk.Matern(1.5), rk.Optical(3, 0.5)], ids=str)
