@@ -141,6 +141,32 @@ def test_classifiers(name, labels, dtype, digits, tmp_path):
     assert (label == model.predict(X)).all()
 
 
+PROCESSES = {
+    "features": {"n_components": 60},
+    "far": {"n_components": 60, "far_variance": "prior"},
+    "landmarks": {"n_components": 30, "features": "nystrom"},
+    "exact": {"n_components": None},
+    "softmax": {"n_components": 60, "multi_class": "softmax"},
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes_of_classes(name, n_classes, digits, tmp_path):
+    """Near the data and far from them; with deviations below and above 1."""
+    X, y = digits
+    for scale in (0.5, 20.0):
+        model = rk.GaussianProcessClassifier(
+            scale * rk.Gaussian(3.0), optimizer=None, random_state=0, **PROCESSES[name]
+        ).fit(X[:150], y[:150] % n_classes)
+        made = rk.export_onnx(model, tmp_path / "model.onnx")
+        new = np.concatenate([X[150:], 3 * X[150:]])
+        label, values = run(made, new)
+        expected = model.predict_proba(new)
+        assert np.abs(values - expected).max() < 1e-8
+        assert (label == model.predict(new)).mean() > 0.99  # but for ties
+
+
 def test_raw_scores_are_decisions(digits):
     X, y = digits
     model = rk.KernelLogistic(n_components=50, random_state=0).fit(X, y)
@@ -311,12 +337,7 @@ def test_models_of_tables(given, dtype, table, tmp_path):
             assert (label[0] == model.predict(table)).all()
 
 
-def test_what_has_no_operators_says_so(digits, table, tmp_path):
-    X, y = digits
-    process = rk.GaussianProcessClassifier(n_components=30, optimizer=None)
-    process.fit(X, y > 4)
-    with pytest.raises(ValueError, match="use KernelLogistic"):
-        rk.export_onnx(process, tmp_path / "model.onnx")
+def test_what_has_no_operators_says_so(table, tmp_path):
     mixed = table[["count", "city"]].fillna("none")
     ridge = rk.KernelRidgeRegressor(
         rk.Gaussian(columns=["count"]) * rk.Categorical(columns=["city"]),

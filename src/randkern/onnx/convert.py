@@ -16,7 +16,8 @@ from randkern._extras import import_extra
 from randkern._files import atomic_write
 from randkern._tables import is_numeric, is_table, is_time
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
-from randkern.onnx.operators import encoded, features, gram, on_host
+from randkern.models._gp_laplace import LaplacePosterior
+from randkern.onnx.operators import encoded, features, gram, on_host, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import ExactRidge, Member
@@ -331,6 +332,24 @@ def _values(model: Any, X: Traced) -> Any:
     return out
 
 
+def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
+    """Return the probabilities of a process under Laplace's approximation."""
+    _check_numbers(model)
+    if model.plan_ is None:
+        Z = solved(gram(model.kernel_, X, model.X_fit_), model._triangle)
+    else:
+        Z = features(model.plan_, X)
+    means, variances = [], []
+    for law in model._posteriors:
+        law = LaplacePosterior(on_host(law.mean), on_host(law.factor), law.evidence)
+        mean, variance = law.moments(Z)
+        variance = variance + model._left_out(X, Z, variance, features)
+        means.append(mean[:, None])
+        variances.append(variance[:, None])
+    columns = (_XP.concat(parts, axis=1) for parts in (means, variances))
+    return model._mean_probabilities(*columns)
+
+
 def _check_numbers(model: Any) -> None:
     encoder = getattr(model, "table_encoder_", None)
     if encoder is not None and encoder.encoded:
@@ -358,10 +377,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
-        raise ValueError(
-            "ONNX has no operators in double precision for the probabilities of "
-            "GaussianProcessClassifier; use KernelLogistic."
-        )
+        return _process_probabilities(model, _rows(inputs))
     values = _scores(model, inputs)
     if not hasattr(model, "predict_proba"):
         return values

@@ -33,7 +33,7 @@ from randkern.projections import Dense, Projection, Streamed
 from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
 
-__all__ = ["encoded", "features", "gram", "on_host"]
+__all__ = ["encoded", "features", "gram", "on_host", "solved"]
 
 _XP = TracedOps.xp
 # Quantiles are cut off here, in standard deviations (see TabularEncoder), and the
@@ -100,7 +100,12 @@ def features(plan: Plan, X: Traced) -> Traced:
     Z = _XP.concat(parts, axis=1)
     if plan.factor is None:
         return Z
-    factor = on_host(plan.factor)
+    return solved(Z, plan.factor)
+
+
+def solved(Z: Traced, factor: Any) -> Traced:
+    """Return Z T⁻ᵀ for a lower triangular T."""
+    factor = on_host(factor)
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     return Z @ inverse.T
 

@@ -43,6 +43,8 @@ __all__ = [
 _FEW_COLUMNS = 16
 # Intervals per unit of a logarithm, and coefficients of each.
 _PIECES, _ORDER = 4, 10
+# Beyond so many standard deviations probabilities are 0 or 1 to rounding.
+_FARTHEST = 8.5
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -195,7 +197,8 @@ class Traced:
                 out = self.graph.apply("Unsqueeze", example, out, axes)
             elif isinstance(part, slice):
                 start, stop, step = part.indices(out.shape[axis])
-                if part != slice(None):
+                # All rows of a block, of which the example is one, are all rows.
+                if (start, stop, step) != (0, out.shape[axis], 1):
                     numbers = (np.array([n]) for n in (start, stop, axis, step))
                     example = out.example[(slice(None),) * axis + (part,)]
                     out = self.graph.apply("Slice", example, out, *numbers)
@@ -208,7 +211,8 @@ class Traced:
         return out
 
     def __setitem__(self, key: Any, value: Traced) -> None:
-        if key is not Ellipsis:
+        whole = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
+        if key != whole:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
@@ -572,7 +576,15 @@ class TracedOps(ArrayOps):
     @property
     def special(self) -> Any:
         """Special functions that have operators."""
-        return _Named(expit=_sigmoid, softmax=_softmax)
+        return _Named(expit=_sigmoid, ndtr=_normal_probability, softmax=_softmax)
+
+    @property
+    def algebra(self) -> Any:
+        """Linear algebra with constants."""
+        return _Named(
+            triangular_solve=_triangular_solve,
+            column_products=lambda a, b: (a * b).sum(axis=0),
+        )
 
 
 def chebyshev_sum(series: np.ndarray, t: Any) -> Any:
@@ -594,18 +606,27 @@ _ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
 def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
-    """Return a function of x in [low, high], smooth in log x, to about 1e-11.
+    """Return a function of x in [low, high], smooth in log x, to about 1e-11."""
 
-    Polynomials of intervals, whose coefficients are looked up.
+    def of_log(points: np.ndarray) -> Any:
+        return function(np.exp(points).clip(low, high))
+
+    log = _Functions().log(x.clip(min=low, max=high))
+    return _looked_up(of_log, log, math.log(low), math.log(high))
+
+
+def _looked_up(function: Any, x: Any, start: float, stop: float) -> Any:
+    """Return a smooth function of x in an interval.
+
+    Polynomials of parts of it, whose coefficients are looked up.
     """
-    start, stop = math.log(low), math.log(high)
     n_pieces = math.ceil(_PIECES * (stop - start))
     step = (stop - start) / n_pieces
     nodes = np.cos(math.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
     points = start + step * (np.arange(n_pieces)[:, None] + (1 + nodes) / 2)
-    values = function(np.exp(points).clip(low, high))
+    values = function(points)
     table = np.linalg.solve(np.vander(nodes, increasing=True), values.T).T
-    position = (_Functions().log(x.clip(min=low, max=high)) - start) * (1 / step)
+    position = (x - start) * (1 / step)
     piece = position.clip(max=n_pieces - 0.5).astype(np.int64)
     t = (position - piece.astype(float)) * 2.0 - 1.0
     total: Any = t * 0.0
@@ -633,6 +654,17 @@ def _relu(rho: Any) -> Any:
 
 def _sigmoid(values: Any) -> Any:
     return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
+
+
+def _normal_probability(values: Any) -> Any:
+    """Return the normal law's distribution function, to about 1e-13."""
+    values = values.clip(min=-_FARTHEST, max=_FARTHEST)
+    return _looked_up(scipy.special.ndtr, values, -_FARTHEST, _FARTHEST)
+
+
+def _triangular_solve(factor: np.ndarray, values: Any, transposed: bool = False) -> Any:
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+    return (inverse.T if transposed else inverse) @ values
 
 
 def _softmax(values: Any, axis: int) -> Any:
