@@ -246,9 +246,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         values = _scores(model, inputs) if raw else _probabilities(model, inputs)
         position = values.argmax(axis=1)
         labels = _labels(model)
-        label = graph.apply(
-            "Gather", labels[position.example], labels, position, axis=0
-        )
+        label = TracedOps().take(labels, position)
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
@@ -303,7 +301,10 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
     """Return the weighted mean of the predictions of a model of tables."""
     total: Any = None
     for member in members:
-        X, fit = encoded(member.encoder, _split(inputs)), member.fit
+        fit = member.fit
+        X = encoded(member.encoder, _split(inputs))
+        if member.turn is not None:
+            X = X @ member.turn
         if isinstance(fit, ExactRidge):
             values = gram(fit.kernel, X, fit.X) @ fit.dual + fit.intercept
         elif is_classifier(fit):

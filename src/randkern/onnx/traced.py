@@ -29,6 +29,7 @@ from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
 from randkern.backend.numpy_ops import NumpyOps
 from randkern.backend.special import polynomial
+from randkern.tabular.encoder import FARTHEST
 
 __all__ = [
     "ComplexPair",
@@ -36,7 +37,6 @@ __all__ = [
     "NoOperatorError",
     "Traced",
     "TracedOps",
-    "chebyshev_sum",
 ]
 
 # In so few columns differences are taken, as the backends do.
@@ -45,6 +45,8 @@ _FEW_COLUMNS = 16
 _PIECES, _ORDER = 4, 10
 # Beyond so many standard deviations probabilities are 0 or 1 to rounding.
 _FARTHEST = 8.5
+# Of the polynomial that stands for quantiles of a normal law.
+_DEGREE = 45
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -398,7 +400,7 @@ class _Functions:
         """Return √(2u) times a series in u = 1 − |v|, for runtimes have no doubles."""
         size = abs(values)
         u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
+        angle = self.sqrt(2.0 * u) * _chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
         return self.where(values < 0, math.pi - angle, angle)
 
     def arcsin(self, values: Any) -> Any:
@@ -501,6 +503,10 @@ class TracedOps(ArrayOps):
         example = np.abs(X.example).max(axis=1)
         return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
 
+    def take(self, table: np.ndarray, rows: Traced) -> Traced:
+        """Return entries of a table by their numbers."""
+        return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
+
     def scale_rows(self, X: Any, factors: Any) -> Any:
         """Return rows times a factor each."""
         return X * factors[:, None]
@@ -576,7 +582,12 @@ class TracedOps(ArrayOps):
     @property
     def special(self) -> Any:
         """Special functions that have operators."""
-        return _Named(expit=_sigmoid, ndtr=_normal_probability, softmax=_softmax)
+        return _Named(
+            expit=_sigmoid,
+            ndtr=_normal_probability,
+            ndtri=_normal_quantile,
+            softmax=_softmax,
+        )
 
     @property
     def algebra(self) -> Any:
@@ -587,7 +598,7 @@ class TracedOps(ArrayOps):
         )
 
 
-def chebyshev_sum(series: np.ndarray, t: Any) -> Any:
+def _chebyshev_sum(series: np.ndarray, t: Any) -> Any:
     """Return Σ_k c_k T_k(t) for t in [−1, 1], by Clenshaw's recurrence."""
     above: Any = 0.0
     here: Any = t * 0.0 + float(series[-1])
@@ -631,8 +642,7 @@ def _looked_up(function: Any, x: Any, start: float, stop: float) -> Any:
     t = (position - piece.astype(float)) * 2.0 - 1.0
     total: Any = t * 0.0
     for k in reversed(range(_ORDER)):
-        example = table[piece.example, k]
-        total = total * t + x.graph.apply("Gather", example, table[:, k], piece, axis=0)
+        total = total * t + TracedOps().take(table[:, k], piece)
     return total
 
 
@@ -662,9 +672,22 @@ def _normal_probability(values: Any) -> Any:
     return _looked_up(scipy.special.ndtr, values, -_FARTHEST, _FARTHEST)
 
 
-def _triangular_solve(factor: np.ndarray, values: Any, transposed: bool = False) -> Any:
+def _normal_quantile(p: Any) -> Any:
+    """Return the quantile of a normal law, at most 3 standard deviations from 0.
+
+    A Chebyshev series in log p/(1 − p), whose error is below 1e-9.
+    """
+    widest = math.log(scipy.special.ndtr(FARTHEST) / scipy.special.ndtr(-FARTHEST))
+    series = chebyshev.chebinterpolate(
+        lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
+    )
+    t = _Functions().log(p / (1.0 - p)) * (1 / widest)
+    return _chebyshev_sum(series, t)
+
+
+def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
-    return (inverse.T if transposed else inverse) @ values
+    return inverse @ values
 
 
 def _softmax(values: Any, axis: int) -> Any:

@@ -31,14 +31,14 @@ from randkern._tables import (
     without_sparse_columns,
 )
 
-__all__ = ["TabularEncoder"]
+__all__ = ["FARTHEST", "TabularEncoder"]
 
 # The most frequent categories have a column each; the others share one.
 _MOST_LEVELS = 64
 _LEAST_ROWS = 2
 _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
-_FARTHEST = 3.0
+FARTHEST = 3.0
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
 # Rows that medians, scales and categories are learned from, at most.
 _MOST_FITTED = 100_000
@@ -159,7 +159,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _clipped(self, filled: np.ndarray) -> np.ndarray:
         scaled = self._scaler.transform(filled)
         if self.numbers == "quantile":
-            np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
+            np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
         return scaled
 
     def _fit_categories(self, objects: np.ndarray) -> None:
