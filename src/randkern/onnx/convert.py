@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
@@ -343,7 +343,7 @@ def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
     means, variances = [], []
     for law in model._posteriors:
         law = LaplacePosterior(on_host(law.mean), on_host(law.factor), law.evidence)
-        mean, variance = law.moments(Z)
+        mean, variance = law.moments(cast(Any, Z))
         variance = variance + model._left_out(X, Z, variance, features)
         means.append(mean[:, None])
         variances.append(variance[:, None])
