@@ -209,6 +209,7 @@ def test_exact_values_of_every_kernel(name, tmp_path):
 SKELETONS = [
     *((base, "relu", "shallow") for base in BASES),
     *(("circle", activation, "deep") for activation in ACTIVATIONS),
+    ("linear", "optical-4", "shallow"),  # with powers of factors
     *((base, "relu", "convolutional") for base in ("gaussian-2", "sphere-pair")),
 ]
 
@@ -219,6 +220,8 @@ def test_skeletons(base, activation, shape, tmp_path):
     generator = np.random.default_rng(0)
     X = points(BASES[base], 30, 9, generator)
     y, new = X.sum(axis=1), points(BASES[base], 7, 9, generator)
+    if base.startswith("categorical"):
+        new[::2] += BASES[base].n * (new[::2] == 0)  # n is 0, too
     skeleton = shapes(ACTIVATIONS[activation], BASES[base])[shape]
     kernel = rk.Compositional(skeleton)
     for each in (kernel, rk.Compositional(skeleton) * rk.Gaussian(2.0)):

@@ -60,7 +60,7 @@ def export_onnx(
     ------
     ValueError
         If a part of the model has no operators, such as the exact values of
-        :class:`~randkern.Compositional`; the message names it.
+        :class:`~randkern.Spectral`; the message names it.
     ImportError
         Without skl2onnx, which the extra ``onnx`` brings.
 
