@@ -42,7 +42,7 @@ def command(
         str, typer.Option(help="random, nystrom (landmarks), or both.")
     ] = "random,nystrom",
     alpha: Annotated[
-        str, typer.Option(help="Ridge penalty; auto chooses one a kernel.")
+        str, typer.Option(help="Ridge penalty; auto chooses one per kernel.")
     ] = "auto",
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
