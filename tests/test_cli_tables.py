@@ -430,3 +430,10 @@ def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
     assert "cost in $, or $ a day" in page
     # Of the first rows alone, which are of one class, there would be no curve.
     assert "What more rows would bring" in page
+
+
+def test_scores_that_round_to_zero_have_no_sign():
+    from randkern.report.page import _text
+
+    assert _text("{:.4f}", -1e-6) == "0.0000"
+    assert _text("{:.4f}", -0.25) == "-0.2500"
