@@ -287,6 +287,18 @@ def test_an_end_on_a_bound_is_told(data):
         model.fit(X, np.full(60, 2.0))
 
 
+def test_targets_without_noise_are_learned_as_such(rng):
+    X = rng.uniform(-2, 2, size=(300, 1))
+    model = rk.GaussianProcessRegressor(n_components=60, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:200], np.sin(2 * X[:200, 0]))
+    mean, std = model.predict(X[200:], return_std=True, include_noise=True)
+    # A noise of 1e-5 of the mean square, 4e-6, is a standard deviation of 2e-3.
+    assert std.max() < 3e-4
+    np.testing.assert_allclose(mean, np.sin(2 * X[200:, 0]), rtol=0, atol=3e-4)
+
+
 # -- precision ---------------------------------------------------------------------
 
 

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 import randkern
 from randkern import cli
 from randkern.exceptions import MemoryLimitError
-from randkern_lab import provenance
 from randkern_lab.cli import rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
 from randkern_lab.panels import Panel, draw, styled
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
+from randkern_lab.source_hash import SOURCES, code_hash, modules_of
 from randkern_lab.tables import TextTable, listing, pivot
 
 
@@ -195,37 +195,102 @@ def test_curves_are_means_and_records_without_x_are_levels():
 # -- provenance ---------------------------------------------------------------------
 
 
-def test_code_hashes_follow_the_code_and_not_its_comments(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "_SOURCES", tmp_path)
-    (tmp_path / "randkern_lab").mkdir()
-    used, other = (tmp_path / "randkern_lab" / f"{name}.py" for name in ("b", "c"))
-    (tmp_path / "randkern_lab" / "a.py").write_text("def f():\n    from . import b\n")
+@pytest.fixture
+def hash_of(tmp_path):
+    """The hash of module `a` of a package whose files are given."""
+    folders = (tmp_path / f"sources{number}" for number in range(100))
 
-    def found():
-        for function in ("_path", "_tree", "_imports", "_code"):
-            getattr(provenance, function).cache_clear()
-        return provenance.code_hash("randkern_lab.a")
+    def found(**files):
+        package = next(folders) / "randkern_lab"
+        package.mkdir(parents=True)
+        for name, text in files.items():
+            (package / f"{name}.py").write_text(text)
+        return code_hash("randkern_lab.a", package.parent)
 
-    used.write_text('"""Words."""\nx = 1\n')
-    other.write_text("y = 1\n")
-    first = found()
-    used.write_text('"""Other words."""\n\nx = 1  # a comment\n')
-    other.write_text("y = 2\n")
-    assert found() == first
-    used.write_text('"""Words."""\nx = 2\n')
-    assert found() != first
-    for function in ("_path", "_tree", "_imports", "_code"):
-        getattr(provenance, function).cache_clear()
+    return found
+
+
+USER = "from . import b\nfrom .b import K\n\n\ndef f(x):\n    return K() + b.used(x)\n"
+USED = """CONSTANT = 1
+
+
+def used(x):
+    return CONSTANT * x
+
+
+def other(x):
+    return x
+
+
+class Base:
+    def step(self):
+        return 1
+
+
+class K(Base):
+    def figure(self):
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("CONSTANT = 1", "CONSTANT = 2"),
+        ("return CONSTANT * x", "return CONSTANT * x * x"),
+        ("class K(Base)", "class K(dict, Base)"),
+        ("        return 1\n\n\nclass K", "        return 2\n\n\nclass K"),
+        ("CONSTANT = 1", "CONSTANT = 1\nprint(1)"),
+        ("CONSTANT = 1", "if True:\n    CONSTANT = 1"),
+        ("def used", "@property\ndef used"),
+    ],
+)
+def test_a_hash_follows_what_is_used(hash_of, before, after):
+    assert USED.count(before) == 1
+    first = hash_of(a=USER, b=USED)
+    assert hash_of(a=USER, b=USED.replace(before, after)) != first
+    assert hash_of(a=USER, b=USED) == first
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("CONSTANT = 1", '"""Words."""\n\n\nCONSTANT = 1  # a comment'),
+        ("    return CONSTANT", '    """Words."""\n\n    return CONSTANT'),
+        ("def other(x):\n    return x", "def other(x):\n    return x + 1"),
+        ("def figure(self):\n        return 1", "def figure(self):\n        return 2"),
+        ("def used(x):", "def used(x):  # why"),
+    ],
+)
+def test_a_hash_follows_nothing_else(hash_of, before, after):
+    assert USED.count(before) == 1
+    first = hash_of(a=USER, b=USED)
+    assert hash_of(a=USER, b=USED.replace(before, after)) == first
+
+
+def test_a_module_that_is_a_value_counts_as_a_whole(hash_of):
+    user = "from . import b\n\nf = vars(b)\n"
+    changed = USED.replace("return x", "return -x")
+    assert hash_of(a=user, b=changed) != hash_of(a=user, b=USED)
+
+
+def test_imports_inside_functions_are_followed(hash_of):
+    user = "def f():\n    from .b import other\n    return other(1)\n"
+    changed = USED.replace("return x", "return -x")
+    assert hash_of(a=user, b=changed) != hash_of(a=user, b=USED)
 
 
 def test_experiments_rest_on_the_models_they_fit():
-    modules = provenance.modules_of("randkern_lab.papers.optical_ridge")
+    modules = modules_of("randkern_lab.papers.transfer_learning")
     assert {
         *("randkern.models.ridge", "randkern.solvers.pcg", "randkern.kernels.optical"),
-        *("randkern_lab.runner", "randkern.study.tune", "randkern.backend.hadamard"),
+        *("randkern_lab.options", "randkern.plan", "randkern.backend.hadamard"),
     } <= modules
-    assert "randkern.persistence" not in modules
-    assert "randkern_lab.benchmarks.svm" not in modules
+    assert not modules & {
+        *("randkern.persistence", "randkern.plots", "randkern.models.svc"),
+        *("randkern_lab.benchmarks.svm", "randkern_lab.runner"),
+        *("randkern.tabular.search", "randkern_lab.panels"),
+    }
 
 
 # -- processes ----------------------------------------------------------------------
@@ -279,7 +344,7 @@ def record(folder, **changed):
         "clean": True,
         "date": "2026-02-01",
         "module": "randkern_lab.papers.optical_convergence",
-        "code_hash": provenance.code_hash("randkern_lab.papers.optical_convergence"),
+        "code_hash": code_hash("randkern_lab.papers.optical_convergence"),
     }
     results = {"seconds": 12.0, "provenance": origin | changed}
     (folder / "curve" / "results.json").write_text(json.dumps(results))
@@ -380,7 +445,7 @@ def test_commands_without_pandas_name_the_extra():
 
 
 def test_the_library_never_imports_the_lab():
-    root = provenance._SOURCES / "randkern"
+    root = SOURCES / "randkern"
     named = re.compile(r"^\s*(from|import) randkern_lab", re.MULTILINE)
     found = [path for path in root.rglob("*.py") if named.search(path.read_text())]
     assert not found

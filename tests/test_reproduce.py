@@ -31,8 +31,9 @@ from randkern_lab.papers.published import (
     published_source,
 )
 from randkern_lab.papers.transfer_learning import standardised
-from randkern_lab.provenance import code_hash, thread_counts
+from randkern_lab.provenance import thread_counts
 from randkern_lab.runner import SMOKE
+from randkern_lab.source_hash import code_hash
 
 pytestmark = pytest.mark.slow
 

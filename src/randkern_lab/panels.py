@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,7 @@ def draw(
         axes.spines[["top", "right"]].set_visible(False)
         if panel.y:
             _draw_curves(axes, panel, _tidy(results, panel))
-        axes.set_title(panel.title, fontsize=10)
+        axes.set_title(_wrapped(panel.title, size[0]), fontsize=10)
         axes.set_xlabel(panel.xlabel or _LABELS.get(panel.x, panel.x))
         axes.set_ylabel(panel.ylabel or _LABELS.get(panel.y, panel.y))
         if panel.extra is not None:
@@ -208,6 +209,12 @@ def draw(
             handlelength=3.2,
         )
     return figure
+
+
+def _wrapped(title: str, inches: float) -> str:
+    """Return a title in lines that fit above a panel."""
+    lines = (textwrap.wrap(line, int(10 * inches)) for line in title.splitlines())
+    return "\n".join(line for wrapped in lines for line in wrapped)
 
 
 def _tidy(results: Mapping[str, Any], panel: Panel) -> Any:

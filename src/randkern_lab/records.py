@@ -26,8 +26,8 @@ from randkern.cli.console import user_messages
 
 from .catalogue import load
 from .cli import command_of
-from .provenance import code_hash
 from .runner import Experiment
+from .source_hash import code_hash
 
 __all__ = ["Record", "main", "read_records"]
 

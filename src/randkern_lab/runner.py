@@ -22,7 +22,8 @@ from randkern.plots import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
-from .provenance import code_hash, machine, provenance
+from .provenance import machine, provenance
+from .source_hash import code_hash
 from .tables import Fitted, TextTable
 
 __all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]

@@ -83,9 +83,10 @@ _MOST_RESETS = 3
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
 _LENGTHSCALE_RANGE = 1e3
-# Shares of the mean square of the targets that the noise may take. Rows that repeat
-# exactly would otherwise make the likelihood grow without bound as the noise vanishes.
-_NOISE_SHARES = (1e-5, 1e2)
+# Shares of the mean square of the targets that the noise may take. Targets without
+# noise would otherwise make the likelihood grow without bound; below the root of
+# float64's epsilon half of the digits of a covariance are rounding errors.
+_NOISE_SHARES = (1e-8, 1e2)
 # By how much the variance of the process may differ from it at the start: the slope
 # along the scale vanishes where it is far below the noise.
 _VARIANCE_RANGE = 1e3

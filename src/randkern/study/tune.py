@@ -312,7 +312,9 @@ class _Search:
     def compile(self, choice: KernelChoice) -> None:
         """Fit on a few rows what will be timed, and forget it."""
         rows = few_rows(self.data)
-        model = self._model("CV", choice.build(1.0 if choice.opens else None), choice)
+        model = self._model(
+            choice.build(1.0 if choice.opens else None), choice, search=True
+        )
         with warnings.catch_warnings(), suppress(MemoryLimitError):
             warnings.simplefilter("ignore")
             model.fit(self.data.X_train[rows], self.data.y_train[rows])
@@ -324,7 +326,7 @@ class _Search:
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
-        model = self._model("CV", choice.build(value), choice)
+        model = self._model(choice.build(value), choice, search=True)
         model.set_params(
             alphas=distinct,
             cv=self.splits,
@@ -365,7 +367,8 @@ class _Search:
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
             kernel = randkern.Scaled(kernel, named["scale"] ** 2)
-        model = self._model("", kernel, choice).set_params(alpha=named["alpha"])
+        model = self._model(kernel, choice, search=False)
+        model.set_params(alpha=named["alpha"])
         start = time.perf_counter()
         if not self._fitted(model, choice, named):
             return
@@ -377,13 +380,21 @@ class _Search:
             "at_edge": at_edge(named, own, choice.opens),
         }
 
-    def _model(self, suffix: str, kernel: Any, choice: KernelChoice) -> Any:
-        classifies = self.data.task == "classification"
-        kind = "KernelRidgeClassifier" if classifies else "KernelRidgeRegressor"
+    def _model(self, kernel: Any, choice: KernelChoice, *, search: bool) -> Any:
         size = self.options.n_components
         if choice.family == "linear" and size is not None:
             size = min(size, self.data.X_train.shape[1])
-        return getattr(randkern, kind + suffix)(
+        models = {
+            "regression": (
+                randkern.KernelRidgeRegressor,
+                randkern.KernelRidgeRegressorCV,
+            ),
+            "classification": (
+                randkern.KernelRidgeClassifier,
+                randkern.KernelRidgeClassifierCV,
+            ),
+        }
+        return models[self.data.task][search](
             kernel,
             n_components=size,
             fit_intercept=True,

@@ -1,0 +1,257 @@
+"""A hash of the code that an experiment's numbers rest on.
+
+The code is followed by name, definition by definition: a function, class or constant of
+ours counts if the experiment's module names it, or another definition that counts does.
+What only keeps records, draws or prints them does not count, nor do comments,
+docstrings and annotations: they change no number. A module that is used as a value, as
+in ``getattr(module, name)``, counts as a whole.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+__all__ = ["SOURCES", "code_hash", "definitions_of", "modules_of"]
+
+SOURCES = Path(__file__).resolve().parents[1]
+_PACKAGES = ("randkern", "randkern_lab")
+#: Methods of an experiment that show what was found.
+_SHOWING = frozenset({"tables", "figure", "figures", "write"})
+#: Modules that keep and show what others have measured.
+_KEEPING = frozenset(
+    f"randkern_lab.{name}"
+    for name in ("panels", "provenance", "runner", "source_hash", "tables")
+)
+#: What runs as soon as a module is imported, beside its definitions.
+_LOOSE = ""
+
+
+def code_hash(module: str, sources: Path = SOURCES) -> str:
+    """Return a hash of a module and of all definitions of ours that it rests on.
+
+    Parameters
+    ----------
+    module : str
+    sources : Path, optional
+        The folder of the packages. Default: where this file lies.
+
+    Examples
+    --------
+    >>> from randkern_lab.source_hash import code_hash
+    >>> len(code_hash("randkern_lab.options"))
+    16
+    """
+    total = hashlib.sha256()
+    for place, name in sorted(definitions_of(module, sources)):
+        code = "\n".join(_read(place, sources).code(name))
+        total.update(f"{place}.{name}\n{code}\n".encode())
+    return total.hexdigest()[:16]
+
+
+def modules_of(module: str, sources: Path = SOURCES) -> set[str]:
+    """Return the names of the modules that hold what a module rests on.
+
+    Examples
+    --------
+    >>> from randkern_lab.source_hash import modules_of
+    >>> "randkern.plan" in modules_of("randkern_lab.tables")
+    False
+    """
+    return {place for place, _ in definitions_of(module, sources)}
+
+
+def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]:
+    """Return the definitions that a module rests on, as pairs of module and name.
+
+    Examples
+    --------
+    >>> from randkern_lab.source_hash import definitions_of
+    >>> found = definitions_of("randkern_lab.papers.fourier_svm")
+    >>> ("randkern.kernels.stationary", "Gaussian") in found
+    True
+    """
+    found: set[tuple[str, str]] = set()
+    waiting = [(module, name) for name in _read(module, sources).statements]
+    while waiting:
+        place, name = waiting.pop()
+        if (place, name) in found:
+            continue
+        found.add((place, name))
+        waiting += [(place, _LOOSE)]
+        for path in _read(place, sources).references(name):
+            waiting += _resolved(path, sources)
+    return {(place, name) for place, name in found if _read(place, sources).code(name)}
+
+
+def _resolved(path: tuple[str, ...], sources: Path) -> Iterator[tuple[str, str]]:
+    """Yield the definitions that a dotted path names, if they are ours."""
+    if path[0] not in _PACKAGES or ".".join(path[:2]) in _KEEPING:
+        return
+    length = len(path)
+    while not _is_module(".".join(path[:length]), sources):
+        length -= 1
+    place, rest = ".".join(path[:length]), path[length:]
+    source = _read(place, sources)
+    if not rest or rest[0] not in source.names():
+        yield from ((place, name) for name in source.names())
+    else:
+        yield place, rest[0]
+
+
+@cache
+def _path(module: str, sources: Path) -> Path:
+    if module.partition(".")[0] not in _PACKAGES:  # an experiment of somebody else's
+        spec = importlib.util.find_spec(module)
+        return Path((spec and spec.origin) or __file__)
+    place = sources.joinpath(*module.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+@cache
+def _is_module(name: str, sources: Path) -> bool:
+    return _path(name, sources).is_file()
+
+
+@cache
+def _read(module: str, sources: Path) -> "_Source":
+    return _Source(module, _path(module, sources))
+
+
+class _Source:
+    """A file: its definitions, their code, and what each of them refers to."""
+
+    def __init__(self, module: str, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        self._module = tuple(module.split("."))
+        is_package = path.name == "__init__.py"
+        self._package = module if is_package else module.rpartition(".")[0]
+        self._lines = _lines_of_code(text, tree)
+        self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
+        for statement in tree.body:
+            for name in _bound(statement):
+                self.statements[name].append(statement)
+        self._imports: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+        self._keep_imports(tree)
+        stub = path.with_suffix(".pyi")
+        if stub.is_file():  # says where names are that are imported on first use
+            self._keep_imports(ast.parse(stub.read_text(encoding="utf-8")))
+
+    def names(self) -> set[str]:
+        """Return the names of all definitions and of what is imported."""
+        return {*self.statements, *self._imports}
+
+    def code(self, name: str) -> list[str]:
+        """Return the lines of a definition without what changes no number."""
+        rows = [
+            row
+            for statement in self.statements.get(name, ())
+            for row in range(_first_row(statement), (statement.end_lineno or 0) + 1)
+        ]
+        lines = (self._lines[row - 1].rstrip() for row in rows)
+        return [line for line in lines if line]
+
+    def references(self, name: str) -> Iterator[tuple[str, ...]]:
+        """Yield the dotted paths that a definition names, or that an import means."""
+        yield from self._imports.get(name, ())
+        for statement in self.statements.get(name, ()):
+            for path in _named(statement):
+                if path[0] in self._imports:
+                    for target in self._imports[path[0]]:
+                        yield (*target, *path[1:])
+                if path[0] in self.statements:
+                    yield (*self._module, path[0])
+
+    def _keep_imports(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    path = tuple(alias.name.split("."))
+                    path = path if alias.asname else path[:1]
+                    self._imports[alias.asname or path[0]].add(path)
+            elif isinstance(node, ast.ImportFrom):
+                named = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(named, self._package).split(".")
+                for alias in node.names:
+                    self._imports[alias.asname or alias.name].add((*base, alias.name))
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module defines; imports are kept apart."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+            return set()
+        case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return set()
+        case ast.Assign(targets=targets):
+            return {
+                n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)
+            }
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return set()
+        case _:  # under a condition, perhaps
+            inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
+            names = [_bound(node) for node in inner if node is not statement]
+            return {_LOOSE}.union(*names)
+
+
+def _named(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """Yield the names that code refers to, with the attributes taken of them."""
+    path: list[str] = []
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        path.insert(0, inner.attr)
+        inner = inner.value
+    if isinstance(inner, ast.Name):
+        yield (inner.id, *path)
+        return
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not _shows(node, child):
+                yield from _named(child)
+
+
+def _shows(owner: ast.AST, child: ast.AST) -> bool:
+    """Whether this is a method that only shows what was found."""
+    return (
+        isinstance(owner, ast.ClassDef)
+        and isinstance(child, ast.FunctionDef)
+        and child.name in _SHOWING
+    )
+
+
+def _first_row(statement: ast.stmt) -> int:
+    """Return the first line of a statement, its decorators included."""
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def _lines_of_code(text: str, tree: ast.Module) -> list[str]:
+    """Return the lines of a file with what changes no number left empty."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(tree):
+        silent: list[ast.stmt] = []
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                silent.append(node.body[0])
+            silent += [child for child in node.body if _shows(node, child)]
+        for statement in silent:
+            for row in range(_first_row(statement), (statement.end_lineno or 0) + 1):
+                lines[row - 1] = ""
+    return lines
