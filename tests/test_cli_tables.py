@@ -275,6 +275,18 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     assert "'when' holds dates but for 1 rows: row 5 holds 'yest" in refused.output
 
 
+def test_free_texts_are_left_out_of_a_comparison(tmp_path):
+    with_dates_and_texts().to_csv(tmp_path / "sales.csv", index=False)
+    with_dates_and_texts().head(30).to_csv(tmp_path / "test.csv", index=False)
+    options = ("--kernels", "gaussian", "--n-components", 20, "--no-exact", "--seeds")
+    result = run(
+        *("compare", "--data", tmp_path / "sales.csv", "--target", "price", *options),
+        *(1, "--test", tmp_path / "test.csv", "--out", tmp_path),
+    )
+    assert result.exit_code == 0, result.output
+    assert "left out, as texts that hardly repeat: 'note' (250 diff" in result.output
+
+
 def test_numbers_with_a_text_among_them_are_not_left_out(tmp_path):
     frame = table(250).drop(columns="sold").astype({"weight": object})
     frame.loc[5, "weight"] = "?"
@@ -418,3 +430,10 @@ def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
     assert "cost in $, or $ a day" in page
     # Of the first rows alone, which are of one class, there would be no curve.
     assert "What more rows would bring" in page
+
+
+def test_scores_that_round_to_zero_have_no_sign():
+    from randkern.report.page import _text
+
+    assert _text("{:.4f}", -1e-6) == "0.0000"
+    assert _text("{:.4f}", -0.25) == "-0.2500"

@@ -305,7 +305,7 @@ def test_parquet_types(tmp_path):
     assert list(data.X_train["group"].cat.categories) == ["v", "u", "w"]
     odd = {"lists": [[1], [2]], "when": pandas.to_datetime(["2020", "2021"])}
     pandas.DataFrame({**odd, "y": [0, 1]}).to_parquet(path)
-    with pytest.raises(DataFileError, match=r"'lists'.*'when'.*convert or drop"):
+    with pytest.raises(DataFileError, match=r"'lists'.*convert or drop"):
         load_dataset(path, target="y")
     with pytest.raises(DataFileError, match="target 'when' is of type datetime"):
         load_dataset(path, target="when")
@@ -313,6 +313,46 @@ def test_parquet_types(tmp_path):
     parquet.write_table(pyarrow.table(columns, names=["a", "a", "y"]), path)
     with pytest.raises(DataFileError, match="more than once: a;"):
         load_dataset(path, target="y")
+
+
+def test_dates_are_days(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    times = pandas.date_range("1970-01-03", periods=30, freq="36h")
+    days = 2 + 1.5 * np.arange(30.0)
+    table = pandas.DataFrame({"when": times, "long": times - times[0], "y": days})
+    written = table.assign(when=times.astype(str), long=days)
+    table.to_parquet(tmp_path / "dates.parquet")
+    written.to_csv(tmp_path / "dates.csv", index=False)
+    for name in ("dates.parquet", "dates.csv"):
+        data = load_dataset(tmp_path / name, target="y")
+        np.testing.assert_allclose(data.X_train["when"], days, rtol=1e-12)
+    long = load_dataset(tmp_path / "dates.parquet", target="y").X_train["long"]
+    np.testing.assert_allclose(long, days - 2, atol=1e-12)
+    written.loc[4, "when"] = "soon"
+    written.to_csv(tmp_path / "dates.csv", index=False)
+    with pytest.raises(DataFileError, match="but for 1 rows: row 4 holds 'soon'"):
+        load_dataset(tmp_path / "dates.csv", target="y")
+
+
+@pytest.mark.parametrize(
+    ("value", "task", "message"),
+    [
+        (None, None, "row 5 is empty"),
+        ("?", None, r"numbers and text: row 5 holds '\?'.*--task classification"),
+        ("?", "regression", r"row 5 holds '\?'"),
+        (np.inf, "regression", "row 5 holds inf"),
+    ],
+)
+def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": range(50), "y": np.arange(50) / 7}).astype(object)
+    table.loc[5, "y"] = value
+    table.to_csv(tmp_path / "odd.csv", index=False)
+    with pytest.raises(ValueError, match=message):
+        load_dataset(tmp_path / "odd.csv", target="y", task=task)
+    if value == "?":
+        found = load_dataset(tmp_path / "odd.csv", target="y", task="classification")
+        assert len(found.target_names) == 50
 
 
 @pytest.mark.parametrize(

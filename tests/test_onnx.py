@@ -15,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import randkern as rk
 import randkern.onnx
 from _cases import KERNELS, POINTS
+from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 
 # Relative to the largest value. Models of rows in single precision compute in it, and
 # files in double precision.
@@ -140,6 +141,32 @@ def test_classifiers(name, labels, dtype, digits, tmp_path):
     assert (label == model.predict(X)).all()
 
 
+PROCESSES = {
+    "features": {"n_components": 60},
+    "far": {"n_components": 60, "far_variance": "prior"},
+    "landmarks": {"n_components": 30, "features": "nystrom"},
+    "exact": {"n_components": None},
+    "softmax": {"n_components": 60, "multi_class": "softmax"},
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes_of_classes(name, n_classes, digits, tmp_path):
+    """Near the data and far from them; with deviations below and above 1."""
+    X, y = digits
+    for scale in (0.5, 20.0):
+        model = rk.GaussianProcessClassifier(
+            scale * rk.Gaussian(3.0), optimizer=None, random_state=0, **PROCESSES[name]
+        ).fit(X[:150], y[:150] % n_classes)
+        made = rk.export_onnx(model, tmp_path / "model.onnx")
+        new = np.concatenate([X[150:], 3 * X[150:]])
+        label, values = run(made, new)
+        expected = model.predict_proba(new)
+        assert np.abs(values - expected).max() < 1e-8
+        assert (label == model.predict(new)).mean() > 0.99  # but for ties
+
+
 def test_raw_scores_are_decisions(digits):
     X, y = digits
     model = rk.KernelLogistic(n_components=50, random_state=0).fit(X, y)
@@ -149,22 +176,15 @@ def test_raw_scores_are_decisions(digits):
     assert_equal(run(made, X)[1], model.decision_function(X))
 
 
-# Exact values of graphs and of a function of the user; features that are sparse sums.
-WITHOUT_VALUES = ("compositional", "spectral")
-WITHOUT_FEATURES = ("compositional",)
+# A function of the user.
+WITHOUT_VALUES = ("spectral",)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_features_of_every_kernel(name, tmp_path):
     D = 4 if name.startswith("linear") and "*" not in name else 33
     features = rk.RandomFeatures(KERNELS[name].kernel, D, random_state=0).fit(POINTS)
-    path = tmp_path / "model.onnx"
-    if name in WITHOUT_FEATURES:
-        with pytest.raises(ValueError, match="no operators for features"):
-            rk.export_onnx(features, path)
-        assert not path.exists()
-        return
-    made = rk.export_onnx(features, path)
+    made = rk.export_onnx(features, tmp_path / "model.onnx")
     assert_equal(run(made, POINTS)[0], features.transform(POINTS))
 
 
@@ -177,11 +197,40 @@ def test_exact_values_of_every_kernel(name, tmp_path):
         culprit = "|".join(type(leaf).__name__ for leaf in model.kernel_.leaves())
         with pytest.raises(ValueError, match=f"exact values of ({culprit})"):
             rk.export_onnx(model, path)
+        assert not path.exists()
         return
     made = rk.export_onnx(model, path)
     assert_constants_are_read(made)
     others = POINTS[::-1] + np.array([0.1, 0.2, 0.0, 0.0])
     assert_equal(run(made, others)[0], model.predict(others))
+
+
+# Every base space once, and every activation.
+SKELETONS = [
+    *((base, "relu", "shallow") for base in BASES),
+    *(("circle", activation, "deep") for activation in ACTIVATIONS),
+    ("linear", "optical-4", "shallow"),  # with powers of factors
+    *((base, "relu", "convolutional") for base in ("gaussian-2", "sphere-pair")),
+]
+
+
+@pytest.mark.parametrize(("base", "activation", "shape"), SKELETONS)
+def test_skeletons(base, activation, shape, tmp_path):
+    """Features with weights of their own, as factors of a product, and exact values."""
+    generator = np.random.default_rng(0)
+    X = points(BASES[base], 30, 9, generator)
+    y, new = X.sum(axis=1), points(BASES[base], 7, 9, generator)
+    if base.startswith("categorical"):
+        new[::2] += BASES[base].n * (new[::2] == 0)  # n is 0, too
+    skeleton = shapes(ACTIVATIONS[activation], BASES[base])[shape]
+    kernel = rk.Compositional(skeleton)
+    for each in (kernel, rk.Compositional(skeleton) * rk.Gaussian(2.0)):
+        features = rk.RandomFeatures(each, 41, random_state=0).fit(X)
+        made = rk.export_onnx(features, tmp_path / "model.onnx")
+        assert_equal(run(made, new)[0], features.transform(new))
+    model = rk.KernelRidgeRegressor(kernel, 0.1, n_components=None).fit(X, y)
+    made = rk.export_onnx(model, tmp_path / "model.onnx")
+    assert_equal(run(made, new)[0], model.predict(new))
 
 
 @pytest.mark.parametrize("kernel", [rk.Matern(1.5), rk.Optical(3, 0.5)], ids=str)
@@ -281,6 +330,10 @@ def test_models_of_tables(given, dtype, table, tmp_path):
     labels = np.where(y > 0.8, "high", np.where(y > 0.2, "middle", "low"))
     for kind, target in ((rk.TabularRegressor, y), (rk.TabularClassifier, labels)):
         model = kind(time_limit=0.3, random_state=0).fit(table, target)
+        if given:  # as with metrics that are not diagonal
+            for member in model.model_.members:
+                width = len(member.encoder.columns_)
+                member.turn = np.eye(width) + 0.1 * np.eye(width, k=1)
         made = rk.export_onnx(
             model, tmp_path / "model.onnx", table if given else None, dtype=dtype
         )
@@ -291,12 +344,7 @@ def test_models_of_tables(given, dtype, table, tmp_path):
             assert (label[0] == model.predict(table)).all()
 
 
-def test_what_has_no_operators_says_so(digits, table, tmp_path):
-    X, y = digits
-    process = rk.GaussianProcessClassifier(n_components=30, optimizer=None)
-    process.fit(X, y > 4)
-    with pytest.raises(ValueError, match="use KernelLogistic"):
-        rk.export_onnx(process, tmp_path / "model.onnx")
+def test_what_has_no_operators_says_so(table, tmp_path):
     mixed = table[["count", "city"]].fillna("none")
     ridge = rk.KernelRidgeRegressor(
         rk.Gaussian(columns=["count"]) * rk.Categorical(columns=["city"]),

@@ -74,6 +74,62 @@ def test_predictions_and_gradients(name, n_classes, device):
     assert torch.autograd.gradcheck(module, x, atol=1e-5)
 
 
+def table_and_codes(n=80):
+    """Columns of all kinds, and the same as one tensor."""
+    pd = pytest.importorskip("pandas")
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame({"number": generator.normal(size=n)})
+    table["skewed"] = np.exp(generator.normal(size=n)).round(1)
+    table["city"] = generator.choice(["x", "y", "zed"], n)
+    table["when"] = np.datetime64("2020-01-01") + generator.integers(0, 99, n)
+    table.loc[::7, "number"] = table.loc[::9, "city"] = None
+    lists = {"city": ["x", "y", "zed", None]}
+    columns = table.assign(
+        when=(table["when"] - pd.Timestamp(0)) / pd.Timedelta(days=1),
+        city=table["city"].map({"x": 0, "y": 1, "zed": 2}),
+    )
+    return table, torch.tensor(columns.to_numpy(float)), lists
+
+
+@pytest.mark.parametrize("numbers", ["standard", "quantile"])
+def test_encoded_tables(numbers):
+    table, x, lists = table_and_codes()
+    pipeline = make_pipeline(
+        rk.TabularEncoder(numbers), rk.KernelRidgeRegressor(n_components=20)
+    ).fit(table[:60], np.arange(60.0))
+    module = rk.to_torch(pipeline)
+    assert module[0].categories == lists
+    np.testing.assert_allclose(host(module(x)), pipeline.predict(table), atol=1e-6)
+    table.loc[3, "city"], x[3, 2] = "never seen", 17.0
+    found = host(module[0](x.reshape(2, 40, 4))).reshape(80, -1)
+    np.testing.assert_allclose(found, pipeline[0].transform(table), atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [80, 60])
+def test_models_of_tables(n):
+    """Rows of which the last were not fitted; metrics that are not diagonal."""
+    table, x, lists = table_and_codes()
+    y = x[:, 1].numpy() + (table["city"] == "x")
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    for kind, target in (
+        (rk.TabularRegressor, y),
+        (rk.TabularRegressor, np.stack([y, -y], axis=1)),
+        (rk.TabularClassifier, labels),
+    ):
+        model = kind(time_limit=0.3, random_state=0).fit(table[:n], target[:n])
+        for member in model.model_.members if n == 60 else ():
+            width = len(member.encoder.columns_)
+            member.turn = np.eye(width) + 0.1 * np.eye(width, k=1)
+        module = rk.to_torch(model)
+        assert module.categories == lists
+        expected = getattr(model, "predict_proba", model.predict)(table)
+        found = module(x.requires_grad_())
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(host(found), expected, atol=1e-6)
+        (slope,) = torch.autograd.grad(found.pow(2).sum(), x)
+        assert torch.isfinite(slope[:, 1]).all()
+
+
 @pytest.mark.parametrize("nu", [0.5, 0.7, 1.5, 2.5])
 def test_gradients_at_a_row_of_the_fit(nu):
     X = np.arange(12.0).reshape(6, 2) % 5

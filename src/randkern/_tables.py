@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 
+# Text of more different values, most of them in one row only, is no category.
+_MOST_CATEGORIES = 200
+_ROWS_PER_CATEGORY = 2
+
 
 def is_table(X: Any) -> bool:
     """Tell whether `X` is a dataframe (pandas or polars)."""
@@ -104,6 +108,32 @@ def check_categories(name: Any, values: np.ndarray) -> None:
             f"column {name!r} holds {types.pop()} values, which are neither numbers "
             "nor categories; put what they hold into columns of their own, or drop it."
         ) from None
+
+
+def is_free_text(name: Any, values: np.ndarray) -> bool:
+    """Tell whether objects are texts that hardly repeat, too many for categories.
+
+    Raises ValueError, which names a row, where most of them are numbers.
+    """
+    n = len({value for value in values if value is not None})
+    if n <= max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY):
+        return False
+    rows = rows_of_text(values)
+    if not len(rows):
+        raise ValueError(f"column {name!r} holds numbers as texts; convert them.")
+    if len(rows) < len(values) / 2:
+        raise ValueError(
+            f"column {name!r} holds numbers but for {len(rows):,} rows: "
+            f"{cell(values, rows)}; mend or empty it."
+        )
+    return True
+
+
+def cell(values: Any, rows: np.ndarray) -> str:
+    """Say what the first of some rows of a column holds."""
+    row = int(rows[0])
+    (value,) = np.asarray(values)[row : row + 1].tolist()
+    return f"row {row:,} holds {value!r} (the first row is 0)"
 
 
 def rows_of_text(values: np.ndarray) -> np.ndarray:

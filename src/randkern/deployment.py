@@ -22,8 +22,8 @@ def to_torch(model: Any) -> Any:
     Parameters
     ----------
     model : estimator
-        A ridge model, support vector machine, logistic regression, Gaussian process of
-        regression, transformer, or a pipeline of these and
+        A model of tables, ridge model, support vector machine, logistic regression,
+        Gaussian process of regression, transformer, or a pipeline of these and
         :class:`~sklearn.preprocessing.StandardScaler`.
 
     Returns
@@ -33,14 +33,16 @@ def to_torch(model: Any) -> Any:
         predictions of regressors, (...) or (..., n_targets); probabilities of
         classifiers that have them, otherwise decisions, (..., n_classes) (for two
         classes decisions have no last dimension); features of transformers. What was
-        learned is in buffers, which ``to(device)`` moves.
+        learned is in buffers, which ``to(device)`` moves. Of tables the rows hold one
+        number per column: days since 1970 for dates, NaN for missing values, and for
+        categories their position in the module's ``categories``, a dict of lists.
 
     Raises
     ------
     TypeError
         For another estimator; it is named.
     ValueError
-        If it was fitted to categories.
+        If it was fitted to categories without a :class:`~randkern.TabularEncoder`.
     ImportError
         Without PyTorch; the extra ``gpu`` brings it.
 
@@ -66,4 +68,4 @@ def to_torch(model: Any) -> Any:
     check_is_fitted(model)
     if isinstance(model, Pipeline):
         return torch.nn.Sequential(*(to_torch(step) for _, step in model.steps))
-    return importlib.import_module("randkern.torch").FittedModel(model)
+    return importlib.import_module("randkern.torch").module_of(model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,8 +32,11 @@ from randkern.models._predictions import predict_by_features, predict_by_rows
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
+from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
+from randkern.tabular.array_encoding import encode_columns, equals
+from randkern.tabular.model import ExactRidge, Member
 
-__all__ = ["FeatureMap", "FittedModel"]
+__all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
 
 # Models whose values are weighted sums of features, or of kernel values.
 _MODELS = tuple(
@@ -290,7 +293,8 @@ class FittedModel(nn.Module):
         if encoder is not None and encoder.encoded:
             raise ValueError(
                 f"{type(model).__name__} was fitted to categories, which tensors do "
-                "not hold; encode them by numbers before."
+                "not hold; use randkern.TabularEncoder in a pipeline, whose module "
+                "takes their codes."
             )
         self.name = type(model).__name__
         self.in_features = model.n_features_in_
@@ -345,6 +349,143 @@ class FittedModel(nn.Module):
         return f"{self.name}, in_features={self.in_features}"
 
 
+class FittedEncoder(nn.Module):
+    """A fitted encoder of tables on tensors, of one column per column of the table.
+
+    Dates are days since 1970, missing numbers NaN. Of a category the column holds the
+    position in `categories`, NaN where None is among these and the value is missing;
+    any other number is none of them.
+
+    Attributes
+    ----------
+    in_features, out_features : int
+    categories : dict
+        Of every column of categories, by name or number, the list of them.
+    """
+
+    def __init__(self, encoder: TabularEncoder):
+        super().__init__()
+        self.encoder = encoder
+        self.in_features = encoder.n_features_in_
+        self.out_features = len(encoder.columns_)
+        names = getattr(encoder, "feature_names_in_", range(self.in_features))
+        lists = [] if encoder._one_hot is None else encoder._one_hot.categories_
+        self.categories = {
+            names[j]: [None if v is None or v != v else v for v in values]
+            for j, values in zip(encoder._categories, lists, strict=True)
+        }
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the encoded rows of the last dimension of `x`, in its dtype."""
+        rows = _checked_rows(x, self.in_features)
+        columns = list(rows.double().split(1, dim=1))
+        out: Any = encode_columns(self.encoder, columns, _is_code)
+        return out.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        """Return what the representation says beside the name."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def _is_code(x: Any, known: np.ndarray) -> Any:
+    """Tell which of the categories the codes of a column stand for."""
+    codes = np.array([np.nan if v is None else k for k, v in enumerate(known)])
+    return equals(x, codes)
+
+
+class _ExactRidge(nn.Module):
+    """The exact ridge model of a table, on encoded rows."""
+
+    rows: torch.Tensor
+    dual: torch.Tensor
+    intercept: torch.Tensor
+
+    def __init__(self, fit: ExactRidge):
+        super().__init__()
+        self.kernel = fit.kernel
+        for name, values in (
+            ("rows", fit.X),
+            ("dual", fit.dual),
+            ("intercept", fit.intercept),
+        ):
+            self.register_buffer(name, torch.tensor(_dense(values)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        known, dual, rows = cast(Any, (self.rows, self.dual.double(), x))
+        found: Any = predict_by_rows(self.kernel, known, dual, rows)
+        return found + self.intercept
+
+
+class _Member(nn.Module):
+    """A fit to encoded rows, and what encodes them."""
+
+    turn: torch.Tensor
+
+    def __init__(self, member: Member):
+        super().__init__()
+        fit = member.fit
+        self.weight = float(member.weight)
+        self.encoder = FittedEncoder(member.encoder)
+        exact = isinstance(fit, ExactRidge)
+        self.fit = _ExactRidge(fit) if exact else FittedModel(fit)
+        turn = None if member.turn is None else torch.tensor(_dense(member.turn))
+        self.register_buffer("turn", turn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.encoder(x.double())
+        rows = rows if self.turn is None else rows @ self.turn.double()
+        out = self.fit(rows)
+        return self.weight * out.reshape(len(out), -1)
+
+
+class FittedTable(nn.Module):
+    """A fitted model of tables on tensors: what :func:`randkern.to_torch` makes.
+
+    Its rows are those of :class:`FittedEncoder`.
+
+    Attributes
+    ----------
+    in_features : int
+    categories : dict
+        Of every column of categories, by name or number, the list of them.
+    classes : list or None
+        Those of the last dimension of what a classifier returns.
+    """
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.members = nn.ModuleList(_Member(each) for each in model.model_.members)
+        self.in_features = model.n_features_in_
+        self.categories = FittedEncoder(model.model_.members[0].encoder).categories
+        self.classes = _host(model.classes_).tolist() if is_classifier(model) else None
+        self.temperature = None if self.classes is None else float(model.temperature_)
+        self.name, self.many = type(model).__name__, getattr(model, "_many", True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return predictions, or probabilities, for the last dimension of `x`."""
+        rows = _checked_rows(x, self.in_features)
+        values = sum(member(rows) for member in self.members)
+        if self.temperature is not None:
+            logits = values.clip(1e-15).log() / self.temperature
+            values = torch.softmax(logits, dim=1)
+        elif not self.many:
+            values = values[:, 0]
+        return values.to(x.dtype).reshape(*x.shape[:-1], *values.shape[1:])
+
+    def extra_repr(self) -> str:
+        """Return what the representation says beside the name."""
+        return f"{self.name}, in_features={self.in_features}"
+
+
+def module_of(model: Any) -> nn.Module:
+    """Return the module of a fitted estimator: see :func:`randkern.to_torch`."""
+    if isinstance(model, TabularEncoder):
+        return FittedEncoder(model)
+    if isinstance(model, (TabularRegressor, TabularClassifier)):
+        return FittedTable(model)
+    return FittedModel(model)
+
+
 def _affine(model: Any) -> tuple[Any, Any]:
     """Return what multiplies features or columns, and what is added, if any."""
     if isinstance(model, _MODELS):
@@ -366,9 +507,10 @@ def _affine(model: Any) -> tuple[Any, Any]:
         mean = 0.0 * ones if model.mean_ is None else model.mean_
         return np.diag(scale), -mean * scale
     raise TypeError(
-        f"to_torch takes ridge models, support vector machines, logistic regression, "
-        "GaussianProcessRegressor, RandomFeatures, NystromFeatures, MetricLearner and "
-        f"StandardScaler, or pipelines of these, got {type(model).__name__}."
+        "to_torch takes models of tables, ridge models, support vector machines, "
+        "logistic regression, GaussianProcessRegressor, RandomFeatures, "
+        "NystromFeatures, MetricLearner, TabularEncoder and StandardScaler, or "
+        f"pipelines of these, got {type(model).__name__}."
     )
 
 

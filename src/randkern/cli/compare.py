@@ -22,7 +22,7 @@ from .options import (
     parse_alpha,
     parse_sizes,
 )
-from .tables import described, keep, load_for_study
+from .tables import described, keep, load
 
 __all__ = ["command", "results_table"]
 
@@ -42,7 +42,7 @@ def command(
         str, typer.Option(help="random, nystrom (landmarks), or both.")
     ] = "random,nystrom",
     alpha: Annotated[
-        str, typer.Option(help="Ridge penalty; auto chooses one a kernel.")
+        str, typer.Option(help="Ridge penalty; auto chooses one per kernel.")
     ] = "auto",
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
@@ -69,7 +69,7 @@ def command(
 
         names = [choice.label for choice in parse_kernels(kernels)]
         sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)
-        dataset = load_for_study(data, data_dir, target, task, test)
+        dataset = load(data, target, task, data_dir, test)
         console = output()
         if target is not None:
             console.print(described(dataset, task), soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .console import output, user_messages
 from .options import Task, TimeLimit
-from .tables import described, load, test_rows, trial_progress, without_texts
+from .tables import described, load, trial_progress
 
 __all__ = ["command"]
 
@@ -59,8 +59,8 @@ def command(
         from ..tabular import TabularClassifier, TabularRegressor
 
         console = output()
-        table = without_texts(load(data, target, task))
-        split = _split(table, test_rows(test, table, target) if test else None, seed)
+        table = load(data, target, task, test=test)
+        split = _split(table, seed)
         console.print(described(table, task), soft_wrap=True)
         classes = table.task == "classification"
         kind = TabularClassifier if classes else TabularRegressor
@@ -95,7 +95,7 @@ def command(
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
-def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
+def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
     import numpy as np
     from sklearn.model_selection import train_test_split
@@ -106,8 +106,8 @@ def _split(table: Any, test: Any, seed: int) -> tuple[Any, Any, Any, Any]:
             f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit a "
             "model and to judge it"
         )
-    if test is not None:
-        return X, test[0], y, test[1]
+    if table.X_test is not None:
+        return X, table.X_test, y, table.y_test
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
     strata = None
     if table.task == "classification":

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .console import output, user_messages
-from .tables import read, with_dates
+from .tables import read
 
 __all__ = ["command"]
 
@@ -38,7 +38,7 @@ def command(
         import randkern
 
         fitted = randkern.load(model)
-        frame = _columns(fitted, with_dates(read(data), _texts(fitted)), data)
+        frame = _columns(fitted, read(data, _texts(fitted)), data)
         predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":

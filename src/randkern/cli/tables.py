@@ -1,10 +1,8 @@
 """Tables that commands are given, and models that they fit to them."""
 
-import re
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,157 +11,38 @@ from typing import Any
 
 from rich.console import Console
 
-from ..exceptions import DataFileError
 from .console import progress_bar
 
-__all__ = [
-    "described",
-    "keep",
-    "load",
-    "load_for_study",
-    "read",
-    "test_rows",
-    "trial_progress",
-    "with_dates",
-    "without_texts",
-]
-
-# Text of so many different numbers is a quantity with odd entries.
-_MANY_NUMBERS = 20
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+__all__ = ["described", "keep", "load", "read", "trial_progress"]
 
 
-def load(data: str, target: str, task: str | None) -> Any:
-    """Return the data set of a file, or of standard input where it is ``-``."""
-    if data != "-":
-        return _load(data, target, task)
-    with _standard_input() as path:
-        return _load(path, target, task)
-
-
-def _load(
-    path: str | Path, target: str | None, task: str | None, data_dir: Path | None = None
+def load(
+    data: str,
+    target: str | None,
+    task: str | None,
+    data_dir: Path | None = None,
+    test: Path | None = None,
 ) -> Any:
-    """Return a data set; complaints about a target name a row."""
-    from ..datasets import load_dataset, read_table
-    from ..datasets.frames import dataset_from_frame
+    """Return a data set by name, of a file, or of standard input where it is ``-``.
 
-    place = Path(path)
-    if target is None or not (place.suffix and place.is_file()):
-        return load_dataset(path, data_dir=data_dir, target=target, task=task)
-    frame = with_dates(read_table(place), {target})
-    try:
-        table = dataset_from_frame(
-            frame, target, name=place.name, source=str(path), task=task
-        )
-    except ValueError as error:
-        column = frame[target] if target in frame else None
-        texts = column is not None and column.dtype.kind not in "iuf"
-        # Of classes any text may be one, but none may be missing.
-        if column is None or (texts and task != "regression" and column.notna().all()):
-            raise
-        odd = _odd_row(column)
-        raise type(error)(f"{error}; {odd}" if odd else str(error)) from error
-    if task is None and table.y_train.dtype.kind == "O":
-        _check_text(table.y_train, target)
-    return table
-
-
-def with_dates(frame: Any, keep: Collection[str]) -> Any:
-    """Return a table whose dates, but for some columns, are days since 1970.
-
-    Dates of files of text are texts: a column is one of dates where all of its values
-    are such as 2026-11-22, with or without a time. Where a few are not, a row is named.
+    Columns of texts that hardly repeat are left out; test rows are those of a file.
     """
-    import numpy as np
-    import pandas as pd
+    from ..datasets import load_dataset
+    from ..datasets.frames import without_free_texts
 
-    found = {}
-    for name in frame.columns:
-        column = frame[name]
-        if name in keep or pd.api.types.is_numeric_dtype(column.dtype):
-            continue
-        times = column
-        if not pd.api.types.is_datetime64_any_dtype(column.dtype):
-            first = column.dropna().head(1).tolist()
-            if not (first and _DATE.match(str(first[0]))):
-                continue
-            times = pd.to_datetime(
-                column.astype(object), format="ISO8601", errors="coerce", utc=True
-            )
-            odd = np.flatnonzero(times.isna() & column.notna())
-            if len(odd) > len(column) / 2:
-                continue
-            if len(odd):
-                value = column.iloc[[odd[0]]].tolist()[0]
-                raise ValueError(
-                    f"column {name!r} holds dates but for {len(odd):,} rows: row "
-                    f"{odd[0]:,} holds {value!r} (the first row is 0); mend or empty it"
-                )
-        times = pd.to_datetime(times, utc=True)
-        found[name] = (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return frame.assign(**found) if found else frame
-
-
-def without_texts(table: Any) -> Any:
-    """Return a data set without columns of too many texts, and warn of these."""
-    from ..tabular import TabularEncoder
-
-    X, dropped = table.X_train, []
-    for name in X.columns:
-        column = X[name]
-        if column.dtype != "category" or column.nunique() < _MANY_NUMBERS:
-            continue
-        try:
-            TabularEncoder().fit(X[[name]])
-        except ValueError:
-            if _mostly_numbers(column.dropna()):
-                raise  # it names the row that is no number
-            dropped.append(name)
-    if not dropped:
+    with _file_of(data) as path:
+        table: Any = load_dataset(path, data_dir=data_dir, target=target, task=task)
+    table = without_free_texts(table)
+    if test is None:
         return table
-    told = ", ".join(f"{name!r} ({X[name].nunique():,} different)" for name in dropped)
-    advice = "put what they say into columns of numbers or of few categories"
-    if len(dropped) == X.shape[1]:
-        raise ValueError(
-            f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
-        )
-    told = f"left out, as texts that hardly repeat: {told}; {advice}"
-    warnings.warn(told, UserWarning, stacklevel=2)
-    return replace(table, X_train=X.drop(columns=dropped))
-
-
-def _odd_row(values: Any) -> str | None:
-    """Say which row is the first that holds no finite number, if one does."""
-    import numpy as np
-    import pandas as pd
-
-    column = pd.Series(values)
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
-    rows = np.flatnonzero(column.isna())
-    if not len(rows):
-        rows = np.flatnonzero(~np.isfinite(numbers))
-    if not len(rows):
-        return None
-    value = column.iloc[[rows[0]]].tolist()[0]
-    found = "is empty" if pd.isna(value) else f"holds {value!r}"
-    return f"row {rows[0]:,} {found} (the first row is 0)"
-
-
-def _check_text(labels: Any, target: str) -> None:
-    """Raise where texts are numbers but for a few, which were hardly meant as such."""
-    if _mostly_numbers(labels):
-        raise DataFileError(
-            f"the target {target!r} holds numbers and text: {_odd_row(labels)}; mend "
-            "such rows, or say --task classification if each value is a class"
-        )
-
-
-def _mostly_numbers(texts: Any) -> bool:
-    import pandas as pd
-
-    numbers = pd.to_numeric(pd.Series(texts).astype(object), errors="coerce")
-    return bool(numbers.notna().mean() > 0.5 and numbers.nunique() > _MANY_NUMBERS)
+    if target is None:
+        raise ValueError("--test takes rows of a table: give --data FILE and --target")
+    rows: Any = load_dataset(test, target=target, task=table.task)
+    X, columns = rows.X_train, list(table.feature_names)
+    missing = [name for name in columns if name not in X.columns]
+    if missing:
+        raise ValueError(f"{rows.name} has no column {', '.join(missing)}")
+    return replace(table, X_test=X[columns], y_test=rows.y_train)
 
 
 def described(table: Any, task: str | None) -> str:
@@ -182,35 +61,6 @@ def described(table: Any, task: str | None) -> str:
         f"{table.description}, because it has {few}{n:,} different {whole}numbers; "
         f"--task {other} changes it"
     )
-
-
-def test_rows(path: Path, table: Any, target: str) -> tuple[Any, Any]:
-    """Return the rows and targets of a file that judge models of a table."""
-    test = load(str(path), target, table.task)
-    columns = list(table.X_train.columns)
-    missing = [name for name in columns if name not in test.X_train.columns]
-    if missing:
-        raise ValueError(f"{test.name} has no column {', '.join(missing)}")
-    return test.X_train[columns], test.y_train
-
-
-test_rows.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
-
-
-def load_for_study(
-    data: str, data_dir: Path | None, target: str | None, task: str | None, test: Any
-) -> Any:
-    """Return a data set by name or of a file, with test rows of another file."""
-    if data == "-":
-        table = load(data, str(target), task)
-    else:
-        table = _load(data, target, task, data_dir)
-    if test is None:
-        return table
-    if target is None:
-        raise ValueError("--test takes rows of a table: give --data FILE and --target")
-    X, y = test_rows(test, table, target)
-    return replace(table, X_test=X, y_test=y)
 
 
 def keep(
@@ -251,19 +101,27 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
     return f"saved the best, {best['kernel']} with {features} ({named})"
 
 
-def read(data: str) -> Any:
-    """Return the dataframe of a file, or of CSV from standard input."""
-    from ..datasets import read_table
+def read(data: str, keep: Collection[str]) -> Any:
+    """Return the dataframe of a file, or of CSV from standard input.
 
-    if data != "-":
-        return read_table(data)
-    with _standard_input() as path:
-        return read_table(path)
+    Dates are days, but for columns to keep as they are.
+    """
+    from ..datasets import read_table
+    from ..datasets.frames import dates_as_days
+
+    with _file_of(data) as path:
+        return dates_as_days(read_table(path), keep)
 
 
 @contextmanager
-def _standard_input() -> Iterator[Path]:
-    """Yield a file that holds it: a table is read twice, and tells its kind by name."""
+def _file_of(data: str) -> Iterator[str | Path]:
+    """Yield what is given, or a file that holds standard input.
+
+    A table is read twice, and tells its kind by name.
+    """
+    if data != "-":
+        yield data
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "standard-input.csv"
         path.write_bytes(sys.stdin.buffer.read())

@@ -12,7 +12,7 @@ from rich.table import Table
 from .compare import _bytes
 from .console import output, progress_bar, user_messages
 from .options import Data, DataDir, Kernels, Save, Target, Task, Test
-from .tables import described, keep, load_for_study
+from .tables import described, keep, load
 
 __all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
 
@@ -91,7 +91,7 @@ def command(
             "biases": parse_numbers(biases, "--biases"),
         }
         size = parse_size(n_components)
-        dataset = load_for_study(data, data_dir, target, task, test)
+        dataset = load(data, target, task, data_dir, test)
         console = output()
         if target is not None:
             console.print(described(dataset, task), soft_wrap=True)

@@ -1,11 +1,16 @@
 """From a data frame to a `Dataset`: target, task, and types of columns."""
 
 import difflib
+import re
+import warnings
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from randkern._extras import import_extra
+from randkern._tables import cell, is_free_text, is_time, objects_of, rows_of_text
 from randkern.datasets.record import Dataset, Task
 from randkern.exceptions import DataFileError
 
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 _TASKS = ("classification", "regression")
 _MANY_FRACTIONAL = 20
 _MANY_WHOLE = 100
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def dataset_from_frame(
@@ -30,6 +36,7 @@ def dataset_from_frame(
     Parameters
     ----------
     frame : pandas.DataFrame of shape (n, d + 1)
+        Dates and durations become days, see `dates_as_days`.
     target : str
         Name of the column to predict.
     name, source : str
@@ -45,8 +52,9 @@ def dataset_from_frame(
     Raises
     ------
     DataFileError
-        No rows, missing target values (with their count), one class only,
-        columns that are neither numbers nor categories.
+        No rows, missing target values (with their count and the first row), one class
+        only, a target of numbers but for a few texts, columns that are neither
+        numbers nor categories.
     ValueError
         ``target`` missing or unknown, or ``task`` that does not suit it.
     """
@@ -64,7 +72,7 @@ def dataset_from_frame(
     y = _target_values(frame[target], source)
     found = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, found, str(target), source, given=task is not None)
-    X = _typed_features(frame.drop(columns=[target]), source)
+    X = _typed_features(dates_as_days(frame.drop(columns=[target])), source)
     n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
     classes = np.unique(y) if found == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
@@ -80,6 +88,90 @@ def dataset_from_frame(
             f"({n_categorical} categorical), {found} of {target!r}{detail}"
         ),
     )
+
+
+def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.DataFrame":
+    """Return a table whose dates are days since 1970, and durations days.
+
+    Files of text hold dates as texts: a column is one of dates where all of its values
+    are such as 2026-11-22, with or without a time.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    keep : collection of str
+        Names of columns to leave as they are.
+
+    Raises
+    ------
+    DataFileError
+        If most values of a column of text are dates, but not all; names a row.
+    """
+    pandas = import_extra("pandas", "Reading dates", "data")
+    found = {}
+    for name in frame.columns:
+        column, start = frame[name], pandas.Timestamp(0, tz="UTC")
+        if name in keep or pandas.api.types.is_numeric_dtype(column.dtype):
+            continue
+        if pandas.api.types.is_timedelta64_dtype(column.dtype):
+            start = pandas.Timedelta(0)
+        elif is_time(column):
+            column = pandas.to_datetime(column, utc=True)
+        elif (column := _dates_of_texts(name, column)) is None:
+            continue
+        found[name] = (column - start) / pandas.Timedelta(days=1)
+    return frame.assign(**found) if found else frame
+
+
+def _dates_of_texts(name: str, column: "pd.Series") -> "pd.Series | None":
+    """Return the dates that a column of texts holds, None if it holds others."""
+    import pandas
+
+    first = column.dropna().head(1).tolist()
+    if not (first and _DATE.match(str(first[0]))):
+        return None
+    times = pandas.to_datetime(
+        column.astype(object), format="ISO8601", errors="coerce", utc=True
+    )
+    odd = np.flatnonzero(times.isna() & column.notna())
+    if len(odd) > len(column) / 2:
+        return None
+    if len(odd):
+        raise DataFileError(
+            f"column {name!r} holds dates but for {len(odd):,} rows: "
+            f"{cell(column, odd)}; mend or empty it"
+        )
+    return times
+
+
+def without_free_texts(table: Dataset) -> Dataset:
+    """Return a data set without columns of texts that hardly repeat, and warn of them.
+
+    Raises
+    ------
+    ValueError
+        If no column is left, or if a column holds numbers but for a few texts.
+    """
+    X: Any = table.X_train
+    if not hasattr(X, "columns"):
+        return table
+    dropped = [
+        name
+        for name in X.columns
+        if X[name].dtype == "category" and is_free_text(name, objects_of(X[name]))
+    ]
+    if not dropped:
+        return table
+    told = ", ".join(f"{name!r} ({X[name].nunique():,} different)" for name in dropped)
+    advice = "put what they say into columns of numbers or of few categories"
+    if len(dropped) == X.shape[1]:
+        raise ValueError(
+            f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
+        )
+    told = f"left out, as texts that hardly repeat: {told}; {advice}"
+    warnings.warn(told, UserWarning, stacklevel=2)
+    X = X.drop(columns=dropped)
+    return replace(table, X_train=X, feature_names=tuple(X.columns))
 
 
 def infer_task(y: np.ndarray) -> Task:
@@ -129,7 +221,8 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
         raise DataFileError(
             f"{source}: {n_missing:,} of {len(column):,} rows have no value of the "
             f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
-            f"remove those rows, or rename a class that is called so"
+            f"remove those rows, or rename a class that is called so; row "
+            f"{int(np.argmax(column.isna())):,} is empty (the first row is 0)"
         )
     typed = _typed(column)
     if typed is None:
@@ -151,17 +244,27 @@ def _checked_for_task(
     """Check that the values suit the task; return them as it wants them."""
     if task == "regression":
         if y.dtype.kind not in "iuf":
+            texts = np.array(rows_of_text(y) if y.dtype.kind == "O" else [])
             raise ValueError(
                 f"{source}: task='regression', but the target {target!r} holds "
                 f"{y.dtype} values such as {y[0]!r}; use task='classification'"
+                + (f"; {cell(y, texts)}" if len(texts) else "")
             )
-        n_infinite = int(np.count_nonzero(~np.isfinite(y)))
-        if n_infinite:
+        infinite = np.flatnonzero(~np.isfinite(y))
+        if len(infinite):
             raise DataFileError(
-                f"{source}: {n_infinite:,} values of the target {target!r} are "
-                f"infinite; remove those rows"
+                f"{source}: {len(infinite):,} values of the target {target!r} are "
+                f"infinite; remove those rows; {cell(y, infinite)}"
             )
         return y.astype(np.float64)
+    if not given and y.dtype.kind == "O" and len(set(y)) > _MANY_FRACTIONAL:
+        texts = rows_of_text(y)
+        if 0 < len(texts) < len(y) / 2:
+            raise DataFileError(
+                f"the target {target!r} holds numbers and text: {cell(y, texts)}; mend "
+                "such rows, or say --task classification (in Python "
+                "task='classification') if each value is a class"
+            )
     if len(np.unique(y)) < 2:
         advice = "" if given else ", or give task='regression' if it is a quantity"
         raise DataFileError(

@@ -67,7 +67,8 @@ def load_dataset(
         a relative table path is sought below it too. By default the
         environment variable ``RANDKERN_DATA``.
     target : str, optional
-        For tables, the column to predict.
+        For tables, the column to predict. The others are features; dates and
+        durations among them become days.
     task : {"classification", "regression"}, optional
         For tables. By default inferred from the target: text and booleans are
         classes; numbers are regression where they have many distinct values
@@ -109,9 +110,10 @@ def load_dataset(
     if text.startswith(_OPENML_PREFIX):
         name = text.removeprefix(_OPENML_PREFIX)
         return fetch_openml(name, target=target, task=task, data_home=data_dir)
-    if text.lower().endswith(TABLE_SUFFIXES):
+    is_name = text in DATASET_NAMES
+    if text.lower().endswith(TABLE_SUFFIXES) or (not is_name and Path(text).is_file()):
         return load_table(_find_table(Path(text), place), target=target, task=task)
-    if text not in DATASET_NAMES:
+    if not is_name:
         close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(

@@ -34,7 +34,7 @@ from randkern.models._gp_learning import (
     with_priors,
 )
 from randkern.models._gp_likelihoods import Likelihood
-from randkern.models._gp_reach import Reach
+from randkern.models._gp_reach import Evaluate, Reach
 from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.models.feature_matrix import GramFactor
@@ -116,7 +116,9 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
-    def _left_out(self, X: Rows, Z: Any, variance: Any) -> Any:
+    def _left_out(
+        self, X: Rows, Z: Any, variance: Any, evaluate: Evaluate = evaluate
+    ) -> Any:
         """Return what is added to the variance that features Z of rows have.
 
         k(x, x) − φ(x)·φ(x) of landmarks and pivots; of random features what they lack
@@ -126,7 +128,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
             return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
         if self._reach is None:
             return 0.0
-        return (self._reach.least_variance(X) - variance).clip(0.0)
+        return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
     def _laplace(
         self,

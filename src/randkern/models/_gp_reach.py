@@ -8,6 +8,7 @@ d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from randkern.kernels import Kernel
 from randkern.landmarks import choose_landmarks, landmark_plan
 from randkern.plan import Plan, evaluate
 
+#: Makes features of rows by a plan, as :func:`randkern.plan.evaluate` does.
+Evaluate = Callable[[Plan, Any], Any]
 # The share that landmarks leave at this share of the rows of the fit is no sign that
 # a row is far from them: there are too few landmarks, and the noise that was learned
 # has taken account of what few features cannot say.
@@ -78,14 +81,14 @@ class Reach:
         usual = np.quantile(np.nan_to_num(share), _USUAL_QUANTILE)
         return cls(kernel, plan, min(float(usual), _LARGEST_SHARE))
 
-    def left_over(self, X: Rows) -> np.ndarray:
+    def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), what landmarks without noise leave."""
         Z = evaluate(self.plan, X)
         return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
 
-    def least_variance(self, X: Rows) -> np.ndarray:
+    def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return the variance that there is at least: far from all rows k(x, x)."""
-        excess = self.left_over(X) - self.usual * self.kernel._diag(X)
+        excess = self.left_over(X, evaluate) - self.usual * self.kernel._diag(X)
         return excess.clip(0.0) / (1 - self.usual)
 
     def left_covariance(self, X: Rows) -> np.ndarray:

@@ -216,13 +216,15 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
-        ops = ops_of(X)
-        means, variances = self._laplace_moments(X, self._posteriors)
+        return self._mean_probabilities(*self._laplace_moments(X, self._posteriors))
+
+    def _mean_probabilities(self, means: Any, variances: Any) -> Any:
+        """Return probabilities given means and variances of every f, (n, k)."""
         if self._is_softmax:
             return mean_softmax(means, variances)
-        out = ops.zeros(means.shape, X)
-        for c in range(out.shape[1]):
-            out[:, c] = mean_probability(means[:, c], variances[:, c])
+        ops = ops_of(means)
+        columns = zip(means.T, variances.T, strict=True)
+        out = ops.hstack([mean_probability(*each)[:, None] for each in columns])
         if out.shape[1] == 1:
             return ops.hstack([1 - out, out])
         total = out.sum(axis=1)[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
@@ -16,7 +16,8 @@ from randkern._extras import import_extra
 from randkern._files import atomic_write
 from randkern._tables import is_numeric, is_table, is_time
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
-from randkern.onnx.operators import encoded, features, gram, on_host
+from randkern.models._gp_laplace import LaplacePosterior
+from randkern.onnx.operators import encoded, features, gram, on_host, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import ExactRidge, Member
@@ -59,7 +60,7 @@ def export_onnx(
     ------
     ValueError
         If a part of the model has no operators, such as the exact values of
-        :class:`~randkern.Compositional`; the message names it.
+        :class:`~randkern.Spectral`; the message names it.
     ImportError
         Without skl2onnx, which the extra ``onnx`` brings.
 
@@ -245,9 +246,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         values = _scores(model, inputs) if raw else _probabilities(model, inputs)
         position = values.argmax(axis=1)
         labels = _labels(model)
-        label = graph.apply(
-            "Gather", labels[position.example], labels, position, axis=0
-        )
+        label = TracedOps().take(labels, position)
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
@@ -302,7 +301,10 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
     """Return the weighted mean of the predictions of a model of tables."""
     total: Any = None
     for member in members:
-        X, fit = encoded(member.encoder, _split(inputs)), member.fit
+        fit = member.fit
+        X = encoded(member.encoder, _split(inputs))
+        if member.turn is not None:
+            X = X @ member.turn
         if isinstance(fit, ExactRidge):
             values = gram(fit.kernel, X, fit.X) @ fit.dual + fit.intercept
         elif is_classifier(fit):
@@ -329,6 +331,24 @@ def _values(model: Any, X: Traced) -> Any:
         scale, mean = (np.array(x) for x in (model._target_scale, model._target_mean))
         out = out * scale + mean
     return out
+
+
+def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
+    """Return the probabilities of a process under Laplace's approximation."""
+    _check_numbers(model)
+    if model.plan_ is None:
+        Z = solved(gram(model.kernel_, X, model.X_fit_), model._triangle)
+    else:
+        Z = features(model.plan_, X)
+    means, variances = [], []
+    for law in model._posteriors:
+        law = LaplacePosterior(on_host(law.mean), on_host(law.factor), law.evidence)
+        mean, variance = law.moments(cast(Any, Z))
+        variance = variance + model._left_out(X, Z, variance, features)
+        means.append(mean[:, None])
+        variances.append(variance[:, None])
+    columns = (_XP.concat(parts, axis=1) for parts in (means, variances))
+    return model._mean_probabilities(*columns)
 
 
 def _check_numbers(model: Any) -> None:
@@ -358,10 +378,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
-        raise ValueError(
-            "ONNX has no operators in double precision for the probabilities of "
-            "GaussianProcessClassifier; use KernelLogistic."
-        )
+        return _process_probabilities(model, _rows(inputs))
     values = _scores(model, inputs)
     if not hasattr(model, "predict_proba"):
         return values

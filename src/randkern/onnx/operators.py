@@ -6,37 +6,32 @@ formulas of kernels) is traced.
 
 from __future__ import annotations
 
-import math
-import warnings
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from numpy.polynomial import chebyshev
-from scipy.special import expit, ndtr, ndtri
 
 from randkern.backend.namespace import ops_of
-from randkern.kernels import Kernel
+from randkern.kernels import Compositional, Kernel
+from randkern.kernels.base import Leaf
 from randkern.landmarks import Landmarks
+from randkern.onnx.skeletons import skeleton_columns, skeleton_draws, skeleton_gram
 from randkern.onnx.traced import (
     ComplexPair,
     NoOperatorError,
     Traced,
     TracedOps,
-    chebyshev_sum,
 )
 from randkern.plan import Group, Plan
 from randkern.projections import Dense, Projection, Streamed
+from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
+from randkern.tabular.array_encoding import as_float64, encode_columns, equals
 
-__all__ = ["encoded", "features", "gram", "on_host"]
+__all__ = ["encoded", "features", "gram", "on_host", "solved"]
 
 _XP = TracedOps.xp
-# Quantiles are cut off here, in standard deviations (see TabularEncoder), and the
-# degree of the polynomial that replaces the inverse of the normal law up to there.
-_FARTHEST = 3.0
-_DEGREE = 45
 
 
 def on_host(values: Any) -> np.ndarray:
@@ -58,7 +53,7 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
         value: Any = term.weight
         for leaf in term.leaves:
             try:
-                value = leaf._tile(leaf._select(X), leaf._select(rows), False) * value
+                value = _exact(leaf, leaf._select(X), leaf._select(rows)) * value
             except NoOperatorError as error:
                 raise ValueError(
                     f"ONNX has no operators for exact values of {leaf} ({error}); use "
@@ -67,6 +62,13 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
         total = value if total is None else total + value
     assert total is not None
     return total
+
+
+def _exact(leaf: Leaf, X: Traced, rows: np.ndarray) -> Any:
+    """Return the exact values of one kernel at selected columns."""
+    if isinstance(leaf, Compositional):
+        return skeleton_gram(leaf._skeleton(X.shape[1]), X, rows)
+    return leaf._tile(X, rows, False)
 
 
 def features(plan: Plan, X: Traced) -> Traced:
@@ -90,7 +92,12 @@ def features(plan: Plan, X: Traced) -> Traced:
     Z = _XP.concat(parts, axis=1)
     if plan.factor is None:
         return Z
-    factor = on_host(plan.factor)
+    return solved(Z, plan.factor)
+
+
+def solved(Z: Traced, factor: Any) -> Traced:
+    """Return Z T⁻ᵀ for a lower triangular T."""
+    factor = on_host(factor)
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     return Z @ inverse.T
 
@@ -100,10 +107,10 @@ def _columns(group: Group, X: Traced) -> Any:
     factor = group.factors[0]
     if group.output == "columns":
         projection: Any = factor.projection
-        if not isinstance(projection, Landmarks):
-            raise NoOperatorError("sparse products")
-        values = gram(projection.kernel, factor.inputs.apply(X), projection.rows)
-        return values * group.weight
+        rows = factor.inputs.apply(X)
+        if isinstance(projection, Landmarks):
+            return gram(projection.kernel, rows, projection.rows) * group.weight
+        return skeleton_columns(projection, rows) * group.weight
     if group.output in ("mean", "centered"):
         means = (f.nonlinearity.mean_amplitude(f.inputs, X) for f in group.factors)
         mean: Any = (X[:, :1] * 0.0 + 1.0) * group.weight
@@ -145,8 +152,12 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     for factor in group.factors:
         block = factor.inputs.apply(X)
         projection = _kept(factor.projection)
-        projected = factor.nonlinearity.project(projection, block, 0, n_draws)
-        size, angle = factor.nonlinearity.contribute(projected, block)
+        if isinstance(projection, SkeletonPaths):
+            drawn, angle = skeleton_draws(projection, block), None
+            size = drawn.real if projection.skeleton.is_real else drawn
+        else:
+            projected = factor.nonlinearity.project(projection, block, 0, n_draws)
+            size, angle = factor.nonlinearity.contribute(projected, block)
         if angle is not None:
             phase = angle if phase is None else phase + angle
         if size is not None:
@@ -183,101 +194,16 @@ def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
     Missing numbers are NaN, missing categories the empty text; dates are days since
     1970.
     """
-    numbers = [columns[j] for j in encoder._numbers]
-    parts: list[Any] = []
-    for at in encoder._varying:
-        median = float(encoder._medians[at])
-        x = _double(numbers[at])
-        filled = _XP.where(_XP.isnan(x), np.array(median), x)
-        position = len(parts)
-        scaled = _scaled(encoder, filled, position)
-        parts.append(scaled * (1.0 / float(encoder._spread[position])))
-    parts += [_XP.isnan(_double(numbers[at])).astype(float) for at in encoder._missing]
-    for at, j in enumerate(encoder._categories):
-        parts.append(_levels(encoder, at, columns[j]))
-    rows = _XP.concat([part for part in parts if part is not None], axis=1)
-    # Rows in single precision are those that the model was fitted to.
-    return rows.astype(encoder.dtype).astype(np.float64)
-
-
-def _double(x: Traced) -> Traced:
-    if x.dtype.kind in "OU":
+    if any(columns[j].dtype.kind in "OU" for j in encoder._numbers):
         raise ValueError(
             "a column of numbers has the type of texts among the inputs of the ONNX "
             "model; pass rows X whose columns have the types of those of the fit."
         )
-    return x.astype(np.float64)
+    return encode_columns(encoder, columns, _is_known)
 
 
-def _scaled(encoder: TabularEncoder, x: Traced, at: int) -> Traced:
-    scaler = encoder._scaler
-    if encoder.numbers == "standard":
-        return (x - float(scaler.mean_[at])) * (1.0 / float(scaler.scale_[at]))
-    return _normal_quantile(_rank(scaler.quantiles_[:, at], scaler.references_, x))
-
-
-def _rank(quantiles: np.ndarray, references: np.ndarray, x: Traced) -> Traced:
-    """Return the share of numbers below x, as QuantileTransformer interpolates it."""
-    knots, first = np.unique(quantiles, return_index=True)
-    last = np.append(first[1:], len(quantiles)) - 1
-    low, high = references[first], references[last]
-    # Where quantiles are equal the ranks jump, and the middle is taken.
-    left, slope = high, np.zeros(len(knots))
-    slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
-    interval = (x >= knots).astype(float).sum(axis=1).astype(np.int64)
-    interval = _XP.where(interval > 0, interval - 1, interval)[:, None]
-    table = np.stack([knots, left, slope, (low + high) / 2], axis=1)
-    graph = x.graph
-
-    def entry(k: int) -> Traced:
-        example = table[interval.example, k]
-        return graph.apply("Gather", example, table[:, k], interval, axis=0)
-
-    knot = entry(0)
-    rank = _XP.where(x == knot, entry(3), entry(1) + (x - knot) * entry(2))
-    # As scikit-learn does: within 1e-7 of an end is at it.
-    rank = _XP.where(x < float(quantiles[0]) + 1e-7, np.array(0.0), rank)
-    return _XP.where(x > float(quantiles[-1]) - 1e-7, np.array(1.0), rank)
-
-
-def _normal_quantile(rank: Traced) -> Traced:
-    """Return the quantile of a normal law, at most 3 standard deviations from 0.
-
-    A Chebyshev series in log p/(1 − p), whose error is below 1e-9.
-    """
-    least = float(ndtr(-_FARTHEST))
-    widest = math.log((1 - least) / least)
-    series = chebyshev.chebinterpolate(lambda t: ndtri(expit(widest * t)), _DEGREE)
-    p = rank.clip(min=least, max=1 - least)
-    t = _XP.log(p / (1.0 - p)) * (1 / widest)
-    return chebyshev_sum(series, t)
-
-
-def _levels(encoder: TabularEncoder, at: int, x: Traced) -> Traced | None:
-    """Return the columns of a category: one per level, by what its values become."""
-    one_hot = encoder._one_hot
-    known = [np.array(values, dtype=object) for values in one_hot.categories_]
-    rows = np.empty((len(known[at]) + 1, len(known)), dtype=object)
-    rows[:] = [values[0] for values in known]
-    rows[:-1, at] = known[at]
-    rows[-1, at] = "\x00none of them"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        levels = one_hot.transform(rows) * encoder._level_scale
-    n_before = len(encoder.columns_) - levels.shape[1]
-    levels = levels[:, encoder.columns_[n_before:] == encoder._categories[at]]
-    if not levels.shape[1]:
-        return None
-    missing = np.array([value is None or value != value for value in known[at]])
+def _is_known(x: Traced, known: np.ndarray) -> Any:
+    """Tell which of the known categories every value of a column is."""
     if x.dtype.kind in "OU":
-        names = np.array(
-            ["" if m else v for m, v in zip(missing, known[at], strict=True)]
-        )
-        is_known = x == names.astype(str)
-    else:
-        numbers = np.array(
-            [np.nan if m else float(v) for m, v in zip(missing, known[at], strict=True)]
-        )
-        x = _double(x)
-        is_known = _XP.where(missing[None, :], _XP.isnan(x), x == numbers)
-    return is_known.astype(float) @ (levels[:-1] - levels[-1]) + levels[-1]
+        return x == np.array(["" if v is None else v for v in known]).astype(str)
+    return equals(as_float64(x), np.array(known, dtype=float))

@@ -28,6 +28,8 @@ from randkern.backend.array_ops import ArrayOps
 from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
 from randkern.backend.numpy_ops import NumpyOps
+from randkern.backend.special import polynomial
+from randkern.tabular.encoder import FARTHEST
 
 __all__ = [
     "ComplexPair",
@@ -35,13 +37,16 @@ __all__ = [
     "NoOperatorError",
     "Traced",
     "TracedOps",
-    "chebyshev_sum",
 ]
 
 # In so few columns differences are taken, as the backends do.
 _FEW_COLUMNS = 16
 # Intervals per unit of a logarithm, and coefficients of each.
 _PIECES, _ORDER = 4, 10
+# Beyond so many standard deviations probabilities are 0 or 1 to rounding.
+_FARTHEST = 8.5
+# Of the polynomial that stands for quantiles of a normal law.
+_DEGREE = 45
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -184,14 +189,18 @@ class Traced:
 
     def __getitem__(self, key: Any) -> Traced:
         out, axis = self, 0
-        for part in key if isinstance(key, tuple) else (key,):
+        parts = key if isinstance(key, tuple) else (key,)
+        if parts[0] is Ellipsis:
+            parts = (slice(None),) * (self.ndim - len(parts) + 1) + parts[1:]
+        for part in parts:
             if part is None:
                 axes = np.array([axis])
                 example = np.expand_dims(out.example, axis)
                 out = self.graph.apply("Unsqueeze", example, out, axes)
             elif isinstance(part, slice):
                 start, stop, step = part.indices(out.shape[axis])
-                if part != slice(None):
+                # All rows of a block, of which the example is one, are all rows.
+                if (start, stop, step) != (0, out.shape[axis], 1):
                     numbers = (np.array([n]) for n in (start, stop, axis, step))
                     example = out.example[(slice(None),) * axis + (part,)]
                     out = self.graph.apply("Slice", example, out, *numbers)
@@ -204,7 +213,8 @@ class Traced:
         return out
 
     def __setitem__(self, key: Any, value: Traced) -> None:
-        if key is not Ellipsis:
+        whole = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
+        if key != whole:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
@@ -239,7 +249,9 @@ class Traced:
         return _binary("Div", np.divide, other, self)
 
     def __mod__(self, other: Any) -> Traced:
-        return _binary("Mod", np.mod, self, other)
+        ratio = self / other
+        whole = self.graph.apply("Floor", np.floor(ratio.example), ratio)
+        return self - whole * other
 
     def __matmul__(self, other: Any) -> Traced:
         return _binary("MatMul", np.matmul, self, other)
@@ -369,6 +381,12 @@ class _Functions:
     def log1p(self, values: Any) -> Any:
         return self.log(1.0 + values)
 
+    def expm1(self, values: Any) -> Any:
+        return self.exp(values) - 1.0
+
+    def copysign(self, sizes: Any, signs: Any) -> Any:
+        return self.where(signs < 0, -sizes, sizes)
+
     def ones_like(self, values: Any) -> Any:
         return np.ones(values.shape)
 
@@ -382,7 +400,7 @@ class _Functions:
         """Return √(2u) times a series in u = 1 − |v|, for runtimes have no doubles."""
         size = abs(values)
         u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
+        angle = self.sqrt(2.0 * u) * _chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
         return self.where(values < 0, math.pi - angle, angle)
 
     def arcsin(self, values: Any) -> Any:
@@ -485,6 +503,10 @@ class TracedOps(ArrayOps):
         example = np.abs(X.example).max(axis=1)
         return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
 
+    def take(self, table: np.ndarray, rows: Traced) -> Traced:
+        """Return entries of a table by their numbers."""
+        return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
+
     def scale_rows(self, X: Any, factors: Any) -> Any:
         """Return rows times a factor each."""
         return X * factors[:, None]
@@ -553,12 +575,30 @@ class TracedOps(ArrayOps):
         return SimpleNamespace(StructuredRows=_StructuredRows)
 
     @property
+    def duals(self) -> Any:
+        """Dual activations of skeletons."""
+        return _Named(relu=_relu, power_series=lambda c, rho, owner: polynomial(c, rho))
+
+    @property
     def special(self) -> Any:
         """Special functions that have operators."""
-        return _Named(expit=_sigmoid, softmax=_softmax)
+        return _Named(
+            expit=_sigmoid,
+            ndtr=_normal_probability,
+            ndtri=_normal_quantile,
+            softmax=_softmax,
+        )
+
+    @property
+    def algebra(self) -> Any:
+        """Linear algebra with constants."""
+        return _Named(
+            triangular_solve=_triangular_solve,
+            column_products=lambda a, b: (a * b).sum(axis=0),
+        )
 
 
-def chebyshev_sum(series: np.ndarray, t: Any) -> Any:
+def _chebyshev_sum(series: np.ndarray, t: Any) -> Any:
     """Return Σ_k c_k T_k(t) for t in [−1, 1], by Clenshaw's recurrence."""
     above: Any = 0.0
     here: Any = t * 0.0 + float(series[-1])
@@ -577,24 +617,32 @@ _ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
 def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
-    """Return a function of x in [low, high], smooth in log x, to about 1e-11.
+    """Return a function of x in [low, high], smooth in log x, to about 1e-11."""
 
-    Polynomials of intervals, whose coefficients are looked up.
+    def of_log(points: np.ndarray) -> Any:
+        return function(np.exp(points).clip(low, high))
+
+    log = _Functions().log(x.clip(min=low, max=high))
+    return _looked_up(of_log, log, math.log(low), math.log(high))
+
+
+def _looked_up(function: Any, x: Any, start: float, stop: float) -> Any:
+    """Return a smooth function of x in an interval.
+
+    Polynomials of parts of it, whose coefficients are looked up.
     """
-    start, stop = math.log(low), math.log(high)
     n_pieces = math.ceil(_PIECES * (stop - start))
     step = (stop - start) / n_pieces
     nodes = np.cos(math.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
     points = start + step * (np.arange(n_pieces)[:, None] + (1 + nodes) / 2)
-    values = function(np.exp(points).clip(low, high))
+    values = function(points)
     table = np.linalg.solve(np.vander(nodes, increasing=True), values.T).T
-    position = (_Functions().log(x.clip(min=low, max=high)) - start) * (1 / step)
+    position = (x - start) * (1 / step)
     piece = position.clip(max=n_pieces - 0.5).astype(np.int64)
     t = (position - piece.astype(float)) * 2.0 - 1.0
     total: Any = t * 0.0
     for k in reversed(range(_ORDER)):
-        example = table[piece.example, k]
-        total = total * t + x.graph.apply("Gather", example, table[:, k], piece, axis=0)
+        total = total * t + TracedOps().take(table[:, k], piece)
     return total
 
 
@@ -607,8 +655,39 @@ def _sum_of(function: Any, X: Any, Y: Any) -> Any:
     return total
 
 
+def _relu(rho: Any) -> Any:
+    """Return the dual activation of ReLU (:mod:`randkern.backend.duals`)."""
+    rho, xp = rho.clip(-1.0, 1.0), _Functions()
+    root = xp.sqrt((1.0 - rho) * (1.0 + rho))
+    return (root + (math.pi - xp.arccos(rho)) * rho) * (1 / math.pi)
+
+
 def _sigmoid(values: Any) -> Any:
     return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
+
+
+def _normal_probability(values: Any) -> Any:
+    """Return the normal law's distribution function, to about 1e-13."""
+    values = values.clip(min=-_FARTHEST, max=_FARTHEST)
+    return _looked_up(scipy.special.ndtr, values, -_FARTHEST, _FARTHEST)
+
+
+def _normal_quantile(p: Any) -> Any:
+    """Return the quantile of a normal law, at most 3 standard deviations from 0.
+
+    A Chebyshev series in log p/(1 − p), whose error is below 1e-9.
+    """
+    widest = math.log(scipy.special.ndtr(FARTHEST) / scipy.special.ndtr(-FARTHEST))
+    series = chebyshev.chebinterpolate(
+        lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
+    )
+    t = _Functions().log(p / (1.0 - p)) * (1 / widest)
+    return _chebyshev_sum(series, t)
+
+
+def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+    return inverse @ values
 
 
 def _softmax(values: Any, axis: int) -> Any:

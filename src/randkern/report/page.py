@@ -159,4 +159,8 @@ def score_rows(
 
 def _text(form: str, value: float) -> str:
     """Return a score as text; AUC without rows of a class is not defined."""
-    return "undefined" if value != value else form.format(value)
+    if value != value:
+        return "undefined"
+    text = form.format(value)
+    # Of a mean that is right to rounding; a sign there says nothing.
+    return text if any(digit in text for digit in "123456789") else text.lstrip("-")

@@ -19,7 +19,9 @@ from sklearn.utils.validation import (
 
 from randkern._fitting import all_or_nothing
 from randkern._tables import (
+    cell,
     check_categories,
+    is_free_text,
     is_numeric,
     is_table,
     is_time,
@@ -29,18 +31,14 @@ from randkern._tables import (
     without_sparse_columns,
 )
 
-__all__ = ["TabularEncoder"]
+__all__ = ["FARTHEST", "TabularEncoder"]
 
-# A column of text with more different values, most of them in one row only, is no
-# category.
-_MOST_CATEGORIES = 200
-_ROWS_PER_CATEGORY = 2
 # The most frequent categories have a column each; the others share one.
 _MOST_LEVELS = 64
 _LEAST_ROWS = 2
 _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
-_FARTHEST = 3.0
+FARTHEST = 3.0
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
 # Rows that medians, scales and categories are learned from, at most.
 _MOST_FITTED = 100_000
@@ -161,7 +159,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _clipped(self, filled: np.ndarray) -> np.ndarray:
         scaled = self._scaler.transform(filled)
         if self.numbers == "quantile":
-            np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
+            np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
         return scaled
 
     def _fit_categories(self, objects: np.ndarray) -> None:
@@ -195,14 +193,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _check_levels(self, name: str, values: np.ndarray) -> None:
         check_categories(name, values)
-        n = len({value for value in values if value is not None})
-        if n > _MOST_CATEGORIES and n > len(values) / _ROWS_PER_CATEGORY:
-            texts = rows_of_text(values)
-            if 0 < len(texts) < len(values) / 2:
-                raise ValueError(
-                    f"column {name!r} holds numbers but for {len(texts)} rows: row "
-                    f"{texts[0]} holds {values[texts[0]]!r}; mend or empty it."
-                )
+        if is_free_text(name, values):
+            n = len({value for value in values if value is not None})
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
                 "many for categories. Drop it, or put what it says into columns of "
@@ -290,20 +282,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if not is_numeric(column):
             values = objects_of(column)
             texts = rows_of_text(values)
-            found = (
-                f"row {texts[0]} holds {values[texts[0]]!r}"
-                if len(texts)
-                else (f"is {column.dtype}")
-            )
+            found = cell(values, texts) if len(texts) else f"is {column.dtype}"
             raise ValueError(
                 f"column {name!r} held numbers when the encoder was fitted, but "
                 f"{found} here; mend or empty it."
             )
         values = numbers_of(column)
-        if np.isinf(values).any():
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
             raise ValueError(
-                f"column {name!r} contains infinity; replace it by a missing value or "
-                "a large number."
+                f"column {name!r} contains infinity: {cell(values, infinite)}; "
+                "replace it by a missing value or a large number."
             )
         return values
 

@@ -1,0 +1,151 @@
+"""Kernels of computation skeletons as operators of ONNX: features and exact values.
+
+Sums and products over the factors of a feature are taken in groups of features of about
+as many factors. Whether rows lie on their base spaces is not checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from randkern.onnx.traced import ComplexPair, Traced, TracedOps
+from randkern.skeletons import Skeleton
+from randkern.skeletons.paths import SkeletonColumns, SkeletonPaths
+
+__all__ = ["skeleton_columns", "skeleton_draws", "skeleton_gram"]
+
+_XP = TracedOps.xp
+
+
+# -- features ------------------------------------------------------------------------
+
+
+def skeleton_columns(projection: SkeletonColumns, X: Traced) -> Any:
+    """Return columns of features, with their weights."""
+    entries, _ = projection.drawn(np.zeros(1))
+    values = skeleton_draws(projection, X)
+    both = _XP.concat([values.real, values.imaginary], axis=1)
+    widths, n = np.diff(entries.columns), len(entries.weights)
+    first = np.repeat(np.arange(n), widths)
+    second = np.arange(len(first)) - np.repeat(entries.columns[:-1], widths)
+    return both[:, first + n * second] * entries.weights[first]
+
+
+def skeleton_draws(projection: SkeletonPaths, X: Traced) -> ComplexPair:
+    """Return Πₖ (aₖ·x + i bₖ·x)^{eₖ} · exp(i p·x) of every draw."""
+    entries, used = projection.drawn(np.zeros(1))
+    rows = _slots(projection.skeleton, X, used)
+    phase = _sums(rows, entries.starts, entries.slots, entries.coefs) + entries.shifts
+    out = ComplexPair(_XP.cos(phase), _XP.sin(phase))
+    if not len(entries.powers):
+        return out
+    real = _sums(rows, entries.real_starts, entries.real_slots, entries.real_coefs)
+    imaginary = rows[:, entries.imag_slots.clip(0)] * entries.imag_coefs
+    owners = np.repeat(np.arange(len(entries.weights)), np.diff(entries.factor_starts))
+    counts = np.bincount(owners, entries.powers, minlength=len(entries.weights))
+    factors = np.repeat(np.arange(len(entries.powers)), entries.powers)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return _products(ComplexPair(real, imaginary), starts, factors) * out
+
+
+def _slots(skeleton: Skeleton, X: Traced, used: np.ndarray) -> Traced:
+    """Return the columns that features read, as angles where those are read."""
+    alphabet = skeleton.alphabet
+    # The skeleton's own function would write to parts of an array.
+    rows = X[:, alphabet.slot_columns[used]]
+    kinds = np.repeat(alphabet._kinds, np.diff(alphabet._first_slots))[used]
+    for kind, base in enumerate(skeleton.graph.bases):
+        angles = base.angles(rows)
+        if angles is not rows:
+            rows = _XP.where((kinds == kind)[None, :], angles, rows)
+    return rows
+
+
+def _segments(starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield numbers of segments, and the positions in each, −1 beyond its end.
+
+    As many positions as a power of two, of all segments that this holds.
+    """
+    counts = np.diff(starts)
+    widths = 2 ** np.ceil(np.log2(counts.clip(1))).astype(np.int64)
+    for width in np.unique(widths):
+        chosen = np.flatnonzero(widths == width)
+        offset = np.arange(width)
+        inside = offset < counts[chosen][:, None]
+        yield chosen, np.where(inside, starts[chosen][:, None] + offset, -1)
+
+
+def _joined(parts: list[Any], chosen: list[np.ndarray]) -> Any:
+    """Return columns of all segments in their order."""
+    return _XP.concat(parts, axis=1)[:, np.argsort(np.concatenate(chosen))]
+
+
+def _sums(X: Traced, starts: np.ndarray, slots: np.ndarray, coefs: np.ndarray) -> Any:
+    """Return Σ_p coefs[p]·x[slots[p]] over every segment p."""
+    slots, coefs = np.append(slots, 0), np.append(coefs, 0.0)
+    parts, order = [], []
+    if not X.shape[1]:
+        return np.zeros((1, len(starts) - 1)) + 0.0 * X.sum(axis=1, keepdims=True)
+    for chosen, at in _segments(starts):
+        parts.append((X[:, slots[at]] * coefs[at]).sum(axis=2))
+        order.append(chosen)
+    return _joined(parts, order)
+
+
+def _products(
+    values: ComplexPair, starts: np.ndarray, which: np.ndarray
+) -> ComplexPair:
+    """Return the products of values[which[p]] over every segment p."""
+    n_values = values.real.shape[1]
+    one = 0.0 * values.real[:, :1] + 1.0
+    real = _XP.concat([values.real, one], axis=1)
+    imaginary = _XP.concat([values.imaginary, one - 1.0], axis=1)
+    which = np.append(which, n_values)
+    reals, imaginaries, order = [], [], []
+    for chosen, at in _segments(starts):
+        part = ComplexPair(real[:, which[at]], imaginary[:, which[at]])
+        for _ in range(int(math.log2(at.shape[1]))):
+            half = part.real.shape[2] // 2
+            left, right = (
+                ComplexPair(part.real[:, :, side], part.imaginary[:, :, side])
+                for side in (slice(half), slice(half, None))
+            )
+            part = left * right
+        reals.append(part.real[:, :, 0])
+        imaginaries.append(part.imaginary[:, :, 0])
+        order.append(chosen)
+    return ComplexPair(_joined(reals, order), _joined(imaginaries, order))
+
+
+# -- exact values ----------------------------------------------------------------------
+
+
+def skeleton_gram(skeleton: Skeleton, X: Traced, rows: np.ndarray) -> Any:
+    """Return the kernel of all pairs, by the recursion over the nodes."""
+    recursion, graph = skeleton.recursion, skeleton.graph
+    parts, order = [], []
+    for kind, base in enumerate(graph.bases):
+        x = recursion.points(X, kind)[:, None]
+        parts.append(base.kernel(x, recursion.points(rows, kind)[None]))
+        order.append(np.flatnonzero(graph.base == kind))
+    inputs = _XP.concat(parts, axis=2)[:, :, np.argsort(np.concatenate(order))]
+    known: Any = inputs
+    nodes = np.zeros(0, dtype=np.int64)
+    for level in recursion._plain_levels:
+        means: Any = None
+        for matrix, values in (
+            (level.from_inputs, inputs),
+            (level.from_nodes, known),
+        ):
+            if matrix is None:
+                continue
+            dense = matrix.toarray() if values is inputs else matrix[:, nodes].toarray()
+            means = values @ dense.T if means is None else means + values @ dense.T
+        found = graph.activations[level.activation].dual(means)
+        known = _XP.concat([known, found], axis=2) if len(nodes) else found
+        nodes = np.concatenate([nodes, level.nodes])
+    return known[:, :, -1]

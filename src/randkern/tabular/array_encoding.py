@@ -1,0 +1,118 @@
+"""What a fitted encoder of tables does, as operations of arrays of any library.
+
+For tensors, and for arrays that become operators of ONNX; rows of dataframes are
+encoded by :class:`~randkern.TabularEncoder` itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from randkern.backend.namespace import ops_of
+from randkern.tabular.encoder import FARTHEST, TabularEncoder
+
+__all__ = ["as_float64", "encode_columns", "equals"]
+
+_LEAST = float(ndtr(-FARTHEST))
+
+
+def encode_columns(
+    encoder: TabularEncoder,
+    columns: list[Any],
+    is_known: Callable[[Any, np.ndarray], Any],
+) -> Any:
+    """Return the encoded rows of a table, (n, n_features_out), in float64.
+
+    Parameters
+    ----------
+    encoder : TabularEncoder
+    columns : list of arrays of shape (n, 1)
+        Missing numbers are NaN; dates are days since 1970.
+    is_known : callable
+        Takes a column of categories, and those of the fit (objects, None where values
+        are missing), and tells which of them each value is, (n, n_categories).
+    """
+    numbers = [columns[j] for j in encoder._numbers]
+    parts: list[Any] = []
+    xp = ops_of(columns[0]).xp
+    for at in encoder._varying:
+        x = as_float64(numbers[at])
+        filled = xp.where(xp.isnan(x), float(encoder._medians[at]), x)
+        scaled = _scaled(encoder, filled, len(parts))
+        parts.append(scaled * (1.0 / float(encoder._spread[len(parts)])))
+    for at in encoder._missing:
+        parts.append(as_float64(xp.isnan(as_float64(numbers[at]))))
+    for at, j in enumerate(encoder._categories):
+        known, levels = _levels(encoder, at)
+        if levels.shape[1]:
+            levels = ops_of(columns[0]).float64_like(levels, columns[0])
+            found = as_float64(is_known(columns[j], known))
+            parts.append(found @ (levels[:-1] - levels[-1]) + levels[-1])
+    rows = xp.concat(parts, axis=1)
+    # Rows in single precision are those that the model was fitted to.
+    return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
+
+
+def as_float64(x: Any) -> Any:
+    """Return numbers in double precision."""
+    return ops_of(x).as_float64(x)
+
+
+def equals(x: Any, values: np.ndarray) -> Any:
+    """Tell which of some values each number is; NaN, which is the last, equals NaN."""
+    ops, missing = ops_of(x), np.isnan(values)
+    found = x == ops.float64_like(values[~missing], x)
+    return ops.hstack([found, ops.xp.isnan(x)]) if missing.any() else found
+
+
+def _scaled(encoder: TabularEncoder, x: Any, at: int) -> Any:
+    scaler = encoder._scaler
+    if encoder.numbers == "standard":
+        return (x - float(scaler.mean_[at])) * (1.0 / float(scaler.scale_[at]))
+    rank = _rank(scaler.quantiles_[:, at], scaler.references_, x)
+    return ops_of(x).special.ndtri(rank.clip(_LEAST, 1 - _LEAST))
+
+
+def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
+    """Return the share of numbers below x, as QuantileTransformer interpolates it."""
+    ops = ops_of(x)
+    where = ops.xp.where
+    knots, first = np.unique(quantiles, return_index=True)
+    last = np.append(first[1:], len(quantiles)) - 1
+    low, high = references[first], references[last]
+    # Where quantiles are equal the ranks jump, and the middle is taken.
+    slope = np.zeros(len(knots))
+    slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
+    n_below = as_float64(x >= ops.float64_like(knots, x)).sum(axis=1)
+    interval = ops.as_integers((n_below - 1).clip(0.0))[:, None]
+    knot, left, slope, middle = (
+        ops.take(ops.float64_like(values, x), interval)
+        for values in (knots, high, slope, (low + high) / 2)
+    )
+    rank = where(x == knot, middle, left + (x - knot) * slope)
+    # As scikit-learn does: within 1e-7 of an end is at it.
+    rank = where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
+    return where(x > float(quantiles[-1]) - 1e-7, 1.0, rank)
+
+
+def _levels(encoder: TabularEncoder, at: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the categories of a column, and what they, and others, become."""
+    one_hot = encoder._one_hot
+    known = [np.array(values, dtype=object) for values in one_hot.categories_]
+    rows = np.empty((len(known[at]) + 1, len(known)), dtype=object)
+    rows[:] = [values[0] for values in known]
+    rows[:-1, at] = known[at]
+    rows[-1, at] = "\x00none of them"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        levels = one_hot.transform(rows) * encoder._level_scale
+    n_before = len(encoder.columns_) - levels.shape[1]
+    levels = levels[:, encoder.columns_[n_before:] == encoder._categories[at]]
+    missing = [value is None or value != value for value in known[at]]
+    known[at][missing] = None
+    return known[at], levels
