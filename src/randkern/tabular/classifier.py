@@ -120,7 +120,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     True
     """
 
-    _loss = staticmethod(log_loss)
+    _loss = log_loss
     _judging_share = 0.05
 
     @with_callbacks

@@ -54,6 +54,7 @@ from randkern.tabular.model import (
 )
 from randkern.tabular.search import (
     KernelSearch,
+    Loss,
     Trial,
     blend,
     leave_one_out,
@@ -85,6 +86,8 @@ _EFFECT_ROWS = 200
 # Beyond this share of different rows that differ in their targets only, equal rows
 # are no copies.
 _MOST_MIXED = 0.1
+# Weights below this share of the largest are zero: penalties are divided by weights.
+_LEAST_WEIGHT = 1e-100
 # Rows that are encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -99,7 +102,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     # What trials are judged by, and the share of the time for adapting each of the best
     # to the rows that judge it.
-    _loss: Any = staticmethod(log_squares)
+    _loss: Loss = log_squares
     _judging_share = 0.08
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
@@ -136,6 +139,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
+            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
         return X, weight
 
     @staticmethod

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from randkern.kernels import (
 )
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import temperature_of
+from randkern.solvers import mirror_upper
 
 __all__ = ["KernelSearch", "Trial", "blend", "inverse", "leave_one_out"]
 
@@ -98,8 +100,24 @@ _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
 
 
-# Of predictions (n, k), targets and weights: a number, and its gradient.
-Loss = Callable[[Any, Any, Any], tuple[float, np.ndarray]]
+@dataclass(frozen=True)
+class Loss:
+    """What trials are judged by.
+
+    Attributes
+    ----------
+    of : function of predictions (n, k), targets and weights
+        Returns a number, and its gradient in the predictions.
+    is_noisy : bool
+        Whether a target tells little, as labels do: the prior of lengthscales is then
+        chosen, and rows that judge directions are no part of any fit.
+    """
+
+    of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]
+    is_noisy: bool = False
+
+    def __call__(self, F: Any, Y: Any, weight: Any) -> tuple[float, np.ndarray]:
+        return self.of(F, Y, weight)
 
 
 class _OutOfTimeError(Exception):
@@ -159,10 +177,7 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     if failed:
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
     factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    upper = factor.T
-    for row in range(n - 1):
-        upper[row + 1 :, row] = upper[row, row + 1 :]
-    return upper
+    return mirror_upper(factor.T)
 
 
 def leave_one_out(
@@ -238,6 +253,7 @@ def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
     return out
 
 
+@Loss
 def log_squares(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
@@ -263,6 +279,7 @@ def log_probabilities(
     return log_softmax(F / temperature, axis=1), labels, temperature
 
 
+@partial(Loss, is_noisy=True)
 def log_loss(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
@@ -312,9 +329,6 @@ class _LeaveOneOut:
         return self.hyper.at(self.ties @ theta[:-1]).kernel
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        # Line searches of a loss that is all but 0 may leave the numbers.
-        if not np.isfinite(theta).all():
-            return 1e3, np.zeros_like(theta)
         if self.best[1] is not None and self.over():
             raise _OutOfTimeError
         hyper = self.hyper.at(self.ties @ theta[:-1])
@@ -328,8 +342,6 @@ class _LeaveOneOut:
         E = A / diagonal[:, None]
         error = float((self.weight @ E**2).sum()) / n
         value, slopes = self.loss(self.codes - E, self.codes, self.weight)
-        if not (math.isfinite(value) and np.isfinite(slopes).all()):
-            return 1e3, np.zeros_like(theta)
         slopes /= diagonal[:, None]
         curved, U = -(slopes * E).sum(axis=1), P @ slopes
         half = P * np.sqrt(abs(curved))
@@ -430,10 +442,10 @@ class KernelSearch:
         kernel: Kernel,
         form: str,
         numbers: str,
-        n: int,
+        rows: np.ndarray,
         turn: np.ndarray | None = None,
+        precision: float | None = None,
     ) -> _LeaveOneOut:
-        rows = self.order[:n]
         return _LeaveOneOut(
             kernel,
             turned(self.rows[numbers][rows], turn),
@@ -442,7 +454,7 @@ class KernelSearch:
             self._ties(form, numbers, turn is not None),
             lambda: self.clock() > self._until,
             self.loss,
-            self.precision,
+            self.precision if precision is None else precision,
         )
 
     def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
@@ -472,7 +484,7 @@ class KernelSearch:
         best: Any = None
         for spread in _SPREADS:
             kernel = self._kernel(form, numbers, spread)
-            goal = self._objective(kernel, form, numbers, n)
+            goal = self._objective(kernel, form, numbers, self.order[:n])
             with suppress(_OutOfTimeError):
                 for alpha in _ALPHAS:
                     goal(goal.start(alpha))
@@ -486,6 +498,16 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column from where another trial has ended."""
+        return self._descend(start, self.order[:n], steps, form)
+
+    def _descend(
+        self,
+        start: Trial,
+        rows: np.ndarray,
+        steps: int,
+        form: str = "",
+        precision: float | None = None,
+    ) -> Trial:
         began, form = working_seconds(), form or start.form
         theta, origin, kernel = start.theta, start.origin, start.kernel
         if form != start.form:
@@ -493,11 +515,9 @@ class KernelSearch:
             extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
             theta = np.concatenate([theta[:-1], extra, theta[-1:]])
             origin = np.append(origin, extra)
-        goal = self._objective(kernel, form, start.numbers, n, start.turn)
+        goal = self._objective(kernel, form, start.numbers, rows, start.turn, precision)
         goal.origin = origin
         goal.descend(theta, steps)
-        if goal.best[1] is None:  # no number is a loss of these rows
-            return start
         metric = "diagonal" if start.turn is None else "full"
         like = {"form": form, "numbers": start.numbers, "metric": metric}
         return self._record(goal, like | {"turn": start.turn}, began)
@@ -516,7 +536,7 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if self.loss is log_loss:
+        if self.loss.is_noisy:
             n = len(rows)
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
@@ -526,7 +546,9 @@ class KernelSearch:
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
-                goal = self._objective(kernel, start.form, start.numbers, n, turn)
+                goal = self._objective(
+                    kernel, start.form, start.numbers, self.order[:n], turn
+                )
                 with suppress(_OutOfTimeError):
                     goal(goal.start(start.alpha))
                 if best is None or goal.best[0] < best.best[0]:
@@ -550,8 +572,8 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
-            if not found and self.loss is log_loss:
-                self._choose_precision(start, n)
+            if not found and self.loss.is_noisy:
+                self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
         found += self._relatives(found, n)
@@ -568,7 +590,7 @@ class KernelSearch:
         kernel = self._kernel(form, numbers, _SPREADS[0])
         for rows in (2, n):  # compiled code is loaded by the first
             began = self.clock()
-            goal = self._objective(kernel, form, numbers, rows)
+            goal = self._objective(kernel, form, numbers, self.order[:rows])
             goal(goal.start(_ALPHAS[0]))
         step = max(self.clock() - began, 1e-6)
         share = (max(seconds, 0.0) / (_FIRST_EVALUATIONS * step)) ** (1 / _ORDER)
@@ -605,42 +627,47 @@ class KernelSearch:
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Tell whether rows that have not told the directions say so."""
         n_judges = self._n_judges(n)
+        rows = self.order[:n]
         new, old = (
-            self._error_of_judges(each, n, n_judges, log_squares)
+            self._error_of_judges(each, rows, n_judges, log_squares)
             for each in (trial, other)
         )
         return new < old + math.log1p(-_LEAST_TURNED_GAIN)
 
     def _error_of_judges(
-        self, trial: Trial, n: int, n_judges: int, loss: Loss
+        self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
     ) -> float:
-        """Return the loss of the last of n rows, left out in turn."""
-        rows = self.order[:n]
+        """Return the loss of the last of some rows, left out in turn."""
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
         if found is None:
             return math.inf
-        judges = slice(n - n_judges, n)
+        judges = slice(len(rows) - n_judges, len(rows))
         return loss((Y - found)[judges], Y[judges], weight[judges])[0]
 
-    def _choose_precision(self, start: Trial, n: int) -> None:
-        """Choose the prior of lengthscales: each half of the rows judges the other's.
+    def _best_precision(self, start: Trial, n: int) -> float:
+        """Return that of the prior of lengthscales, of those that labels choose from.
 
-        Few labels are fitted by lengthscales that are there for them, many are not.
+        Each half of the rows judges lengthscales of the other's: few labels are fitted
+        by lengthscales that are there for them, many are not.
         """
-        order, half = self.order, n // 2
+        half = n // 2
+        if half < 2:  # a single row is never left out
+            return self.precision
         errors: list[float] = []
         for precision in _PRECISIONS:
-            self.precision, error = precision, 0.0
-            for turned_by in (0, half):
-                self.order = np.append(np.roll(order[:n], turned_by), order[n:])
-                trial = self.descend(start, half, _FIRST_STEPS)
-                error += self._error_of_judges(trial, n, n - half, self.loss)
+            error = 0.0
+            for shift in (0, half):
+                rows = np.roll(self.order[:n], shift)
+                trial = self._descend(
+                    start, rows[:half], _FIRST_STEPS, precision=precision
+                )
+                error += self._error_of_judges(trial, rows, n - half, self.loss)
             errors.append(error)
             if self._over:
                 break
-        self.order, self.precision = order, _PRECISIONS[int(np.argmin(errors))]
+        return _PRECISIONS[int(np.argmin(errors))]
 
     def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
         """Yield other kernels, from the lengthscales that were found."""
@@ -660,7 +687,10 @@ class KernelSearch:
         if n >= n_all or left <= 0 or self._stopped:
             return n
         self._until = math.inf
-        goal = self._objective(trial.kernel, trial.form, trial.numbers, n, trial.turn)
+        rows = self.order[:n]
+        goal = self._objective(
+            *(trial.kernel, trial.form, trial.numbers, rows, trial.turn)
+        )
         began = self.clock()
         goal(trial.theta)
         step = max(self.clock() - began, 1e-6)
