@@ -53,8 +53,9 @@ _PASSES = 120
 # Parts weigh at least so much; steps to the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
-# Shares of the time: for the search at most, and what is left for the last fits.
-_SEARCH_SHARE, _LAST_SHARE = 0.45, 0.25
+# Shares of the time: for the search at most, and what is left for the last fits, of few
+# rows and of many.
+_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """
 
     _loss = log_loss
+    _most_searched = 10_000
     _judging_share = 0.05
 
     @with_callbacks
@@ -154,7 +156,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
         Y = Y[:, 1:] if len(self.classes_) == 2 else Y
         self._held_out = None
-        seconds = _SEARCH_SHARE * self.time_limit
+        many = len(Y) > _FEATURE_ROWS
+        self._last_seconds = _LAST_SHARES[many] * self.time_limit
+        seconds = _SEARCH_SHARES[many] * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
         chosen = self._calibrated(judged, labels, Y, weight)
@@ -183,9 +187,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, _) in enumerate(judged):
-            if at and self._left() < _LAST_SHARE * self.time_limit:
+            if at and self._left() < self._last_seconds:
                 break
-            spare = self._left() - _LAST_SHARE * self.time_limit
+            spare = self._left() - self._last_seconds
             until = self._clock() + spare / (len(judged) - at)
             parts.append(self._best_penalty(trial, labels, weight, start, until))
             start = _PENALTIES.index(parts[-1].share)

@@ -63,8 +63,6 @@ from randkern.tabular.search import (
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
-# Rows that the search looks at.
-_MOST_SEARCHED = 2500
 # The share of the time for the search at most, where the last fit is to few rows and to
 # many, and what is left for it at least.
 _SEARCH_SHARES = (0.7, 0.5)
@@ -100,9 +98,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    # What trials are judged by, and the share of the time for adapting each of the best
-    # to the rows that judge it.
+    # What trials are judged by, the rows that the search looks at, and the share of the
+    # time for adapting each of the best to the rows that judge it.
     _loss: Loss = log_squares
+    _most_searched = 2500
     _judging_share = 0.08
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
@@ -191,7 +190,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         n = len(Y)
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
-        self._searched = self._order[:_MOST_SEARCHED]
+        self._searched = self._order[: self._most_searched]
         standard = TabularEncoder().fit(X, sample_weight=self._counts)
         self._encoders = {"standard": standard}
         if len(standard._varying):

@@ -73,6 +73,12 @@ _REFINED_STEPS = 15
 # Steps by less end a descent, in the logarithm of the error.
 _LEAST_DESCENT = 3e-5
 _REFINED = 3
+# Of more rows than can be refined on, each step is on other rows: how many steps, their
+# length in logarithms, and how much of the last means of slopes and squares is kept.
+_STREAMED_STEPS = 40
+_TRIED_STEPS = 12
+_STREAMED_LENGTH = 0.15
+_KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
 # Full metrics: how often directions are learned, powers of the gradients that weigh
 # them, what all keep, and multiples of lengthscales to start from.
 _MOST_TURNS = 3
@@ -470,6 +476,9 @@ class KernelSearch:
             origin=goal.origin,
             objective=value,
         )
+        return self._told(trial)
+
+    def _told(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self._stopped = self.report(trial) or self._stopped
         return trial
@@ -521,6 +530,55 @@ class KernelSearch:
         metric = "diagonal" if start.turn is None else "full"
         like = {"form": form, "numbers": start.numbers, "metric": metric}
         return self._record(goal, like | {"turn": start.turn}, began)
+
+    def stream(self, start: Trial, n: int, steps: int) -> Trial:
+        """Learn lengthscales from many rows, n others in each step.
+
+        Steps are those of Adam (Kingma & Ba 2015) down the loss of rows that are left
+        out of their n (Owhadi & Yoo 2019, "Kernel flows"), and get shorter from the
+        middle on; the result is the mean of those. Rows that are new tell no
+        lengthscales that are there for them alone, and so there is no prior.
+        """
+        began, theta = working_seconds(), start.theta
+        slope, square, order = 0.0 * theta, 0.0 * theta, self.order
+        values: list[tuple[float, float]] = []
+        thetas: list[np.ndarray] = []
+        low, high = (np.full_like(theta, bound) for bound in np.log(_LENGTHSCALES))
+        low[-1], high[-1] = np.log(_PENALTIES)
+        for at in range(steps):
+            rows = np.take(order, np.arange(at * n, (at + 1) * n), mode="wrap")
+            goal = self._objective(
+                *(start.kernel, start.form, start.numbers, rows, start.turn, 0.0)
+            )
+            _, gradient = goal(theta)
+            slope += (1 - _KEPT_SLOPE) * (gradient - slope)
+            square += (1 - _KEPT_SQUARE) * (gradient**2 - square)
+            size = np.sqrt(square / (1 - _KEPT_SQUARE ** (at + 1))) + 1e-12
+            left = min(1.0, 2 * (1 - at / steps))
+            step = slope / (1 - _KEPT_SLOPE ** (at + 1)) / size
+            if goal.best[1] is not None:
+                values.append((goal.best[0], goal.best[2]))
+                thetas.append(theta)
+            theta = np.clip(theta - _STREAMED_LENGTH * left * step, low, high)
+            if values and self._over:
+                break
+        half = len(values) // 2
+        if not values:
+            return start
+        objective, error = np.mean(values[half:], axis=0).tolist()
+        theta = np.mean(thetas[half:], axis=0)
+        trial = replace(
+            start,
+            kernel=goal.kernel(theta),
+            alpha=math.exp(theta[-1]),
+            error=error,
+            n_rows=n,
+            seconds=working_seconds() - began,
+            theta=theta,
+            objective=objective,
+            metric="diagonal" if start.turn is None else "full",
+        )
+        return self._told(trial)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
         """Learn a lengthscale for every direction in which a fit changes.
@@ -578,8 +636,12 @@ class KernelSearch:
         found += self._turned(found, n, _FIRST_STEPS)
         found += self._relatives(found, n)
         found.sort(key=lambda trial: trial.objective)
-        while (more := self._more_rows(found[0], n)) > n:
-            found, n = self._refine(found, more), more
+        if len(self.Y) > _MOST_ROWS:
+            found = self._streamed(found, n)
+        elif (more := self._more_rows(found[0], n, _REFINED * _REFINED_STEPS)) > n:
+            found = self._each(
+                found, _REFINED, lambda trial: self.descend(trial, more, _REFINED_STEPS)
+            )
         self.refined = found[:_KEPT]
         return self.refined
 
@@ -681,8 +743,31 @@ class KernelSearch:
                 return
             yield self.descend(start, n, _FIRST_STEPS // 2, form)
 
-    def _more_rows(self, trial: Trial, n: int) -> int:
-        """Return how many rows the best are refined on in the time left, or n."""
+    def _streamed(self, found: list[Trial], n: int) -> list[Trial]:
+        """Go on with many rows: a little with one trial of each kind, then the best.
+
+        Few rows do not tell kinds of kernels from each other.
+        """
+        kinds = {(trial.form, trial.numbers, trial.metric) for trial in found}
+        firsts = [
+            next(t for t in found if (t.form, t.numbers, t.metric) == kind)
+            for kind in sorted(kinds)
+        ]
+        firsts.sort(key=lambda trial: trial.objective)
+        steps = len(firsts) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
+        n = max(n, self._more_rows(found[0], n, steps))
+        until, now = self.until, self.clock()
+        self.until = now + (until - now) * len(firsts) * _TRIED_STEPS / steps
+        found = self._each(
+            firsts, len(firsts), lambda trial: self.stream(trial, n, _TRIED_STEPS)
+        )
+        self.until = until
+        return self._each(
+            found, _REFINED, lambda trial: self.stream(trial, n, _STREAMED_STEPS)
+        )
+
+    def _more_rows(self, trial: Trial, n: int, steps: int) -> int:
+        """Return on how many rows so many steps are taken in the time left, or n."""
         n_all, left = min(len(self.Y), _MOST_ROWS), self.until - self.clock()
         if n >= n_all or left <= 0 or self._stopped:
             return n
@@ -694,18 +779,20 @@ class KernelSearch:
         began = self.clock()
         goal(trial.theta)
         step = max(self.clock() - began, 1e-6)
-        affordable = n * (left / (_REFINED * _REFINED_STEPS * step)) ** (1 / _ORDER)
+        affordable = n * (left / (steps * step)) ** (1 / _ORDER)
         return int(min(n_all, affordable)) if affordable > _LEAST_GROWTH * n else n
 
-    def _refine(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on with the best on n rows; the others follow behind."""
+    def _each(
+        self, found: list[Trial], n_first: int, refined_of: Callable[[Trial], Trial]
+    ) -> list[Trial]:
+        """Go on with the first, in equal shares of the time; others follow behind."""
         refined: list[Trial] = []
-        for position, trial in enumerate(found[:_REFINED]):
+        for position, trial in enumerate(found[:n_first]):
             if refined and self._over:
                 break
             now = self.clock()
-            self._until = now + (self.until - now) / (_REFINED - position)
-            refined.append(self.descend(trial, n, _REFINED_STEPS))
+            self._until = now + (self.until - now) / (n_first - position)
+            refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
 
