@@ -200,8 +200,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             for part in parts
         ]
         found = [part.P for part in parts]
+        # Of many rows, the time is better spent on one good fit.
+        most = 1 if len(self._order) > _FEATURE_ROWS else MOST_MEMBERS
         weights, self.temperature_ = _blend_probabilities(
-            found, handicaps, labels, weight
+            found, handicaps, labels, weight, most
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
@@ -425,8 +427,9 @@ def _blend_probabilities(
     handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
+    most: int = MOST_MEMBERS,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, and the temperature, of least log loss.
+    """Return weights of sum 1, so many at most, and the temperature, of least log loss.
 
     Handicaps are added to the losses of parts.
     """
@@ -436,7 +439,7 @@ def _blend_probabilities(
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
         weights = weights * ((chances / (weights @ chances)) @ shares)
-    kept = np.sort(weights)[-MOST_MEMBERS:][0]
+    kept = np.sort(weights)[-most:][0]
     weights[weights < max(kept, _LEAST_WEIGHT)] = 0.0
     weights /= weights.sum()
     mean = np.tensordot(weights, np.stack(parts), axes=1)

@@ -517,21 +517,30 @@ class KernelSearch:
         form: str = "",
         precision: float | None = None,
     ) -> Trial:
-        began, form = working_seconds(), form or start.form
-        theta, origin, kernel = start.theta, start.origin, start.kernel
-        if form != start.form:
-            kernel = self._kernel(form, start.numbers, 1.0)
-            extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
-            theta = np.concatenate([theta[:-1], extra, theta[-1:]])
-            origin = np.append(origin, extra)
-        goal = self._objective(kernel, form, start.numbers, rows, start.turn, precision)
-        goal.origin = origin
-        goal.descend(theta, steps)
+        began, start = working_seconds(), self._in_form(start, form)
+        goal = self._objective(
+            *(start.kernel, start.form, start.numbers, rows, start.turn, precision)
+        )
+        goal.origin = start.origin
+        goal.descend(start.theta, steps)
         metric = "diagonal" if start.turn is None else "full"
-        like = {"form": form, "numbers": start.numbers, "metric": metric}
+        like = {"form": start.form, "numbers": start.numbers, "metric": metric}
         return self._record(goal, like | {"turn": start.turn}, began)
 
-    def stream(self, start: Trial, n: int, steps: int) -> Trial:
+    def _in_form(self, start: Trial, form: str) -> Trial:
+        """Return the start of a kernel of another form, with the same lengthscales."""
+        if form in ("", start.form):
+            return start
+        extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
+        return replace(
+            start,
+            form=form,
+            kernel=self._kernel(form, start.numbers, 1.0),
+            theta=np.concatenate([start.theta[:-1], extra, start.theta[-1:]]),
+            origin=np.append(start.origin, extra),
+        )
+
+    def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn lengthscales from many rows, n others in each step.
 
         Steps are those of Adam (Kingma & Ba 2015) down the loss of rows that are left
@@ -539,7 +548,8 @@ class KernelSearch:
         middle on; the result is the mean of those. Rows that are new tell no
         lengthscales that are there for them alone, and so there is no prior.
         """
-        began, theta = working_seconds(), start.theta
+        began, start = working_seconds(), self._in_form(start, form)
+        theta = start.theta
         slope, square, order = 0.0 * theta, 0.0 * theta, self.order
         values: list[tuple[float, float]] = []
         thetas: list[np.ndarray] = []
@@ -625,6 +635,15 @@ class KernelSearch:
         began = self.clock()
         self._until = began + _FIRST_SHARE * (self.until - began)
         n = self._first_rows(self._until - began)
+        if len(self.Y) > _MOST_ROWS:
+            found = self._from_many(n)
+        else:
+            found = self._from_few(n)
+        self.refined = found[:_KEPT]
+        return self.refined
+
+    def _from_few(self, n: int) -> list[Trial]:
+        """Descend on n rows, and go on with the best on more."""
         found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
@@ -634,16 +653,40 @@ class KernelSearch:
                 self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
-        found += self._relatives(found, n)
+        for start, form in self._relatives(found):
+            if self._over:
+                break
+            found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
         found.sort(key=lambda trial: trial.objective)
-        if len(self.Y) > _MOST_ROWS:
-            found = self._streamed(found, n)
-        elif (more := self._more_rows(found[0], n, _REFINED * _REFINED_STEPS)) > n:
-            found = self._each(
-                found, _REFINED, lambda trial: self.descend(trial, more, _REFINED_STEPS)
-            )
-        self.refined = found[:_KEPT]
-        return self.refined
+        while (more := self._more_rows(found[0], n, _REFINED * _REFINED_STEPS)) > n:
+            n = more
+            found = self._each(found, partial(self.descend, n=n, steps=_REFINED_STEPS))
+        return found
+
+    def _from_many(self, n: int) -> list[Trial]:
+        """Stream rows, from isotropic starts: at first with all kernels, for few steps.
+
+        Few rows do not tell kernels from each other, and lengthscales that they have
+        made too long hardly come back: slopes in their logarithms vanish.
+        """
+        starts: list[Trial] = []
+        for form, numbers in self._first_choices():
+            if not (starts and self._over):
+                starts.append(self.isotropic(form, numbers, n))
+        pairs = [(start, start.form) for start in starts]
+        pairs += self._relatives(starts)
+        steps = len(pairs) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
+        n = max(n, self._more_rows(starts[0], n, steps))
+        share = len(pairs) * _TRIED_STEPS / steps
+        self._until = self.clock() + share * (self.until - self.clock())
+        found: list[Trial] = []
+        for start, form in pairs:
+            if found and self._over:
+                break
+            found.append(self.stream(start, n, _TRIED_STEPS, form))
+        found += self._turned(found, n, _FIRST_STEPS)
+        found.sort(key=lambda trial: trial.objective)
+        return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
 
     def _first_rows(self, seconds: float) -> int:
         """Return on how many rows the first descents all end in time."""
@@ -731,40 +774,14 @@ class KernelSearch:
                 break
         return _PRECISIONS[int(np.argmin(errors))]
 
-    def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
-        """Yield other kernels, from the lengthscales that were found."""
+    @staticmethod
+    def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
+        """Return forms of other kernels, and trials to start them from."""
         radial = [trial for trial in found if trial.form == "Matern 3/2"]
         source = min(radial, key=lambda trial: trial.objective)
         best = min(found, key=lambda trial: trial.objective)
         others = [(best, f"{best.form} + linear")]
-        others += [(source, form) for form in FORMS if form not in _FIRST_FORMS]
-        for start, form in others:
-            if self._over:
-                return
-            yield self.descend(start, n, _FIRST_STEPS // 2, form)
-
-    def _streamed(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on with many rows: a little with one trial of each kind, then the best.
-
-        Few rows do not tell kinds of kernels from each other.
-        """
-        kinds = {(trial.form, trial.numbers, trial.metric) for trial in found}
-        firsts = [
-            next(t for t in found if (t.form, t.numbers, t.metric) == kind)
-            for kind in sorted(kinds)
-        ]
-        firsts.sort(key=lambda trial: trial.objective)
-        steps = len(firsts) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
-        n = max(n, self._more_rows(found[0], n, steps))
-        until, now = self.until, self.clock()
-        self.until = now + (until - now) * len(firsts) * _TRIED_STEPS / steps
-        found = self._each(
-            firsts, len(firsts), lambda trial: self.stream(trial, n, _TRIED_STEPS)
-        )
-        self.until = until
-        return self._each(
-            found, _REFINED, lambda trial: self.stream(trial, n, _STREAMED_STEPS)
-        )
+        return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
 
     def _more_rows(self, trial: Trial, n: int, steps: int) -> int:
         """Return on how many rows so many steps are taken in the time left, or n."""
@@ -783,15 +800,15 @@ class KernelSearch:
         return int(min(n_all, affordable)) if affordable > _LEAST_GROWTH * n else n
 
     def _each(
-        self, found: list[Trial], n_first: int, refined_of: Callable[[Trial], Trial]
+        self, found: list[Trial], refined_of: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Go on with the first, in equal shares of the time; others follow behind."""
+        """Go on with the best; the others follow behind."""
         refined: list[Trial] = []
-        for position, trial in enumerate(found[:n_first]):
+        for position, trial in enumerate(found[:_REFINED]):
             if refined and self._over:
                 break
             now = self.clock()
-            self._until = now + (self.until - now) / (n_first - position)
+            self._until = now + (self.until - now) / (_REFINED - position)
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
