@@ -303,6 +303,13 @@ def test_scales_of_many_rows_are_learned_from_some(monkeypatch):
     np.testing.assert_allclose(fitted.transform(TABLE).std(axis=0), 1, atol=0.7)
 
 
+def test_every_one_of_a_hundred_categories_has_a_column():
+    levels = np.char.add("v", np.tile(np.arange(100), 8).astype(str))
+    rows = rk.TabularEncoder().fit_transform(pd.DataFrame({"level": levels}))
+    assert rows.shape == (800, 100)
+    assert np.array_equal((rows != 0).sum(axis=1), np.ones(800))
+
+
 def test_free_text_is_refused_by_name():
     table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
     table = pd.concat([table] * 2, ignore_index=True)
@@ -522,6 +529,70 @@ def test_labels_choose_the_prior_of_lengthscales(relevant):
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 160)
     assert (machine._best_precision(start, 160) == 10) == (relevant == "all")
+
+
+def streaming(monkeypatch, n=600):
+    monkeypatch.setattr(search, "_MOST_ROWS", 150)
+    rng = np.random.default_rng(23)
+    X = rng.normal(size=(n, 8))
+    Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * rng.normal(size=(n, 1)))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(8)}, Y, np.ones(n), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
+        loss=search.log_loss,
+    )
+    machine._until = np.inf
+    return machine
+
+
+def test_every_step_of_a_stream_is_on_other_rows(monkeypatch):
+    machine, seen = streaming(monkeypatch), []
+    start = machine.isotropic("Matern 3/2", "standard", 120)
+    objective = machine._objective
+
+    def spied(*args):
+        seen.append(args[3])
+        return objective(*args)
+
+    machine._objective = spied
+    trial = machine.stream(start, 120, 25)
+    for step in range(0, 25, 5):
+        rows = np.concatenate(seen[step : step + 5])
+        assert np.array_equal(np.sort(rows), np.arange(600))
+    # The others have no say: two columns tell all.
+    lengthscales = np.sort(trial.kernel.lengthscale)
+    assert set(np.argsort(trial.kernel.lengthscale)[:2]) == {0, 1}
+    assert lengthscales[2] > 2 * lengthscales[1]
+    assert trial.objective < start.objective - 0.2
+    # What it says of itself is what it is on rows of that number.
+    goal = objective(trial.kernel, trial.form, "standard", machine.order[:120])
+    assert abs(goal(trial.theta)[0] - trial.objective) < 0.3
+    assert np.array_equal(
+        goal.kernel(trial.theta).lengthscale, trial.kernel.lengthscale
+    )
+
+
+def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypatch):
+    for name in ("_FIRST_STEPS", "_TRIED_STEPS", "_STREAMED_STEPS"):
+        monkeypatch.setattr(search, name, getattr(search, name) // 5)
+    machine, seen = streaming(monkeypatch, 300), []
+    stream = machine.stream
+
+    def spied(start, n, steps, form=""):
+        seen.append((start.metric, start.form, form, steps))
+        return stream(start, n, steps, form)
+
+    machine.stream = spied
+    found = machine.run()
+    tried, best = seen[: -search._REFINED], seen[-search._REFINED :]
+    assert {steps for *_, steps in tried} == {search._TRIED_STEPS}
+    assert {metric for metric, *_ in tried} == {"none"}
+    forms = {form for *_, form, _ in tried}
+    assert set(search.FORMS) < forms
+    assert any("linear" in form for form in forms)
+    assert {steps for *_, steps in best} == {search._STREAMED_STEPS}
+    objectives = [trial.objective for trial in found[: search._REFINED]]
+    assert objectives == sorted(objectives)
 
 
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
@@ -880,6 +951,25 @@ def test_iterations_stop_before_one_that_lasts_too_long():
     clock = iter([5.0, 7.0, 9.0])  # the first has taken what prepares it, too
     over = estimators.stopping(10.0, lambda: next(clock))
     assert [over(None) for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
+    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
+    parts = [[[0.9, 0.1], [0.5, 0.5]], [[0.4, 0.6], [0.1, 0.9]], [[0.5, 0.5]] * 2]
+    parts = [np.array(part) for part in parts]
+    blended = classification._blend_probabilities
+
+    def spied(found, handicaps, labels, weight, most):
+        ends, _ = blended(parts, [0.0] * 3, np.array([0, 1]), np.ones(2), most)
+        assert (ends > 0).tolist() == (
+            [True, False, False] if many else [True] * 2 + [False]
+        )
+        return blended(found, handicaps, labels, weight, most)
+
+    monkeypatch.setattr(classification, "_blend_probabilities", spied)
+    fit = classifier().fit(TABLE, LABELS)
+    assert len(fit.model_.members) == 1 or not many
 
 
 def test_blended_probabilities_have_the_least_log_loss():
