@@ -76,7 +76,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables as they come, by a kernel that is learned for them.
 
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
-    least squares to labels coded as ±1, over a temperature, have on rows left out. With
+    least squares to labels coded as ±1, over a temperature, have on rows left out; of
+    more than 2,500 rows (10,000 are searched at most) each step is on other rows. With
     the best few of them, each plus a constant, logistic regression is also fitted, with
     a penalty chosen by its log loss on rows left out, to one step of Newton's method.
     The model is the weighted mean of the probabilities of these that has the least log
@@ -105,11 +106,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact, if the time allows; otherwise features of
-    landmark rows take its place.
+    landmark rows take its place, and the model is one fit.
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks";
+    Owhadi & Yoo 2019, "Kernel flows: from learning kernels from data into the abyss".
 
     Examples
     --------
