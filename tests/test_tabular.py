@@ -12,6 +12,7 @@ import scipy.optimize
 import sklearn
 from numba.core import event
 from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -21,9 +22,11 @@ from randkern.backend.clock import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
+from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.leave_one_out import inverse, leave_one_out
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
-from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
+from randkern.tabular.search import KernelSearch, blend
 
 RNG = np.random.default_rng(5)
 N = 160
@@ -102,7 +105,7 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
     machine = KernelSearch(
         *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss if kind == "labels" else search.log_squares,
+        loss=objectives.log_loss if kind == "labels" else objectives.log_squares,
     )
     machine._until = np.inf
     kernel = machine._kernel(form + linear, "standard", 0.7)
@@ -124,7 +127,7 @@ def test_slopes_of_l1_distances_are_those_of_the_kernel():
     M = RNG.normal(size=(150, 150))
     hyper = Hyperparameters(rk.Laplacian(np.arange(1.0, 7)) + 0.1 * rk.Linear())
     found, expected = np.zeros(hyper.size), np.zeros(hyper.size)
-    search.add_symmetric_gradient(hyper, X, M + M.T, found)
+    objectives.add_symmetric_gradient(hyper, X, M + M.T, found)
     add_gram_gradient(hyper, X, X, M + M.T, expected)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
@@ -465,12 +468,12 @@ def test_directions_are_those_of_finite_differences():
     gradients *= lengthscale
     outer = np.einsum("i,ika,ikb->ab", weight, gradients, gradients)
     values, vectors = np.linalg.eigh(outer)
-    turn, relevance = search.directions_of(kernel, 0.1, X, Y, weight)
+    turn, relevance = objectives.directions_of(kernel, 0.1, X, Y, weight)
     np.testing.assert_allclose(relevance, values / values[-1], rtol=1e-4)
     np.testing.assert_allclose(
         abs(turn), abs(vectors / lengthscale[:, None]), rtol=1e-3
     )
-    assert search.directions_of(kernel, 0.1, X, 0 * Y, weight) is None
+    assert objectives.directions_of(kernel, 0.1, X, 0 * Y, weight) is None
 
 
 def test_directions_that_do_not_help_are_dropped():
@@ -493,7 +496,7 @@ def test_labels_of_judges_tell_no_directions():
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(4)}, Y, np.ones(90), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss,
+        loss=objectives.log_loss,
     )
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 90)
@@ -524,7 +527,7 @@ def test_labels_choose_the_prior_of_lengthscales(relevant):
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(10)}, np.sign(y)[:, None]),
         *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss,
+        loss=objectives.log_loss,
     )
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 160)
@@ -539,7 +542,7 @@ def streaming(monkeypatch, n=600):
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(8)}, Y, np.ones(n), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss,
+        loss=objectives.log_loss,
     )
     machine._until = np.inf
     return machine
@@ -612,7 +615,7 @@ def test_labels_are_judged_by_their_log_loss(monkeypatch):
     monkeypatch.setattr(estimators, "KernelSearch", Spied)
     monkeypatch.setattr(estimators, "adapted", spied)
     classifier().fit(TABLE, LABELS)
-    assert set(seen) == {search.log_loss}
+    assert set(seen) == {objectives.log_loss}
     assert len(seen) > 1
 
 
@@ -625,6 +628,15 @@ def test_columns_without_a_say_have_no_importance():
     assert importances[[0, 2, 4, 5]].max() < 0.01
     # Var sin(2x) = (1 − e⁻⁸)/2, and Var x² = 2.
     assert importances[[1, 3]] == pytest.approx([0.2, 0.8], abs=0.1)
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_shuffled_copies_of_columns_have_no_importance(load):
+    rows, labels = load(return_X_y=True)
+    rng = np.random.default_rng(0)
+    copies = np.column_stack([rng.permutation(column) for column in rows.T])
+    fit = classifier(time_limit=60).fit(np.hstack([rows, copies]), labels)
+    assert fit.feature_importances_[rows.shape[1] :].max() < 0.01
 
 
 def test_probabilities_are_calibrated(monkeypatch):

@@ -24,6 +24,11 @@ from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
+from randkern.tabular.leave_one_out import (
+    log_loss,
+    log_probabilities,
+    positive_inverse,
+)
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
@@ -32,7 +37,7 @@ from randkern.tabular.model import (
     operations_per_second,
     pass_seconds,
 )
-from randkern.tabular.search import Trial, log_loss, log_probabilities, positive_inverse
+from randkern.tabular.search import Trial
 
 __all__ = ["TabularClassifier"]
 

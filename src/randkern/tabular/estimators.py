@@ -36,6 +36,7 @@ from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
@@ -52,14 +53,7 @@ from randkern.tabular.model import (
     gram_seconds,
     plan_of,
 )
-from randkern.tabular.search import (
-    KernelSearch,
-    Loss,
-    Trial,
-    blend,
-    leave_one_out,
-    log_squares,
-)
+from randkern.tabular.search import KernelSearch, Trial, blend
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
