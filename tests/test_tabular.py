@@ -12,6 +12,7 @@ import scipy.optimize
 import sklearn
 from numba.core import event
 from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -21,9 +22,11 @@ from randkern.backend.clock import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
+from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.leave_one_out import inverse, leave_one_out
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
-from randkern.tabular.search import KernelSearch, blend, inverse, leave_one_out
+from randkern.tabular.search import KernelSearch, blend
 
 RNG = np.random.default_rng(5)
 N = 160
@@ -102,11 +105,11 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
     machine = KernelSearch(
         *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss if kind == "labels" else search.log_squares,
+        loss=objectives.log_loss if kind == "labels" else objectives.log_squares,
     )
     machine._until = np.inf
     kernel = machine._kernel(form + linear, "standard", 0.7)
-    goal = machine._objective(kernel, form + linear, "standard", len(X))
+    goal = machine._objective(kernel, form + linear, "standard", machine.order)
     theta = goal.start(0.05)
     goal.origin = theta[:-1] - 0.3
     theta = theta + 0.1 * np.arange(len(theta))
@@ -124,7 +127,7 @@ def test_slopes_of_l1_distances_are_those_of_the_kernel():
     M = RNG.normal(size=(150, 150))
     hyper = Hyperparameters(rk.Laplacian(np.arange(1.0, 7)) + 0.1 * rk.Linear())
     found, expected = np.zeros(hyper.size), np.zeros(hyper.size)
-    search.add_symmetric_gradient(hyper, X, M + M.T, found)
+    objectives.add_symmetric_gradient(hyper, X, M + M.T, found)
     add_gram_gradient(hyper, X, X, M + M.T, expected)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
@@ -303,6 +306,13 @@ def test_scales_of_many_rows_are_learned_from_some(monkeypatch):
     np.testing.assert_allclose(fitted.transform(TABLE).std(axis=0), 1, atol=0.7)
 
 
+def test_every_one_of_a_hundred_categories_has_a_column():
+    levels = np.char.add("v", np.tile(np.arange(100), 8).astype(str))
+    rows = rk.TabularEncoder().fit_transform(pd.DataFrame({"level": levels}))
+    assert rows.shape == (800, 100)
+    assert np.array_equal((rows != 0).sum(axis=1), np.ones(800))
+
+
 def test_free_text_is_refused_by_name():
     table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
     table = pd.concat([table] * 2, ignore_index=True)
@@ -458,12 +468,12 @@ def test_directions_are_those_of_finite_differences():
     gradients *= lengthscale
     outer = np.einsum("i,ika,ikb->ab", weight, gradients, gradients)
     values, vectors = np.linalg.eigh(outer)
-    turn, relevance = search.directions_of(kernel, 0.1, X, Y, weight)
+    turn, relevance = objectives.directions_of(kernel, 0.1, X, Y, weight)
     np.testing.assert_allclose(relevance, values / values[-1], rtol=1e-4)
     np.testing.assert_allclose(
         abs(turn), abs(vectors / lengthscale[:, None]), rtol=1e-3
     )
-    assert search.directions_of(kernel, 0.1, X, 0 * Y, weight) is None
+    assert objectives.directions_of(kernel, 0.1, X, 0 * Y, weight) is None
 
 
 def test_directions_that_do_not_help_are_dropped():
@@ -486,7 +496,7 @@ def test_labels_of_judges_tell_no_directions():
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(4)}, Y, np.ones(90), np.inf),
         *(rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss,
+        loss=objectives.log_loss,
     )
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 90)
@@ -517,12 +527,75 @@ def test_labels_choose_the_prior_of_lengthscales(relevant):
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(10)}, np.sign(y)[:, None]),
         *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
-        loss=search.log_loss,
+        loss=objectives.log_loss,
     )
-    machine._until, order = np.inf, machine.order.copy()
-    machine._choose_precision(machine.isotropic("Matern 3/2", "standard", 160), 160)
-    assert (machine.precision == 10) == (relevant == "all")
-    assert np.array_equal(machine.order, order)
+    machine._until = np.inf
+    start = machine.isotropic("Matern 3/2", "standard", 160)
+    assert (machine._best_precision(start, 160) == 10) == (relevant == "all")
+
+
+def streaming(monkeypatch, n=600):
+    monkeypatch.setattr(search, "_MOST_ROWS", 150)
+    rng = np.random.default_rng(23)
+    X = rng.normal(size=(n, 8))
+    Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * rng.normal(size=(n, 1)))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(8)}, Y, np.ones(n), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
+        loss=objectives.log_loss,
+    )
+    machine._until = np.inf
+    return machine
+
+
+def test_every_step_of_a_stream_is_on_other_rows(monkeypatch):
+    machine, seen = streaming(monkeypatch), []
+    start = machine.isotropic("Matern 3/2", "standard", 120)
+    objective = machine._objective
+
+    def spied(*args):
+        seen.append(args[3])
+        return objective(*args)
+
+    machine._objective = spied
+    trial = machine.stream(start, 120, 25)
+    for step in range(0, 25, 5):
+        rows = np.concatenate(seen[step : step + 5])
+        assert np.array_equal(np.sort(rows), np.arange(600))
+    # The others have no say: two columns tell all.
+    lengthscales = np.sort(trial.kernel.lengthscale)
+    assert set(np.argsort(trial.kernel.lengthscale)[:2]) == {0, 1}
+    assert lengthscales[2] > 2 * lengthscales[1]
+    assert trial.objective < start.objective - 0.2
+    # What it says of itself is what it is on rows of that number.
+    goal = objective(trial.kernel, trial.form, "standard", machine.order[:120])
+    assert abs(goal(trial.theta)[0] - trial.objective) < 0.3
+    assert np.array_equal(
+        goal.kernel(trial.theta).lengthscale, trial.kernel.lengthscale
+    )
+
+
+def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypatch):
+    for name in ("_FIRST_STEPS", "_TRIED_STEPS", "_STREAMED_STEPS"):
+        monkeypatch.setattr(search, name, getattr(search, name) // 5)
+    machine, seen = streaming(monkeypatch, 300), []
+    stream = machine.stream
+
+    def spied(start, n, steps, form=""):
+        seen.append((start.metric, start.form, form, steps))
+        return stream(start, n, steps, form)
+
+    machine.stream = spied
+    found = machine.run()
+    tried, best = seen[: -search._REFINED], seen[-search._REFINED :]
+    assert {steps for *_, steps in tried} == {search._TRIED_STEPS}
+    assert {metric for metric, *_ in tried} == {"none"}
+    forms = {form for *_, form, _ in tried}
+    assert set(search.FORMS) < forms
+    assert any("linear" in form for form in forms)
+    assert {steps for *_, steps in best} == {search._STREAMED_STEPS}
+    objectives = [trial.objective for trial in found[: search._REFINED]]
+    assert objectives == sorted(objectives)
 
 
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
@@ -542,7 +615,7 @@ def test_labels_are_judged_by_their_log_loss(monkeypatch):
     monkeypatch.setattr(estimators, "KernelSearch", Spied)
     monkeypatch.setattr(estimators, "adapted", spied)
     classifier().fit(TABLE, LABELS)
-    assert set(seen) == {search.log_loss}
+    assert set(seen) == {objectives.log_loss}
     assert len(seen) > 1
 
 
@@ -557,15 +630,26 @@ def test_columns_without_a_say_have_no_importance():
     assert importances[[1, 3]] == pytest.approx([0.2, 0.8], abs=0.1)
 
 
-def test_probabilities_are_calibrated():
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_shuffled_copies_of_columns_have_no_importance(load):
+    rows, labels = load(return_X_y=True)
+    rng = np.random.default_rng(0)
+    copies = np.column_stack([rng.permutation(column) for column in rows.T])
+    fit = classifier(time_limit=60).fit(np.hstack([rows, copies]), labels)
+    assert fit.feature_importances_[rows.shape[1] :].max() < 0.01
+
+
+def test_probabilities_are_calibrated(monkeypatch):
+    monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
+    monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     rng = np.random.default_rng(2)
     X = rng.normal(size=(900, 2))
     chance = 1 / (1 + np.exp(-2 * np.sin(2 * X[:, 0])))
     y = (rng.random(900) < chance).astype(int)
-    fit = classifier(time_limit=3).fit(X[:500], y[:500])
-    P = fit.predict_proba(X[500:])[:, 1]
+    fit = classifier(time_limit=60).fit(X[:300], y[:300])
+    P = fit.predict_proba(X[300:])[:, 1]
     # The truth's mean log loss, and what an error of 0.15 in probabilities costs.
-    truth = chance[500:]
+    truth = chance[300:]
     excess = truth * np.log(truth / P) + (1 - truth) * np.log((1 - truth) / (1 - P))
     assert excess.mean() < 0.05
 
@@ -587,7 +671,7 @@ def test_intervals_are_those_of_cv_plus():
             share = member.weight
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
-    sizes = abs(sizes)
+    sizes = abs(sizes) * (1 + (3 + 1) / 200)  # three lengthscales and the penalty
     width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
@@ -689,6 +773,15 @@ def test_rows_of_weight_zero_are_no_rows(make):
         make().fit(TABLE, y, sample_weight=np.zeros(N))
     with pytest.raises(ValueError, match="[Nn]egative"):
         make().fit(TABLE, y, sample_weight=-np.ones(N))
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_weights_whose_inverse_overflows_are_zero(make):
+    y = TARGET if make is regressor else LABELS
+    weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)
+    fit = make(time_limit=30).fit(TABLE, y, weight)
+    again = make(time_limit=30).fit(TABLE, y, np.round(weight))
+    assert np.array_equal(fit.predict(TABLE), again.predict(TABLE))
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
@@ -872,6 +965,25 @@ def test_iterations_stop_before_one_that_lasts_too_long():
     assert [over(None) for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
+    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
+    parts = [[[0.9, 0.1], [0.5, 0.5]], [[0.4, 0.6], [0.1, 0.9]], [[0.5, 0.5]] * 2]
+    parts = [np.array(part) for part in parts]
+    blended = classification._blend_probabilities
+
+    def spied(found, handicaps, labels, weight, most):
+        ends, _ = blended(parts, [0.0] * 3, np.array([0, 1]), np.ones(2), most)
+        assert (ends > 0).tolist() == (
+            [True, False, False] if many else [True] * 2 + [False]
+        )
+        return blended(found, handicaps, labels, weight, most)
+
+    monkeypatch.setattr(classification, "_blend_probabilities", spied)
+    fit = classifier().fit(TABLE, LABELS)
+    assert len(fit.model_.members) == 1 or not many
+
+
 def test_blended_probabilities_have_the_least_log_loss():
     rng = np.random.default_rng(16)
     chance = rng.uniform(0.02, 0.98, 400)
@@ -975,6 +1087,13 @@ def test_rare_labels_that_the_first_rows_lack(monkeypatch):
     labels = np.arange(N) >= N - 2
     fit = classifier().fit(TABLE, labels)
     assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_halves_of_a_row_choose_no_prior(n):
+    """A row that is alone is never left out: there is no loss of it."""
+    fit = classifier().fit(np.arange(n)[:, None], np.arange(n) > 0)
+    assert np.isfinite(fit.predict_proba([[n], [-n]])).all()
 
 
 def test_labels_of_one_class():

@@ -24,6 +24,11 @@ from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
+from randkern.tabular.leave_one_out import (
+    log_loss,
+    log_probabilities,
+    positive_inverse,
+)
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
@@ -32,7 +37,7 @@ from randkern.tabular.model import (
     operations_per_second,
     pass_seconds,
 )
-from randkern.tabular.search import Trial, log_loss, log_probabilities, positive_inverse
+from randkern.tabular.search import Trial
 
 __all__ = ["TabularClassifier"]
 
@@ -53,8 +58,9 @@ _PASSES = 120
 # Parts weigh at least so much; steps to the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
-# Shares of the time: for the search at most, and what is left for the last fits.
-_SEARCH_SHARE, _LAST_SHARE = 0.45, 0.25
+# Shares of the time: for the search at most, and what is left for the last fits, of few
+# rows and of many.
+_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables as they come, by a kernel that is learned for them.
 
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
-    least squares to labels coded as ±1, over a temperature, have on rows left out. With
+    least squares to labels coded as ±1, over a temperature, have on rows left out; of
+    more than 2,500 rows (10,000 are searched at most) each step is on other rows. With
     the best few of them, each plus a constant, logistic regression is also fitted, with
     a penalty chosen by its log loss on rows left out, to one step of Newton's method.
     The model is the weighted mean of the probabilities of these that has the least log
@@ -104,11 +111,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact, if the time allows; otherwise features of
-    landmark rows take its place.
+    landmark rows take its place, and the model is one fit.
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks";
+    Owhadi & Yoo 2019, "Kernel flows: from learning kernels from data into the abyss".
 
     Examples
     --------
@@ -120,7 +128,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     True
     """
 
-    _loss = staticmethod(log_loss)
+    _loss = log_loss
+    _most_searched = 10_000
     _judging_share = 0.05
 
     @with_callbacks
@@ -154,7 +163,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
         Y = Y[:, 1:] if len(self.classes_) == 2 else Y
         self._held_out = None
-        seconds = _SEARCH_SHARE * self.time_limit
+        many = len(Y) > _FEATURE_ROWS
+        self._last_seconds = _LAST_SHARES[many] * self.time_limit
+        seconds = _SEARCH_SHARES[many] * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
         chosen = self._calibrated(judged, labels, Y, weight)
@@ -183,9 +194,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, _) in enumerate(judged):
-            if at and self._left() < _LAST_SHARE * self.time_limit:
+            if at and self._left() < self._last_seconds:
                 break
-            spare = self._left() - _LAST_SHARE * self.time_limit
+            spare = self._left() - self._last_seconds
             until = self._clock() + spare / (len(judged) - at)
             parts.append(self._best_penalty(trial, labels, weight, start, until))
             start = _PENALTIES.index(parts[-1].share)
@@ -196,8 +207,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             for part in parts
         ]
         found = [part.P for part in parts]
+        # Of many rows, the time is better spent on one good fit.
+        most = 1 if len(self._order) > _FEATURE_ROWS else MOST_MEMBERS
         weights, self.temperature_ = _blend_probabilities(
-            found, handicaps, labels, weight
+            found, handicaps, labels, weight, most
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
@@ -421,8 +434,9 @@ def _blend_probabilities(
     handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
+    most: int = MOST_MEMBERS,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, and the temperature, of least log loss.
+    """Return weights of sum 1, so many at most, and the temperature, of least log loss.
 
     Handicaps are added to the losses of parts.
     """
@@ -432,7 +446,7 @@ def _blend_probabilities(
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
         weights = weights * ((chances / (weights @ chances)) @ shares)
-    kept = np.sort(weights)[-MOST_MEMBERS:][0]
+    kept = np.sort(weights)[-most:][0]
     weights[weights < max(kept, _LEAST_WEIGHT)] = 0.0
     weights /= weights.sum()
     mean = np.tensordot(weights, np.stack(parts), axes=1)

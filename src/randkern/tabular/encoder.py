@@ -34,7 +34,7 @@ from randkern._tables import (
 __all__ = ["FARTHEST", "TabularEncoder"]
 
 # The most frequent categories have a column each; the others share one.
-_MOST_LEVELS = 64
+_MOST_LEVELS = 200
 _LEAST_ROWS = 2
 _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.

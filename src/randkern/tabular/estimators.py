@@ -37,6 +37,7 @@ from randkern.models import KernelRidgeRegressor
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
@@ -53,25 +54,17 @@ from randkern.tabular.model import (
     gram_seconds,
     plan_of,
 )
-from randkern.tabular.search import (
-    KernelSearch,
-    Trial,
-    blend,
-    leave_one_out,
-    log_squares,
-)
+from randkern.tabular.search import KernelSearch, Trial, blend
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
-# Rows that the search looks at.
-_MOST_SEARCHED = 2500
 # The share of the time for the search at most, where the last fit is to few rows and to
 # many, and what is left for it at least.
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
 # The share of the time for what follows the iterations of the last fit.
-_AFTER_SHARE = 0.05
+_AFTER_SHARE = 0.13
 # Rows to which lengthscales are adapted at most, where there are so many times more
 # than they were learned from.
 _MOST_ADAPTED = 6000
@@ -86,6 +79,8 @@ _EFFECT_ROWS = 200
 # Beyond this share of different rows that differ in their targets only, equal rows
 # are no copies.
 _MOST_MIXED = 0.1
+# Weights below this share of the largest are zero: penalties are divided by weights.
+_LEAST_WEIGHT = 1e-100
 # Rows that are encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -98,9 +93,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    # What trials are judged by, and the share of the time for adapting each of the best
-    # to the rows that judge it.
-    _loss: Any = staticmethod(log_squares)
+    # What trials are judged by, the rows that the search looks at, and the share of the
+    # time for adapting each of the best to the rows that judge it.
+    _loss: Loss = log_squares
+    _most_searched = 2500
     _judging_share = 0.08
 
     def __init__(self, time_limit: float = 60, *, random_state: Any = None):
@@ -133,6 +129,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
+            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
         return X, weight
 
     @staticmethod
@@ -184,7 +181,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         n = len(Y)
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
-        self._searched = self._order[:_MOST_SEARCHED]
+        self._searched = self._order[: self._most_searched]
         standard = TabularEncoder().fit(X, sample_weight=self._counts)
         self._encoders = {"standard": standard}
         if len(standard._varying):
@@ -563,6 +560,10 @@ class TabularRegressor(RegressorMixin, Tabular):
             self._residuals = np.sum(parts, axis=0)
             rows = first.fit.X
             if first.fit.fold_dual is not None:
+                # The kernel is that of the least residuals of these rows: p numbers
+                # that are learned take about 2p/n off their squares (Akaike 1974).
+                n_learned = int(first.encoder.blocks_.max()) + 2
+                self._residuals *= 1 + n_learned / n
                 self._folds = np.empty(n, dtype=int)
                 self._folds[self._order] = folds_of(n)
             else:  # they are in random order, those left out at the end
@@ -596,7 +597,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below
         20 rows), from fits without a fold each in closed form: with exchangeable rows,
         and the kernel given, the probability is at least 2·coverage − 1 − √(2/n), and
-        near `coverage` in practice. For more rows they are around the prediction,
+        near `coverage` in practice. The kernel is not given, but has been learned from
+        these rows: of n, residuals are multiplied by 1 + p/n, with p the number of
+        lengthscales and penalties. For more rows they are around the prediction,
         as wide as a quantile of the residuals of 1,500 rows: for up to 16,000 rows
         those of rows left out one at a time (the jackknife, whose coverage is right in
         the limit for stable fits), beyond of rows that are set apart (split conformal

@@ -21,7 +21,8 @@ from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.search import Loss, inverse, log_squares, turned
+from randkern.tabular.leave_one_out import Loss, inverse, log_squares
+from randkern.tabular.search import turned
 
 __all__ = [
     "ExactRidge",

@@ -1,16 +1,4 @@
-"""The search for a kernel, by leave-one-out errors in closed form.
-
-With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
-regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
-residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for a loss L of the predictions
-y_i − e_i, with the derivatives g_i in them,
-
-    dL = tr(dK M),  M = ½ (UAᵀ + AUᵀ) − P diag(g_i·e_i/P_ii) P,
-    A = PY,  U = P (g/diag P),
-
-so that all derivatives, in the penalty and in a lengthscale per column, cost one more
-product of n × n matrices.
-"""
+"""The search for a kernel, by the errors of rows left out in turn."""
 
 from __future__ import annotations
 
@@ -18,13 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import minimize, nnls
-from scipy.spatial.distance import cdist
-from scipy.special import log_softmax
+from scipy.optimize import nnls
 
 from randkern._random import Stream
 from randkern.backend.clock import working_seconds
@@ -35,12 +22,19 @@ from randkern.kernels import (
     Linear,
     Matern,
     RationalQuadratic,
-    Sum,
 )
-from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models.calibration import temperature_of
+from randkern.tabular.leave_one_out import (
+    LENGTHSCALES,
+    PENALTIES,
+    LeaveOneOut,
+    Loss,
+    OutOfTimeError,
+    directions_of,
+    leave_one_out,
+    log_squares,
+)
 
-__all__ = ["KernelSearch", "Trial", "blend", "inverse", "leave_one_out"]
+__all__ = ["KernelSearch", "Trial", "blend", "turned"]
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
@@ -55,9 +49,6 @@ _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales over the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
 _ALPHAS = (1e-1, 1e-3)
-# Bounds of numbers that are learned.
-_LENGTHSCALES = (1e-3, 1e5)
-_PENALTIES = (1e-9, 1e3)
 # Numbers that are learned have a normal prior around the start, of this precision in
 # logarithms: without it few rows are fitted by lengthscales that are there for them.
 _PRECISION = 0.3
@@ -68,9 +59,13 @@ _FIRST_ROWS = 600
 _MOST_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
-# Steps by less end a descent, in the logarithm of the error.
-_LEAST_DESCENT = 3e-5
 _REFINED = 3
+# Of more rows than can be refined on, each step is on other rows: how many steps, their
+# length in logarithms, and how much of the last means of slopes and squares is kept.
+_STREAMED_STEPS = 40
+_TRIED_STEPS = 12
+_STREAMED_LENGTH = 0.15
+_KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
 # Full metrics: how often directions are learned, powers of the gradients that weigh
 # them, what all keep, and multiples of lengthscales to start from.
 _MOST_TURNS = 3
@@ -80,8 +75,6 @@ _TURNED_SPREADS = (0.5, 1.0, 2.0)
 # They take so many rows per column, and must take this off the squared error.
 _ROWS_PER_COLUMN = 5
 _LEAST_TURNED_GAIN = 0.05
-# Rows whose distances in a column are taken at a time.
-_BLOCK_ROWS = 64
 # Trials that may become part of the model.
 _KEPT = 6
 # The share of the time for the first descents, the evaluations that these take about,
@@ -96,14 +89,6 @@ _LEAST_GROWTH = 1.2
 # What a fit must take off the error of a blend, and weigh in it.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
-
-
-# Of predictions (n, k), targets and weights: a number, and its gradient.
-Loss = Callable[[Any, Any, Any], tuple[float, np.ndarray]]
-
-
-class _OutOfTimeError(Exception):
-    """Ends a descent; what it has found so far is kept elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -135,233 +120,6 @@ class Trial:
 def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
     """Return rows in other directions, in the same precision."""
     return rows if turn is None else rows @ turn.astype(rows.dtype)
-
-
-def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
-    """Return P, which overwrites `gram`, or None where K + αW⁻¹ is not positive.
-
-    `penalty` is α, or a vector of α/w_i.
-    """
-    try:
-        upper = positive_inverse(gram, penalty)
-    except np.linalg.LinAlgError:
-        return None
-    sums = upper.sum(axis=1)
-    upper -= np.outer(sums, sums / sums.sum())
-    return upper
-
-
-def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
-    n = len(gram)
-    gram.flat[:: n + 1] += penalty
-    factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
-    if failed:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    upper = factor.T
-    for row in range(n - 1):
-        upper[row + 1 :, row] = upper[row, row + 1 :]
-    return upper
-
-
-def leave_one_out(
-    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> np.ndarray | None:
-    """Return the residuals of rows left out in turn, (n, k)."""
-    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
-    return None if P is None else (P @ Y) / P.diagonal()[:, None]
-
-
-def directions_of(
-    kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return directions in which a fit changes, (d, d), and how much, over the most.
-
-    They are the eigenvectors of the mean outer product of gradients of the fit, in
-    columns over their lengthscales (Radhakrishnan et al. 2024, Science 383).
-    """
-    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
-    if P is None:
-        return None
-    U = X / kernel.lengthscale
-    # K = f(s), s a squared distance, has the gradient 2 f'(s) (u − v).
-    slope = kernel._slope(cdist(U, U, "sqeuclidean"))
-    outer = np.zeros((U.shape[1], U.shape[1]))
-    for dual in (P @ Y).T:
-        weighted = slope * dual
-        gradient = weighted.sum(axis=1)[:, None] * U - weighted @ U
-        outer += gradient.T @ (gradient * weight[:, None])
-    values, vectors = np.linalg.eigh(outer)
-    if not values[-1] > 0:
-        return None
-    return vectors / kernel.lengthscale[:, None], (values / values[-1]).clip(0.0)
-
-
-def add_symmetric_gradient(
-    hyper: Hyperparameters, X: np.ndarray, M: np.ndarray, out: np.ndarray
-) -> None:
-    """Add Σ_ij M_ij ∂k(x_i, x_j)/∂θ to `out`, for a symmetric M.
-
-    For columns of L1 distances this is quicker than without symmetry: M is a direction,
-    for which single precision is enough.
-    """
-    kernel = hyper.kernel
-    parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
-    for part in parts:
-        place = hyper.place(part, "lengthscale")
-        if isinstance(part, Laplacian) and place is not None:
-            scaled = X / part.lengthscale
-            out[place] += _manhattan_slopes(scaled, M * part._gram(X, None))
-        else:
-            part._add_gradient(hyper.place, X, X, M, out)
-
-
-def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return Σ_ij M_ij |x_ik − x_jk| for every column k, for a symmetric M."""
-    out, low, gap = np.zeros(X.shape[1]), X.min(axis=0), np.ptp(X, axis=0)
-    # Columns of two values: |x − y| is proportional to (x − y)².
-    two = ((low == X) | (low + gap == X)).all(axis=0)
-    B = (X[:, two] > low[two]).astype(np.float32)
-    M = M.astype(np.float32)
-    out[two] = 2 * gap[two] * (M.sum(axis=0) @ B - (B * (M @ B)).sum(axis=0))
-    columns, others = np.ascontiguousarray(X.T, dtype=np.float32), np.flatnonzero(~two)
-    for start in range(0, len(X), _BLOCK_ROWS):
-        block = M[start : start + _BLOCK_ROWS, start:].copy()
-        block[:, len(block) :] *= 2
-        distances = np.empty_like(block)
-        for k in others:
-            x = columns[k, start:]
-            np.subtract(x[: len(block), None], x, out=distances)
-            np.abs(distances, out=distances)
-            out[k] += np.vdot(distances, block)
-    return out
-
-
-def log_squares(
-    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Return the logarithm of the mean squared error, and its gradient in F."""
-    E = Y - F
-    total = max(float((weight @ E**2).sum()), 1e-30 * len(Y))
-    return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
-
-
-def log_probabilities(
-    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return logarithms of probabilities of the classes, labels and the temperature.
-
-    Decisions F are over the temperature of the least log loss; for codes Y of ±1, one
-    column for two classes. Labels are those of `temperature_of`.
-    """
-    if Y.shape[1] == 1:
-        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
-    temperature = temperature_of(F, Y > 0, weight)
-    spread = 1 / (len(Y) + 1)
-    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
-    return log_softmax(F / temperature, axis=1), labels, temperature
-
-
-def log_loss(
-    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Return twice the mean log loss of calibrated decisions, and its gradient in F.
-
-    The temperature is the best, so that the gradient in it vanishes.
-    """
-    P, labels, temperature = log_probabilities(F, Y, weight)
-    value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
-    slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
-    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
-
-
-class _LeaveOneOut:
-    """The loss of rows left out, with its gradient.
-
-    The last number of θ is log α; those before are multiplied by `ties` to give the
-    numbers of the kernel, so that columns of one block share a lengthscale.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        X: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        ties: np.ndarray,
-        over: Callable[[], bool],
-        loss: Loss,
-        precision: float,
-    ):
-        self.precision = precision
-        self.hyper = Hyperparameters(kernel)
-        self.X, self.ties, self.over = X, ties, over
-        self.weight = weight / weight.mean()
-        self.codes, self.loss = Y, loss
-        self.Y = Y - self.weight @ Y / len(Y)
-        self.variance = float((self.weight @ self.Y**2).sum() / len(Y)) or 1.0
-        self.origin: Any = None
-        self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
-
-    def start(self, alpha: float) -> np.ndarray:
-        theta = np.linalg.lstsq(self.ties, self.hyper.theta, rcond=None)[0]
-        return np.append(theta, math.log(alpha))
-
-    def kernel(self, theta: np.ndarray) -> Kernel:
-        return self.hyper.at(self.ties @ theta[:-1]).kernel
-
-    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        # Line searches of a loss that is all but 0 may leave the numbers.
-        if not np.isfinite(theta).all():
-            return 1e3, np.zeros_like(theta)
-        if self.best[1] is not None and self.over():
-            raise _OutOfTimeError
-        hyper = self.hyper.at(self.ties @ theta[:-1])
-        alpha, n = math.exp(theta[-1]), len(self.X)
-        penalty = alpha / self.weight
-        P = inverse(np.array(hyper.kernel._gram(self.X, None)), penalty)
-        if P is None:
-            return 1e3, np.zeros_like(theta)
-        diagonal = P.diagonal().copy()
-        A = P @ self.Y
-        E = A / diagonal[:, None]
-        error = float((self.weight @ E**2).sum()) / n
-        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
-        if not (math.isfinite(value) and np.isfinite(slopes).all()):
-            return 1e3, np.zeros_like(theta)
-        slopes /= diagonal[:, None]
-        curved, U = -(slopes * E).sum(axis=1), P @ slopes
-        half = P * np.sqrt(abs(curved))
-        # The product is only a direction: single precision is enough, at half the time.
-        half = half.astype(np.float32)
-        M = (half @ half.T).astype(np.float64)
-        if (curved < 0).any():
-            half = half[:, curved < 0]
-            M -= 2 * (half @ half.T)
-        M += 0.5 * (U @ A.T)
-        M += 0.5 * (A @ U.T)
-        slope = np.zeros(hyper.size)
-        add_symmetric_gradient(hyper, self.X, M, slope)
-        gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
-        if self.origin is not None:
-            away = theta[:-1] - self.origin
-            value += self.precision / n * float(away @ away)
-            gradient[:-1] += 2 * self.precision / n * away
-        if value < self.best[0]:
-            self.best = (value, theta.copy(), math.sqrt(error / self.variance))
-        return value, gradient
-
-    def descend(self, theta: np.ndarray, steps: int) -> None:
-        """Go down from θ; what is best is kept in `best`."""
-        low, high = np.log(_LENGTHSCALES)
-        bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(_PENALTIES))]
-        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
-        theta = np.clip(theta, *np.array(bounds).T)
-        with suppress(_OutOfTimeError):
-            minimize(
-                self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-            )
 
 
 class KernelSearch:
@@ -430,11 +188,11 @@ class KernelSearch:
         kernel: Kernel,
         form: str,
         numbers: str,
-        n: int,
+        rows: np.ndarray,
         turn: np.ndarray | None = None,
-    ) -> _LeaveOneOut:
-        rows = self.order[:n]
-        return _LeaveOneOut(
+        precision: float | None = None,
+    ) -> LeaveOneOut:
+        return LeaveOneOut(
             kernel,
             turned(self.rows[numbers][rows], turn),
             self.Y[rows],
@@ -442,10 +200,10 @@ class KernelSearch:
             self._ties(form, numbers, turn is not None),
             lambda: self.clock() > self._until,
             self.loss,
-            self.precision,
+            self.precision if precision is None else precision,
         )
 
-    def _record(self, goal: _LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
+    def _record(self, goal: LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
         value, theta, error = goal.best
         trial = Trial(
             **like,
@@ -458,6 +216,9 @@ class KernelSearch:
             origin=goal.origin,
             objective=value,
         )
+        return self._told(trial)
+
+    def _told(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self._stopped = self.report(trial) or self._stopped
         return trial
@@ -472,8 +233,8 @@ class KernelSearch:
         best: Any = None
         for spread in _SPREADS:
             kernel = self._kernel(form, numbers, spread)
-            goal = self._objective(kernel, form, numbers, n)
-            with suppress(_OutOfTimeError):
+            goal = self._objective(kernel, form, numbers, self.order[:n])
+            with suppress(OutOfTimeError):
                 for alpha in _ALPHAS:
                     goal(goal.start(alpha))
             if best is None or goal.best[0] < best.best[0]:
@@ -486,21 +247,88 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column from where another trial has ended."""
-        began, form = working_seconds(), form or start.form
-        theta, origin, kernel = start.theta, start.origin, start.kernel
-        if form != start.form:
-            kernel = self._kernel(form, start.numbers, 1.0)
-            extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
-            theta = np.concatenate([theta[:-1], extra, theta[-1:]])
-            origin = np.append(origin, extra)
-        goal = self._objective(kernel, form, start.numbers, n, start.turn)
-        goal.origin = origin
-        goal.descend(theta, steps)
-        if goal.best[1] is None:  # no number is a loss of these rows
-            return start
+        return self._descend(start, self.order[:n], steps, form)
+
+    def _descend(
+        self,
+        start: Trial,
+        rows: np.ndarray,
+        steps: int,
+        form: str = "",
+        precision: float | None = None,
+    ) -> Trial:
+        began, start = working_seconds(), self._in_form(start, form)
+        goal = self._objective(
+            *(start.kernel, start.form, start.numbers, rows, start.turn, precision)
+        )
+        goal.origin = start.origin
+        goal.descend(start.theta, steps)
         metric = "diagonal" if start.turn is None else "full"
-        like = {"form": form, "numbers": start.numbers, "metric": metric}
+        like = {"form": start.form, "numbers": start.numbers, "metric": metric}
         return self._record(goal, like | {"turn": start.turn}, began)
+
+    def _in_form(self, start: Trial, form: str) -> Trial:
+        """Return the start of a kernel of another form, with the same lengthscales."""
+        if form in ("", start.form):
+            return start
+        extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
+        return replace(
+            start,
+            form=form,
+            kernel=self._kernel(form, start.numbers, 1.0),
+            theta=np.concatenate([start.theta[:-1], extra, start.theta[-1:]]),
+            origin=np.append(start.origin, extra),
+        )
+
+    def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
+        """Learn lengthscales from many rows, n others in each step.
+
+        Steps are those of Adam (Kingma & Ba 2015) down the loss of rows that are left
+        out of their n (Owhadi & Yoo 2019, "Kernel flows"), and get shorter from the
+        middle on; the result is the mean of those. Rows that are new tell no
+        lengthscales that are there for them alone, and so there is no prior.
+        """
+        began, start = working_seconds(), self._in_form(start, form)
+        theta = start.theta
+        slope, square, order = 0.0 * theta, 0.0 * theta, self.order
+        values: list[tuple[float, float]] = []
+        thetas: list[np.ndarray] = []
+        low, high = (np.full_like(theta, bound) for bound in np.log(LENGTHSCALES))
+        low[-1], high[-1] = np.log(PENALTIES)
+        for at in range(steps):
+            rows = np.take(order, np.arange(at * n, (at + 1) * n), mode="wrap")
+            goal = self._objective(
+                *(start.kernel, start.form, start.numbers, rows, start.turn, 0.0)
+            )
+            _, gradient = goal(theta)
+            slope += (1 - _KEPT_SLOPE) * (gradient - slope)
+            square += (1 - _KEPT_SQUARE) * (gradient**2 - square)
+            size = np.sqrt(square / (1 - _KEPT_SQUARE ** (at + 1))) + 1e-12
+            left = min(1.0, 2 * (1 - at / steps))
+            step = slope / (1 - _KEPT_SLOPE ** (at + 1)) / size
+            if goal.best[1] is not None:
+                values.append((goal.best[0], goal.best[2]))
+                thetas.append(theta)
+            theta = np.clip(theta - _STREAMED_LENGTH * left * step, low, high)
+            if values and self._over:
+                break
+        half = len(values) // 2
+        if not values:
+            return start
+        objective, error = np.mean(values[half:], axis=0).tolist()
+        theta = np.mean(thetas[half:], axis=0)
+        trial = replace(
+            start,
+            kernel=goal.kernel(theta),
+            alpha=math.exp(theta[-1]),
+            error=error,
+            n_rows=n,
+            seconds=working_seconds() - began,
+            theta=theta,
+            objective=objective,
+            metric="diagonal" if start.turn is None else "full",
+        )
+        return self._told(trial)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
         """Learn a lengthscale for every direction in which a fit changes.
@@ -516,7 +344,7 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if self.loss is log_loss:
+        if self.loss.is_noisy:
             n = len(rows)
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
@@ -526,8 +354,10 @@ class KernelSearch:
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
-                goal = self._objective(kernel, start.form, start.numbers, n, turn)
-                with suppress(_OutOfTimeError):
+                goal = self._objective(
+                    kernel, start.form, start.numbers, self.order[:n], turn
+                )
+                with suppress(OutOfTimeError):
                     goal(goal.start(start.alpha))
                 if best is None or goal.best[0] < best.best[0]:
                     best = goal
@@ -545,21 +375,58 @@ class KernelSearch:
         began = self.clock()
         self._until = began + _FIRST_SHARE * (self.until - began)
         n = self._first_rows(self._until - began)
+        if len(self.Y) > _MOST_ROWS:
+            found = self._from_many(n)
+        else:
+            found = self._from_few(n)
+        self.refined = found[:_KEPT]
+        return self.refined
+
+    def _from_few(self, n: int) -> list[Trial]:
+        """Descend on n rows, and go on with the best on more."""
         found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
-            if not found and self.loss is log_loss:
-                self._choose_precision(start, n)
+            if not found and self.loss.is_noisy:
+                self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
-        found += self._relatives(found, n)
+        for start, form in self._relatives(found):
+            if self._over:
+                break
+            found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
         found.sort(key=lambda trial: trial.objective)
-        while (more := self._more_rows(found[0], n)) > n:
-            found, n = self._refine(found, more), more
-        self.refined = found[:_KEPT]
-        return self.refined
+        while (more := self._more_rows(found[0], n, _REFINED * _REFINED_STEPS)) > n:
+            n = more
+            found = self._each(found, partial(self.descend, n=n, steps=_REFINED_STEPS))
+        return found
+
+    def _from_many(self, n: int) -> list[Trial]:
+        """Stream rows, from isotropic starts: at first with all kernels, for few steps.
+
+        Few rows do not tell kernels from each other, and lengthscales that they have
+        made too long hardly come back: slopes in their logarithms vanish.
+        """
+        starts: list[Trial] = []
+        for form, numbers in self._first_choices():
+            if not (starts and self._over):
+                starts.append(self.isotropic(form, numbers, n))
+        pairs = [(start, start.form) for start in starts]
+        pairs += self._relatives(starts)
+        steps = len(pairs) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
+        n = max(n, self._more_rows(starts[0], n, steps))
+        share = len(pairs) * _TRIED_STEPS / steps
+        self._until = self.clock() + share * (self.until - self.clock())
+        found: list[Trial] = []
+        for start, form in pairs:
+            if found and self._over:
+                break
+            found.append(self.stream(start, n, _TRIED_STEPS, form))
+        found += self._turned(found, n, _FIRST_STEPS)
+        found.sort(key=lambda trial: trial.objective)
+        return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
 
     def _first_rows(self, seconds: float) -> int:
         """Return on how many rows the first descents all end in time."""
@@ -568,7 +435,7 @@ class KernelSearch:
         kernel = self._kernel(form, numbers, _SPREADS[0])
         for rows in (2, n):  # compiled code is loaded by the first
             began = self.clock()
-            goal = self._objective(kernel, form, numbers, rows)
+            goal = self._objective(kernel, form, numbers, self.order[:rows])
             goal(goal.start(_ALPHAS[0]))
         step = max(self.clock() - began, 1e-6)
         share = (max(seconds, 0.0) / (_FIRST_EVALUATIONS * step)) ** (1 / _ORDER)
@@ -605,77 +472,84 @@ class KernelSearch:
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Tell whether rows that have not told the directions say so."""
         n_judges = self._n_judges(n)
+        rows = self.order[:n]
         new, old = (
-            self._error_of_judges(each, n, n_judges, log_squares)
+            self._error_of_judges(each, rows, n_judges, log_squares)
             for each in (trial, other)
         )
         return new < old + math.log1p(-_LEAST_TURNED_GAIN)
 
     def _error_of_judges(
-        self, trial: Trial, n: int, n_judges: int, loss: Loss
+        self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
     ) -> float:
-        """Return the loss of the last of n rows, left out in turn."""
-        rows = self.order[:n]
+        """Return the loss of the last of some rows, left out in turn."""
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
         if found is None:
             return math.inf
-        judges = slice(n - n_judges, n)
+        judges = slice(len(rows) - n_judges, len(rows))
         return loss((Y - found)[judges], Y[judges], weight[judges])[0]
 
-    def _choose_precision(self, start: Trial, n: int) -> None:
-        """Choose the prior of lengthscales: each half of the rows judges the other's.
+    def _best_precision(self, start: Trial, n: int) -> float:
+        """Return that of the prior of lengthscales, of those that labels choose from.
 
-        Few labels are fitted by lengthscales that are there for them, many are not.
+        Each half of the rows judges lengthscales of the other's: few labels are fitted
+        by lengthscales that are there for them, many are not.
         """
-        order, half = self.order, n // 2
+        half = n // 2
+        if half < 2:  # a single row is never left out
+            return self.precision
         errors: list[float] = []
         for precision in _PRECISIONS:
-            self.precision, error = precision, 0.0
-            for turned_by in (0, half):
-                self.order = np.append(np.roll(order[:n], turned_by), order[n:])
-                trial = self.descend(start, half, _FIRST_STEPS)
-                error += self._error_of_judges(trial, n, n - half, self.loss)
+            error = 0.0
+            for shift in (0, half):
+                rows = np.roll(self.order[:n], shift)
+                trial = self._descend(
+                    start, rows[:half], _FIRST_STEPS, precision=precision
+                )
+                error += self._error_of_judges(trial, rows, n - half, self.loss)
             errors.append(error)
             if self._over:
                 break
-        self.order, self.precision = order, _PRECISIONS[int(np.argmin(errors))]
+        return _PRECISIONS[int(np.argmin(errors))]
 
-    def _relatives(self, found: Sequence[Trial], n: int) -> Iterator[Trial]:
-        """Yield other kernels, from the lengthscales that were found."""
+    @staticmethod
+    def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
+        """Return forms of other kernels, and trials to start them from."""
         radial = [trial for trial in found if trial.form == "Matern 3/2"]
         source = min(radial, key=lambda trial: trial.objective)
         best = min(found, key=lambda trial: trial.objective)
         others = [(best, f"{best.form} + linear")]
-        others += [(source, form) for form in FORMS if form not in _FIRST_FORMS]
-        for start, form in others:
-            if self._over:
-                return
-            yield self.descend(start, n, _FIRST_STEPS // 2, form)
+        return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
 
-    def _more_rows(self, trial: Trial, n: int) -> int:
-        """Return how many rows the best are refined on in the time left, or n."""
+    def _more_rows(self, trial: Trial, n: int, steps: int) -> int:
+        """Return on how many rows so many steps are taken in the time left, or n."""
         n_all, left = min(len(self.Y), _MOST_ROWS), self.until - self.clock()
         if n >= n_all or left <= 0 or self._stopped:
             return n
         self._until = math.inf
-        goal = self._objective(trial.kernel, trial.form, trial.numbers, n, trial.turn)
+        rows = self.order[:n]
+        goal = self._objective(
+            *(trial.kernel, trial.form, trial.numbers, rows, trial.turn)
+        )
         began = self.clock()
         goal(trial.theta)
         step = max(self.clock() - began, 1e-6)
-        affordable = n * (left / (_REFINED * _REFINED_STEPS * step)) ** (1 / _ORDER)
+        affordable = n * (left / (steps * step)) ** (1 / _ORDER)
         return int(min(n_all, affordable)) if affordable > _LEAST_GROWTH * n else n
 
-    def _refine(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on with the best on n rows; the others follow behind."""
+    def _each(
+        self, found: list[Trial], refined_of: Callable[[Trial], Trial]
+    ) -> list[Trial]:
+        """Go on with the best; the others follow behind."""
         refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
             if refined and self._over:
                 break
             now = self.clock()
             self._until = now + (self.until - now) / (_REFINED - position)
-            refined.append(self.descend(trial, n, _REFINED_STEPS))
+            refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
 

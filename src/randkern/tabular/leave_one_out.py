@@ -1,0 +1,302 @@
+"""Errors of rows left out in turn, in closed form, and their derivatives.
+
+With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
+regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
+residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for a loss L of the predictions
+y_i − e_i, with the derivatives g_i in them,
+
+    dL = tr(dK M),  M = ½ (UAᵀ + AUᵀ) − P diag(g_i·e_i/P_ii) P,
+    A = PY,  U = P (g/diag P),
+
+so that all derivatives, in the penalty and in a lengthscale per column, cost one more
+product of n × n matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+from scipy.special import log_softmax
+
+from randkern.kernels import Kernel, Laplacian, Sum
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models.calibration import temperature_of
+from randkern.solvers import mirror_upper
+
+__all__ = [
+    "LENGTHSCALES",
+    "PENALTIES",
+    "LeaveOneOut",
+    "Loss",
+    "OutOfTimeError",
+    "add_symmetric_gradient",
+    "directions_of",
+    "inverse",
+    "leave_one_out",
+    "log_loss",
+    "log_probabilities",
+    "log_squares",
+    "positive_inverse",
+]
+
+# Bounds of numbers that are learned.
+LENGTHSCALES = (1e-3, 1e5)
+PENALTIES = (1e-9, 1e3)
+# Steps by less end a descent, in the logarithm of the error.
+_LEAST_DESCENT = 3e-5
+# Rows whose distances in a column are taken at a time.
+_BLOCK_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What trials are judged by.
+
+    Attributes
+    ----------
+    of : function of predictions (n, k), targets and weights
+        Returns a number, and its gradient in the predictions.
+    is_noisy : bool
+        Whether a target tells little, as labels do: the prior of lengthscales is then
+        chosen, and rows that judge directions are no part of any fit.
+    """
+
+    of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]
+    is_noisy: bool = False
+
+    def __call__(self, F: Any, Y: Any, weight: Any) -> tuple[float, np.ndarray]:
+        return self.of(F, Y, weight)
+
+
+class OutOfTimeError(Exception):
+    """Ends a descent; what it has found so far is kept elsewhere."""
+
+
+def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
+    """Return P, which overwrites `gram`, or None where K + αW⁻¹ is not positive.
+
+    `penalty` is α, or a vector of α/w_i.
+    """
+    try:
+        upper = positive_inverse(gram, penalty)
+    except np.linalg.LinAlgError:
+        return None
+    sums = upper.sum(axis=1)
+    upper -= np.outer(sums, sums / sums.sum())
+    return upper
+
+
+def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
+    n = len(gram)
+    gram.flat[:: n + 1] += penalty
+    factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+    factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return mirror_upper(factor.T)
+
+
+def leave_one_out(
+    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> np.ndarray | None:
+    """Return the residuals of rows left out in turn, (n, k)."""
+    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
+    return None if P is None else (P @ Y) / P.diagonal()[:, None]
+
+
+def directions_of(
+    kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return directions in which a fit changes, (d, d), and how much, over the most.
+
+    They are the eigenvectors of the mean outer product of gradients of the fit, in
+    columns over their lengthscales (Radhakrishnan et al. 2024, Science 383).
+    """
+    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
+    if P is None:
+        return None
+    U = X / kernel.lengthscale
+    # K = f(s), s a squared distance, has the gradient 2 f'(s) (u − v).
+    slope = kernel._slope(cdist(U, U, "sqeuclidean"))
+    outer = np.zeros((U.shape[1], U.shape[1]))
+    for dual in (P @ Y).T:
+        weighted = slope * dual
+        gradient = weighted.sum(axis=1)[:, None] * U - weighted @ U
+        outer += gradient.T @ (gradient * weight[:, None])
+    values, vectors = np.linalg.eigh(outer)
+    if not values[-1] > 0:
+        return None
+    return vectors / kernel.lengthscale[:, None], (values / values[-1]).clip(0.0)
+
+
+def add_symmetric_gradient(
+    hyper: Hyperparameters, X: np.ndarray, M: np.ndarray, out: np.ndarray
+) -> None:
+    """Add Σ_ij M_ij ∂k(x_i, x_j)/∂θ to `out`, for a symmetric M.
+
+    For columns of L1 distances this is quicker than without symmetry: M is a direction,
+    for which single precision is enough.
+    """
+    kernel = hyper.kernel
+    parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
+    for part in parts:
+        place = hyper.place(part, "lengthscale")
+        if isinstance(part, Laplacian) and place is not None:
+            scaled = X / part.lengthscale
+            out[place] += _manhattan_slopes(scaled, M * part._gram(X, None))
+        else:
+            part._add_gradient(hyper.place, X, X, M, out)
+
+
+def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Return Σ_ij M_ij |x_ik − x_jk| for every column k, for a symmetric M."""
+    out, low, gap = np.zeros(X.shape[1]), X.min(axis=0), np.ptp(X, axis=0)
+    # Columns of two values: |x − y| is proportional to (x − y)².
+    two = ((low == X) | (low + gap == X)).all(axis=0)
+    B = (X[:, two] > low[two]).astype(np.float32)
+    M = M.astype(np.float32)
+    out[two] = 2 * gap[two] * (M.sum(axis=0) @ B - (B * (M @ B)).sum(axis=0))
+    columns, others = np.ascontiguousarray(X.T, dtype=np.float32), np.flatnonzero(~two)
+    for start in range(0, len(X), _BLOCK_ROWS):
+        block = M[start : start + _BLOCK_ROWS, start:].copy()
+        block[:, len(block) :] *= 2
+        distances = np.empty_like(block)
+        for k in others:
+            x = columns[k, start:]
+            np.subtract(x[: len(block), None], x, out=distances)
+            np.abs(distances, out=distances)
+            out[k] += np.vdot(distances, block)
+    return out
+
+
+@Loss
+def log_squares(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the logarithm of the mean squared error, and its gradient in F."""
+    E = Y - F
+    total = max(float((weight @ E**2).sum()), 1e-30 * len(Y))
+    return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
+
+
+def log_probabilities(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return logarithms of probabilities of the classes, labels and the temperature.
+
+    Decisions F are over the temperature of the least log loss; for codes Y of ±1, one
+    column for two classes. Labels are those of `temperature_of`.
+    """
+    if Y.shape[1] == 1:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = 1 / (len(Y) + 1)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    return log_softmax(F / temperature, axis=1), labels, temperature
+
+
+@partial(Loss, is_noisy=True)
+def log_loss(
+    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return twice the mean log loss of calibrated decisions, and its gradient in F.
+
+    The temperature is the best, so that the gradient in it vanishes.
+    """
+    P, labels, temperature = log_probabilities(F, Y, weight)
+    value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
+    slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
+    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
+
+
+class LeaveOneOut:
+    """The loss of rows left out, with its gradient.
+
+    The last number of θ is log α; those before are multiplied by `ties` to give the
+    numbers of the kernel, so that columns of one block share a lengthscale.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        ties: np.ndarray,
+        over: Callable[[], bool],
+        loss: Loss,
+        precision: float,
+    ):
+        self.precision = precision
+        self.hyper = Hyperparameters(kernel)
+        self.X, self.ties, self.over = X, ties, over
+        self.weight = weight / weight.mean()
+        self.codes, self.loss = Y, loss
+        self.Y = Y - self.weight @ Y / len(Y)
+        self.variance = float((self.weight @ self.Y**2).sum() / len(Y)) or 1.0
+        self.origin: Any = None
+        self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
+
+    def start(self, alpha: float) -> np.ndarray:
+        theta = np.linalg.lstsq(self.ties, self.hyper.theta, rcond=None)[0]
+        return np.append(theta, math.log(alpha))
+
+    def kernel(self, theta: np.ndarray) -> Kernel:
+        return self.hyper.at(self.ties @ theta[:-1]).kernel
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        if self.best[1] is not None and self.over():
+            raise OutOfTimeError
+        hyper = self.hyper.at(self.ties @ theta[:-1])
+        alpha, n = math.exp(theta[-1]), len(self.X)
+        penalty = alpha / self.weight
+        P = inverse(np.array(hyper.kernel._gram(self.X, None)), penalty)
+        if P is None:
+            return 1e3, np.zeros_like(theta)
+        diagonal = P.diagonal().copy()
+        A = P @ self.Y
+        E = A / diagonal[:, None]
+        error = float((self.weight @ E**2).sum()) / n
+        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
+        slopes /= diagonal[:, None]
+        curved, U = -(slopes * E).sum(axis=1), P @ slopes
+        half = P * np.sqrt(abs(curved))
+        # The product is only a direction: single precision is enough, at half the time.
+        half = half.astype(np.float32)
+        M = (half @ half.T).astype(np.float64)
+        if (curved < 0).any():
+            half = half[:, curved < 0]
+            M -= 2 * (half @ half.T)
+        M += 0.5 * (U @ A.T)
+        M += 0.5 * (A @ U.T)
+        slope = np.zeros(hyper.size)
+        add_symmetric_gradient(hyper, self.X, M, slope)
+        gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
+        if self.origin is not None:
+            away = theta[:-1] - self.origin
+            value += self.precision / n * float(away @ away)
+            gradient[:-1] += 2 * self.precision / n * away
+        if value < self.best[0]:
+            self.best = (value, theta.copy(), math.sqrt(error / self.variance))
+        return value, gradient
+
+    def descend(self, theta: np.ndarray, steps: int) -> None:
+        """Go down from θ; what is best is kept in `best`."""
+        low, high = np.log(LENGTHSCALES)
+        bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
+        theta = np.clip(theta, *np.array(bounds).T)
+        with suppress(OutOfTimeError):
+            minimize(
+                self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            )
