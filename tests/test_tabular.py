@@ -844,7 +844,8 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
         monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: 3)
         monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
-        monkeypatch.setattr(search, "_PENALTIES", (1e-2, 1e3))
+        for module in (objectives, search):
+            monkeypatch.setattr(module, "PENALTIES", (1e-2, 1e3))
     make, y = (classifier, LABELS) if kind == "labels" else (regressor, TARGET)
     weight = np.random.default_rng(1).uniform(0.2, 5, N)
     fit = make().fit(TABLE, y, sample_weight=weight)
@@ -1058,7 +1059,7 @@ def test_rows_follow_the_time(monkeypatch, share):
         spent[0] += len(gram) ** 3
         return inverse(gram, penalty)
 
-    monkeypatch.setattr(search, "inverse", counted)
+    monkeypatch.setattr(objectives, "inverse", counted)
     X, Y = rows_and_targets(700)
     # 250 evaluations on 600 rows are what first descents take about, half of the time.
     limit = share * 500 * 600**3
