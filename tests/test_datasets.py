@@ -1,5 +1,6 @@
 """Names, bundled sets, tables, openml, and the real files where they are."""
 
+import dataclasses
 import gzip
 import os
 import subprocess
@@ -14,7 +15,12 @@ import pytest
 from sklearn import datasets as sklearn_datasets
 
 from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
-from randkern.datasets.frames import infer_task
+from randkern.datasets.frames import (
+    dataset_from_frame,
+    dates_as_days,
+    infer_task,
+    without_free_texts,
+)
 from randkern.exceptions import DataFileError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -328,10 +334,38 @@ def test_dates_are_days(tmp_path):
         np.testing.assert_allclose(data.X_train["when"], days, rtol=1e-12)
     long = load_dataset(tmp_path / "dates.parquet", target="y").X_train["long"]
     np.testing.assert_allclose(long, days - 2, atol=1e-12)
-    written.loc[4, "when"] = "soon"
-    written.to_csv(tmp_path / "dates.csv", index=False)
-    with pytest.raises(DataFileError, match="but for 1 rows: row 4 holds 'soon'"):
-        load_dataset(tmp_path / "dates.csv", target="y")
+    for row in (0, 4):
+        odd = written.astype({"when": object})
+        odd.loc[row, "when"] = "soon"
+        odd.to_csv(tmp_path / "dates.csv", index=False)
+        with pytest.raises(DataFileError, match=f"for 1 rows: row {row} holds 'soon'"):
+            load_dataset(tmp_path / "dates.csv", target="y")
+
+
+def test_remarks_that_begin_with_dates_are_texts():
+    pandas = pytest.importorskip("pandas")
+    remarks = [None] * 40 + ["2026-01-02"] * 2 + ["2026-01-02: see there", "none"] * 4
+    table = pandas.DataFrame({0: remarks, 1: np.arange(50.0)})
+    kept = dates_as_days(table)
+    assert kept[0].tolist()[40:] == remarks[40:]
+    table.loc[42:, 0] = "2026-01-03"
+    days = dates_as_days(table)[0]  # of a name that is no text
+    np.testing.assert_array_equal(days[40:], [20455.0] * 2 + [20456.0] * 8)
+    assert days[:40].isna().all()
+
+
+def test_free_texts_are_left_out_of_training_and_test_rows():
+    pandas = pytest.importorskip("pandas")
+    notes = [f"note {row}" for row in range(300)]
+    rows = pandas.DataFrame({"x": np.arange(300.0), "note": notes})
+    data = dataset_from_frame(
+        rows.assign(y=rows["x"]), "y", name="sales", source="sales.csv"
+    )
+    with pytest.warns(UserWarning, match="left out.*'note'"):
+        left = without_free_texts(dataclasses.replace(data, X_test=data.X_train))
+    assert list(left.X_train.columns) == list(left.X_test.columns) == ["x"]
+    assert "d = 2 (1 categorical)" in data.description
+    assert "d = 1 (0 categorical)" in left.description
 
 
 @pytest.mark.parametrize(

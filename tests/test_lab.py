@@ -227,9 +227,24 @@ class Base:
         return 1
 
 
-class K(Base):
+class Experiment:
+    pass
+
+
+class K(Base, Experiment):
     def figure(self):
         return 1
+
+    def write(self):
+        return 3
+
+
+class Table:
+    def write(self):
+        return 4
+
+
+print(Table())
 """
 
 
@@ -238,8 +253,9 @@ class K(Base):
     [
         ("CONSTANT = 1", "CONSTANT = 2"),
         ("return CONSTANT * x", "return CONSTANT * x * x"),
-        ("class K(Base)", "class K(dict, Base)"),
-        ("        return 1\n\n\nclass K", "        return 2\n\n\nclass K"),
+        ("class K(Base", "class K(dict, Base"),
+        ("return 4", "return 5"),
+        ("        return 1\n\n\nclass E", "        return 2\n\n\nclass E"),
         ("CONSTANT = 1", "CONSTANT = 1\nprint(1)"),
         ("CONSTANT = 1", "if True:\n    CONSTANT = 1"),
         ("def used", "@property\ndef used"),
@@ -259,6 +275,7 @@ def test_a_hash_follows_what_is_used(hash_of, before, after):
         ("    return CONSTANT", '    """Words."""\n\n    return CONSTANT'),
         ("def other(x):\n    return x", "def other(x):\n    return x + 1"),
         ("def figure(self):\n        return 1", "def figure(self):\n        return 2"),
+        ("return 3", "return 4 - 1"),
         ("def used(x):", "def used(x):  # why"),
     ],
 )
@@ -288,8 +305,8 @@ def test_experiments_rest_on_the_models_they_fit():
     } <= modules
     assert not modules & {
         *("randkern.persistence", "randkern.plots", "randkern.models.svc"),
-        *("randkern_lab.benchmarks.svm", "randkern_lab.runner"),
-        *("randkern.tabular.search", "randkern_lab.panels"),
+        *("randkern_lab.benchmarks.svm", "randkern_lab.panels"),
+        *("randkern.tabular.search", "randkern_lab.provenance"),
     }
 
 

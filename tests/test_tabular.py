@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -983,6 +984,50 @@ def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
     monkeypatch.setattr(classification, "_blend_probabilities", spied)
     fit = classifier().fit(TABLE, LABELS)
     assert len(fit.model_.members) == 1 or not many
+
+
+def test_one_part_alone_is_that_of_the_least_log_loss():
+    """Parts that are alike share their weight, and a worse one may have more."""
+    labels = np.array([0, 0, 1, 1])
+    good, worse = np.array([0.9, 0.9, 0.9, 0.05]), np.array([0.3, 0.3, 0.3, 0.95])
+    parts = [
+        np.stack([np.where(labels == 0, p, 1 - p), np.where(labels == 1, p, 1 - p)], 1)
+        for p in (good, good, good, worse)
+    ]
+    blended = partial(
+        classification._blend_probabilities, parts, [0.0] * 4, labels, np.ones(4)
+    )
+    many, _ = blended(4)
+    assert many[3] > many[:3].max() > 0.1
+    assert blended(1)[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert (blended(2)[0] > 0).tolist() == [True, False, False, True]
+
+
+def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
+    """A larger penalty is taken until there is an inverse."""
+    X, Y = rows_and_targets(60)
+    monkeypatch.setattr(
+        *(objectives, "inverse"),
+        lambda gram, penalty: None if penalty[0] < 1e-2 else inverse(gram, penalty),
+    )
+    goal = objectives.LeaveOneOut(
+        *(rk.Gaussian(np.ones(3)), X, Y, np.ones(60), np.eye(3), lambda: False),
+        *(objectives.log_squares, 0.0),
+    )
+    goal.descend(np.append(np.zeros(3), np.log(1e-9)), 5)
+    assert goal.best[1] is not None and np.exp(goal.best[1][-1]) >= 1e-2
+
+
+def test_intervals_allow_for_every_lengthscale_of_a_full_metric():
+    fit = regressor().fit(TABLE, TARGET)
+    (first, *_) = fit.model_.members
+    before = np.abs(fit._residuals).mean()
+    width = len(first.encoder.columns_)
+    blocks = int(first.encoder.blocks_.max())
+    first.turn, change = np.eye(width), (1 + (1 + width) / N) / (1 + (2 + blocks) / N)
+    fit._how, fit._order = "factorise", np.arange(N)
+    fit._keep_residuals(N)
+    assert np.abs(fit._residuals).mean() == pytest.approx(before * change)
 
 
 def test_blended_probabilities_have_the_least_log_loss():

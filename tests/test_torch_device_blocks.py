@@ -325,6 +325,23 @@ def test_a_data_loader_of_labels_that_are_text(table):
     assert model.score(moved) == np.mean(labels == expected)
 
 
+def test_a_process_of_counts_predicts_partitions_on_a_device(table):
+    da = pytest.importorskip("dask.array")
+    X, y, _ = table
+    counts = np.round(3 * np.abs(y.reshape(len(X), -1)[:, 0]))
+    model = rk.GaussianProcessRegressor(
+        *(rk.Gaussian(2.0), 1.0, 40),
+        likelihood="poisson",
+        optimizer=None,
+        random_state=0,
+    )
+    expected = copy.deepcopy(model).fit(X, counts).predict(X)
+    rows = rk.DeviceBlocks(da.from_array(X, chunks=(60, -1)), "cpu")
+    model.fit(rows, da.from_array(counts, chunks=60))
+    found = model.predict(rows)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
+
+
 def test_bad_blocks(table):
     X, y, weight = table
     X, y = moved(X, y)

@@ -137,7 +137,9 @@ def test_gaussian_process_classifier(multi_class, table):
         expected = copy.deepcopy(model).fit(X, labels, weight).predict_proba(X)
         model.fit(parts(X), labels, weight)
         got = model.predict_proba(X.to(DEVICES[0]))
+        of_parts = model.predict_proba(parts(X, (100,)))
     torch.testing.assert_close(got, expected.to(DEVICES[0]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(of_parts, got)
 
 
 def test_a_sample_of_many_rows(table, monkeypatch):

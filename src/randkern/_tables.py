@@ -120,7 +120,10 @@ def is_free_text(name: Any, values: np.ndarray) -> bool:
         return False
     rows = rows_of_text(values)
     if not len(rows):
-        raise ValueError(f"column {name!r} holds numbers as texts; convert them.")
+        raise ValueError(
+            f"column {name!r} holds {n:,} different numbers as texts or categories; "
+            "convert them to numbers, or name them (as in 'id 7') if they are names."
+        )
     if len(rows) < len(values) / 2:
         raise ValueError(
             f"column {name!r} holds numbers but for {len(rows):,} rows: "

@@ -33,7 +33,8 @@ def to_torch(model: Any) -> Any:
         predictions of regressors, (...) or (..., n_targets); probabilities of
         classifiers that have them, otherwise decisions, (..., n_classes) (for two
         classes decisions have no last dimension); features of transformers. What was
-        learned is in buffers, which ``to(device)`` moves. Of tables the rows hold one
+        learned is in buffers, which ``to(device)`` moves, but for encoders of tables,
+        whose numbers follow the rows. Of tables the rows hold one
         number per column: days since 1970 for dates, NaN for missing values, and for
         categories their position in the module's ``categories``, a dict of lists.
 

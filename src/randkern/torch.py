@@ -74,7 +74,7 @@ class FeatureMap(nn.Module):
     plan : Plan
         The drawn map.
     log_lengthscales : torch.nn.ParameterList
-        One parameter a stationary kernel of the expression, float64, left to right.
+        One parameter per stationary kernel of the expression, float64, left to right.
 
     Raises
     ------
@@ -435,7 +435,7 @@ class _Member(nn.Module):
         rows = self.encoder(x.double())
         rows = rows if self.turn is None else rows @ self.turn.double()
         out = self.fit(rows)
-        return self.weight * out.reshape(len(out), -1)
+        return self.weight * (out if out.ndim == 2 else out[:, None])
 
 
 class FittedTable(nn.Module):

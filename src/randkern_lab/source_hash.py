@@ -2,9 +2,9 @@
 
 The code is followed by name, definition by definition: a function, class or constant of
 ours counts if the experiment's module names it, or another definition that counts does.
-What only keeps records, draws or prints them does not count, nor do comments,
-docstrings and annotations: they change no number. A module that is used as a value, as
-in ``getattr(module, name)``, counts as a whole.
+What an experiment only draws or prints with does not count, nor do comments and
+docstrings; names in annotations are not followed, and files of data are not read. A
+module that is used as a value, as in ``getattr(module, name)``, counts as a whole.
 """
 
 import ast
@@ -13,7 +13,7 @@ import importlib.util
 import io
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,13 +21,11 @@ __all__ = ["SOURCES", "code_hash", "definitions_of", "modules_of"]
 
 SOURCES = Path(__file__).resolve().parents[1]
 _PACKAGES = ("randkern", "randkern_lab")
-#: Methods of an experiment that show what was found.
+#: Methods of experiments that show what was found.
 _SHOWING = frozenset({"tables", "figure", "figures", "write"})
-#: Modules that keep and show what others have measured.
-_KEEPING = frozenset(
-    f"randkern_lab.{name}"
-    for name in ("panels", "provenance", "runner", "source_hash", "tables")
-)
+#: What runs cases and keeps records, and what draws them: no number is theirs.
+_KEEPING = "randkern_lab.runner.Experiment"
+_DRAWING = "randkern_lab.panels"
 #: What runs as soon as a module is imported, beside its definitions.
 _LOOSE = ""
 
@@ -91,7 +89,7 @@ def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]
 
 def _resolved(path: tuple[str, ...], sources: Path) -> Iterator[tuple[str, str]]:
     """Yield the definitions that a dotted path names, if they are ours."""
-    if path[0] not in _PACKAGES or ".".join(path[:2]) in _KEEPING:
+    if path[0] not in _PACKAGES or ".".join(path).startswith((_KEEPING, _DRAWING)):
         return
     length = len(path)
     while not _is_module(".".join(path[:length]), sources):
@@ -132,7 +130,8 @@ class _Source:
         self._module = tuple(module.split("."))
         is_package = path.name == "__init__.py"
         self._package = module if is_package else module.rpartition(".")[0]
-        self._lines = _lines_of_code(text, tree)
+        self._shown = _showing_methods(tree)
+        self._lines = _lines_of_code(text, tree, self._shown)
         self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
         for statement in tree.body:
             for name in _bound(statement):
@@ -161,7 +160,7 @@ class _Source:
         """Yield the dotted paths that a definition names, or that an import means."""
         yield from self._imports.get(name, ())
         for statement in self.statements.get(name, ()):
-            for path in _named(statement):
+            for path in _named(statement, self._shown):
                 if path[0] in self._imports:
                     for target in self._imports[path[0]]:
                         yield (*target, *path[1:])
@@ -205,7 +204,7 @@ def _bound(statement: ast.stmt) -> set[str]:
             return {_LOOSE}.union(*names)
 
 
-def _named(node: ast.AST) -> Iterator[tuple[str, ...]]:
+def _named(node: ast.AST, shown: Collection[ast.AST]) -> Iterator[tuple[str, ...]]:
     """Yield the names that code refers to, with the attributes taken of them."""
     path: list[str] = []
     inner = node
@@ -219,17 +218,20 @@ def _named(node: ast.AST) -> Iterator[tuple[str, ...]]:
         if field in ("annotation", "returns"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _shows(node, child):
-                yield from _named(child)
+            if isinstance(child, ast.AST) and child not in shown:
+                yield from _named(child, shown)
 
 
-def _shows(owner: ast.AST, child: ast.AST) -> bool:
-    """Whether this is a method that only shows what was found."""
-    return (
-        isinstance(owner, ast.ClassDef)
-        and isinstance(child, ast.FunctionDef)
-        and child.name in _SHOWING
-    )
+def _showing_methods(tree: ast.Module) -> list[ast.stmt]:
+    """Return the methods of experiments that only show what was found."""
+    return [
+        child
+        for owner in tree.body
+        if isinstance(owner, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and b.id == "Experiment" for b in owner.bases)
+        for child in owner.body
+        if isinstance(child, ast.FunctionDef) and child.name in _SHOWING
+    ]
 
 
 def _first_row(statement: ast.stmt) -> int:
@@ -238,20 +240,21 @@ def _first_row(statement: ast.stmt) -> int:
     return min([statement.lineno, *(each.lineno for each in decorators)])
 
 
-def _lines_of_code(text: str, tree: ast.Module) -> list[str]:
+def _lines_of_code(
+    text: str, tree: ast.Module, shown: Collection[ast.stmt]
+) -> list[str]:
     """Return the lines of a file with what changes no number left empty."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
+    silent = [*shown]
     for node in ast.walk(tree):
-        silent: list[ast.stmt] = []
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if ast.get_docstring(node, clean=False) is not None:
                 silent.append(node.body[0])
-            silent += [child for child in node.body if _shows(node, child)]
-        for statement in silent:
-            for row in range(_first_row(statement), (statement.end_lineno or 0) + 1):
-                lines[row - 1] = ""
+    for statement in silent:
+        for row in range(_first_row(statement), (statement.end_lineno or 0) + 1):
+            lines[row - 1] = ""
     return lines

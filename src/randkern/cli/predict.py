@@ -36,9 +36,10 @@ def command(
     """
     with user_messages():
         import randkern
+        from randkern.datasets.frames import dates_as_days
 
         fitted = randkern.load(model)
-        frame = _columns(fitted, read(data, _texts(fitted)), data)
+        frame = dates_as_days(_columns(fitted, read(data), data), _texts(fitted))
         predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":

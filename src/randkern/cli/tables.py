@@ -3,7 +3,7 @@
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,8 @@ def load(
         return table
     if target is None:
         raise ValueError("--test takes rows of a table: give --data FILE and --target")
-    rows: Any = load_dataset(test, target=target, task=table.task)
+    with _file_of(str(test)) as path:
+        rows: Any = load_dataset(path, target=target, task=table.task)
     X, columns = rows.X_train, list(table.feature_names)
     missing = [name for name in columns if name not in X.columns]
     if missing:
@@ -101,16 +102,12 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
     return f"saved the best, {best['kernel']} with {features} ({named})"
 
 
-def read(data: str, keep: Collection[str]) -> Any:
-    """Return the dataframe of a file, or of CSV from standard input.
-
-    Dates are days, but for columns to keep as they are.
-    """
+def read(data: str) -> Any:
+    """Return the dataframe of a file, or of CSV from standard input."""
     from ..datasets import read_table
-    from ..datasets.frames import dates_as_days
 
     with _file_of(data) as path:
-        return dates_as_days(read_table(path), keep)
+        return read_table(path)
 
 
 @contextmanager

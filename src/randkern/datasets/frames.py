@@ -73,7 +73,6 @@ def dataset_from_frame(
     found = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, found, str(target), source, given=task is not None)
     X = _typed_features(dates_as_days(frame.drop(columns=[target])), source)
-    n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
     classes = np.unique(y) if found == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(
@@ -84,10 +83,14 @@ def dataset_from_frame(
         feature_names=tuple(X.columns),
         target_names=None if classes is None else tuple(map(str, classes)),
         description=(
-            f"{name}: n = {len(X):,}, d = {X.shape[1]:,} "
-            f"({n_categorical} categorical), {found} of {target!r}{detail}"
+            f"{name}: n = {len(X):,}, {_told_columns(X)}, {found} of {target!r}{detail}"
         ),
     )
+
+
+def _told_columns(X: "pd.DataFrame") -> str:
+    n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
+    return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
 
 
 def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.DataFrame":
@@ -120,21 +123,25 @@ def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.Data
         elif (column := _dates_of_texts(name, column)) is None:
             continue
         found[name] = (column - start) / pandas.Timedelta(days=1)
-    return frame.assign(**found) if found else frame
+    frame = frame.copy(deep=False) if found else frame
+    for name, days in found.items():
+        frame[name] = days
+    return frame
 
 
 def _dates_of_texts(name: str, column: "pd.Series") -> "pd.Series | None":
     """Return the dates that a column of texts holds, None if it holds others."""
     import pandas
 
-    first = column.dropna().head(1).tolist()
-    if not (first and _DATE.match(str(first[0]))):
+    given = column.dropna()
+    n_alike = sum(_DATE.match(str(value)) is not None for value in given)
+    if not n_alike or n_alike < len(given) / 2:
         return None
     times = pandas.to_datetime(
         column.astype(object), format="ISO8601", errors="coerce", utc=True
     )
     odd = np.flatnonzero(times.isna() & column.notna())
-    if len(odd) > len(column) / 2:
+    if len(odd) > len(given) / 2:
         return None
     if len(odd):
         raise DataFileError(
@@ -170,8 +177,15 @@ def without_free_texts(table: Dataset) -> Dataset:
         )
     told = f"left out, as texts that hardly repeat: {told}; {advice}"
     warnings.warn(told, UserWarning, stacklevel=2)
-    X = X.drop(columns=dropped)
-    return replace(table, X_train=X, feature_names=tuple(X.columns))
+    left: Any = X.drop(columns=dropped)
+    test: Any = table.X_test
+    return replace(
+        table,
+        X_train=left,
+        X_test=None if test is None else test.drop(columns=dropped),
+        feature_names=tuple(left.columns),
+        description=table.description.replace(_told_columns(X), _told_columns(left)),
+    )
 
 
 def infer_task(y: np.ndarray) -> Task:

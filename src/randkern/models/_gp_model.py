@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -11,10 +12,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
+from randkern._tensors import is_tensor
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
-from randkern.data.reading import are_in_memory
+from randkern.data import DeviceBlocks, DeviceRows, row_blocks
+from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Scaled
 from randkern.kernels.draw import fit_plan
@@ -164,6 +166,30 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         ops = ops_of(X)
         K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
         return ops.algebra.triangular_solve(self._triangle, K.T).T
+
+    def _mapped(
+        self,
+        method: Any,
+        X: Any,
+        function: Callable[[Rows], Any],
+        width: int | None,
+        like: Any,
+    ) -> Any:
+        """Return what `function` makes of rows, wherever they are.
+
+        Those of devices go where `like`, a part of the posterior, lies, and what is
+        made of them comes back.
+        """
+
+        def there(rows: Any) -> Any:
+            to_host = ops_of(rows).to_host
+            made = function(rows.to(like.device) if is_tensor(like) else to_host(rows))
+            several = made if isinstance(made, tuple) else (made,)
+            back = tuple(ops_of(rows).float64_like(each, rows) for each in several)
+            return back if isinstance(made, tuple) else back[0]
+
+        moves = isinstance(X, (DeviceBlocks, DeviceRows))
+        return mapped_rows(method, X, there if moves else function, width)
 
     def _laplace_moments(
         self, X: Rows, posteriors: list[LaplacePosterior]

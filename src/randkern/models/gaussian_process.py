@@ -418,7 +418,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """Raise before a fit that takes more than the limit."""
         if self.likelihood != "gaussian":
             learned = min(rows.n_rows, most)
-            check_laplace_memory(self.plan_, rows.n_rows, 1, learned, limit)
+            check_laplace_memory(self.plan_, rows, 1, learned, limit)
             return
         learned = 0
         if self.optimizer is not None:
@@ -496,7 +496,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             if return_cov:
                 self._gaussian("return_cov")
             either = partial(self._expected, return_std, include_noise)
-            return mapped_rows(self.predict, X, either, None)
+            return self._mapped(self.predict, X, either, None, self._model_weights)
         if not return_std and not return_cov:
             return self._values(X)
         noise = self.noise_ if include_noise else 0.0

@@ -14,7 +14,7 @@ from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.dask import is_dask
-from randkern.data.reading import mapped_rows, read
+from randkern.data.reading import read
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -176,7 +176,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         most = laplace_rows(k)
         learned = min(rows.n_rows, most)
         check_laplace_memory(
-            self.plan_, rows.n_rows, k, learned, limit, joined=self._is_softmax
+            self.plan_, rows, k, learned, limit, joined=self._is_softmax
         )
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learn(sample, {}, stream.child("restarts"), report)
@@ -212,7 +212,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Return the probability of every class, (n, n_classes)."""
         check_is_fitted(self)
         width = len(self.classes_)
-        return mapped_rows(self.predict_proba, X, self._probabilities, width)
+        like = self._posteriors[0].mean
+        return self._mapped(self.predict_proba, X, self._probabilities, width, like)
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""

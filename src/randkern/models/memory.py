@@ -302,7 +302,7 @@ def check_process_memory(
 
 def check_laplace_memory(
     plan: Plan | None,
-    n: int,
+    rows: Any,
     n_problems: int,
     learned: int,
     limit: int,
@@ -313,7 +313,7 @@ def check_laplace_memory(
     Hyperparameters are learned from `learned` rows, of all problems together if they
     are joined.
     """
-    k = n_problems
+    k, n = n_problems, rows.n_rows
     if plan is None:
         needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
         advice = "Use random features (for instance n_components=1_000)"
@@ -321,6 +321,8 @@ def check_laplace_memory(
         D = plan.n_components
         needed = 8 * D**2 * (k + 3) + plan.stored_bytes(8)
         needed += 8 * learned * (2 * D + 6 * learned)
+        if not rows.in_one_place:  # sums of several shards are added by fours
+            needed += 8 * 4 * (k if joined else 1) * D**2
         what = f"the {k} posteriors of n_components={D}"
         advice = "Use fewer components"
     if joined:

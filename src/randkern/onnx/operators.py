@@ -205,5 +205,10 @@ def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
 def _is_known(x: Traced, known: np.ndarray) -> Any:
     """Tell which of the known categories every value of a column is."""
     if x.dtype.kind in "OU":
+        if "" in known and None in known:
+            raise ValueError(
+                "a column has empty texts and missing values, which ONNX tells not "
+                "apart; replace one of them in the rows of the fit."
+            )
         return x == np.array(["" if v is None else v for v in known]).astype(str)
     return equals(as_float64(x), np.array(known, dtype=float))

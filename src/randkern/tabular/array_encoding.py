@@ -95,9 +95,9 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
         for values in (knots, high, slope, (low + high) / 2)
     )
     rank = where(x == knot, middle, left + (x - knot) * slope)
-    # As scikit-learn does: within 1e-7 of an end is at it.
-    rank = where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
-    return where(x > float(quantiles[-1]) - 1e-7, 1.0, rank)
+    # As scikit-learn does, in its order: within 1e-7 of an end is at it.
+    rank = where(x > float(quantiles[-1]) - 1e-7, 1.0, rank)
+    return where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
 
 
 def _levels(encoder: TabularEncoder, at: int) -> tuple[np.ndarray, np.ndarray]:

@@ -436,9 +436,9 @@ def _blend_probabilities(
     weight: np.ndarray,
     most: int = MOST_MEMBERS,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1, so many at most, and the temperature, of least log loss.
+    """Return weights of sum 1 and the temperature, of least log loss.
 
-    Handicaps are added to the losses of parts.
+    At most `most` weights are not zero; handicaps are added to the losses of parts.
     """
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
     chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
@@ -446,8 +446,11 @@ def _blend_probabilities(
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
         weights = weights * ((chances / (weights @ chances)) @ shares)
-    kept = np.sort(weights)[-most:][0]
-    weights[weights < max(kept, _LEAST_WEIGHT)] = 0.0
+    if most == 1:  # parts that are alike share a weight
+        weights = np.log(chances) @ shares
+        weights = np.where(np.arange(len(parts)) == weights.argmax(), 1.0, 0.0)
+    weights[np.argsort(-weights, kind="stable")[most:]] = 0.0
+    weights[weights < _LEAST_WEIGHT] = 0.0
     weights /= weights.sum()
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))

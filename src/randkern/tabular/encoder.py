@@ -276,6 +276,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _read_numbers(self, column: Any, j: int) -> np.ndarray:
         name = self._name(j)
         if is_time(column):
+            if getattr(getattr(column, "dtype", None), "tz", None) is not None:
+                column = column.dt.tz_convert(None)
             values = np.asarray(column.to_numpy())
             days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
             return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)

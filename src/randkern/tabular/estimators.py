@@ -561,8 +561,11 @@ class TabularRegressor(RegressorMixin, Tabular):
             rows = first.fit.X
             if first.fit.fold_dual is not None:
                 # The kernel is that of the least residuals of these rows: p numbers
-                # that are learned take about 2p/n off their squares (Akaike 1974).
-                n_learned = int(first.encoder.blocks_.max()) + 2
+                # that are learned, its lengthscales and the penalty, take about 2p/n
+                # off their squares (Akaike 1974).
+                n_learned = 2 + int(first.encoder.blocks_.max())
+                if first.turn is not None:
+                    n_learned = 1 + len(first.encoder.columns_)
                 self._residuals *= 1 + n_learned / n
                 self._folds = np.empty(n, dtype=int)
                 self._folds[self._order] = folds_of(n)

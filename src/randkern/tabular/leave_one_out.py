@@ -296,7 +296,12 @@ class LeaveOneOut:
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
         options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
+        descend = partial(
+            minimize, self, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
         with suppress(OutOfTimeError):
-            minimize(
-                self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-            )
+            descend(theta)
+            # Where the matrix was not positive, a larger penalty makes it so.
+            while self.best[1] is None and theta[-1] < bounds[-1][1]:
+                theta[-1] = min(theta[-1] + math.log(10.0), bounds[-1][1])
+                descend(theta)

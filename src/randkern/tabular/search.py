@@ -314,7 +314,7 @@ class KernelSearch:
                 break
         half = len(values) // 2
         if not values:
-            return start
+            return replace(start, objective=math.inf)
         objective, error = np.mean(values[half:], axis=0).tolist()
         theta = np.mean(thetas[half:], axis=0)
         trial = replace(
