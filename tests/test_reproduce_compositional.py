@@ -9,7 +9,6 @@ import pytest
 import randkern as rk
 from _lab import COMMON as EVERY
 from randkern.datasets import Dataset
-from randkern.study import preparation
 from randkern_lab.catalogue import load
 from randkern_lab.papers import (
     compositional_accuracy,
@@ -127,7 +126,7 @@ def fake_images(name, **_):
 
 
 def test_large_images_are_cropped_to_their_centre(monkeypatch):
-    monkeypatch.setattr(preparation, "load_dataset", fake_images)
+    monkeypatch.setattr(images, "load_dataset", fake_images)
     found = images.load_circle_images("cifar10", None, n_train=3, n_test=2)
     assert found.shape == (24, 24, 3)
     assert (len(found.X_train), len(found.X_test)) == (3, 2)
