@@ -429,3 +429,14 @@ def test_the_softmax_is_learned(rng):
     assert lengths[0] < 2 < 0.5 * lengths[1]
     truth = scipy.special.softmax(f, axis=1)
     assert abs(model.predict_proba(X) - truth).mean() < 0.08
+
+
+@pytest.mark.parametrize("asked", [{"return_std": True}, {"return_cov": True}])
+def test_deviations_of_dask_collections_are_refused(asked, rng):
+    da = pytest.importorskip("dask.array")
+    X = rng.normal(size=(60, 2))
+    model = rk.GaussianProcessRegressor(
+        n_components=20, likelihood="poisson", optimizer=None, random_state=0
+    ).fit(X, rng.poisson(2.0, 60))
+    with pytest.raises(ValueError, match="makes the mean only"):
+        model.predict(da.from_array(X, chunks=(20, 2)), **asked)

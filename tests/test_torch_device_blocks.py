@@ -614,7 +614,7 @@ def test_what_partitions_keep(table, da, monkeypatch):
 
 
 def test_partitions_as_a_stream(table, da):
-    """Models whose sums workers do not make get a partition at a time."""
+    """A model is fitted to partitions that are moved, and predicts them lazily."""
     X, y, _ = table
     rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
     labels = y[:, 0] > np.median(y[:, 0])

@@ -110,14 +110,14 @@ def check_categories(name: Any, values: np.ndarray) -> None:
         ) from None
 
 
-def is_free_text(name: Any, values: np.ndarray) -> bool:
-    """Tell whether objects are texts that hardly repeat, too many for categories.
+def n_free_texts(name: Any, values: np.ndarray) -> int:
+    """Count different texts that hardly repeat: 0 if objects may be categories.
 
     Raises ValueError, which names a row, where most of them are numbers.
     """
     n = len({value for value in values if value is not None})
     if n <= max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY):
-        return False
+        return 0
     rows = rows_of_text(values)
     if not len(rows):
         raise ValueError(
@@ -129,7 +129,7 @@ def is_free_text(name: Any, values: np.ndarray) -> bool:
             f"column {name!r} holds numbers but for {len(rows):,} rows: "
             f"{cell(values, rows)}; mend or empty it."
         )
-    return True
+    return n
 
 
 def cell(values: Any, rows: np.ndarray) -> str:

@@ -33,7 +33,7 @@ from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
-from randkern.tabular.array_encoding import encode_columns, equals
+from randkern.tabular.array_encoding import encode_columns, equals, levels_of
 from randkern.tabular.model import ExactRidge, Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
@@ -366,6 +366,7 @@ class FittedEncoder(nn.Module):
     def __init__(self, encoder: TabularEncoder):
         super().__init__()
         self.encoder = encoder
+        self._levels = levels_of(encoder)
         self.in_features = encoder.n_features_in_
         self.out_features = len(encoder.columns_)
         names = getattr(encoder, "feature_names_in_", range(self.in_features))
@@ -379,7 +380,7 @@ class FittedEncoder(nn.Module):
         """Return the encoded rows of the last dimension of `x`, in its dtype."""
         rows = _checked_rows(x, self.in_features)
         columns = list(rows.double().split(1, dim=1))
-        out: Any = encode_columns(self.encoder, columns, _is_code)
+        out: Any = encode_columns(self.encoder, columns, self._levels, _is_code)
         return out.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

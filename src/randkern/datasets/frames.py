@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern._tables import cell, is_free_text, is_time, objects_of, rows_of_text
+from randkern._tables import cell, is_time, n_free_texts, objects_of, rows_of_text
 from randkern.datasets.record import Dataset, Task
 from randkern.exceptions import DataFileError
 
@@ -162,14 +162,15 @@ def without_free_texts(table: Dataset) -> Dataset:
     X: Any = table.X_train
     if not hasattr(X, "columns"):
         return table
-    dropped = [
-        name
+    dropped = {
+        name: n
         for name in X.columns
-        if X[name].dtype == "category" and is_free_text(name, objects_of(X[name]))
-    ]
+        if X[name].dtype == "category"
+        and (n := n_free_texts(name, objects_of(X[name])))
+    }
     if not dropped:
         return table
-    told = ", ".join(f"{name!r} ({X[name].nunique():,} different)" for name in dropped)
+    told = ", ".join(f"{name!r} ({n:,} different)" for name, n in dropped.items())
     advice = "put what they say into columns of numbers or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
@@ -177,12 +178,12 @@ def without_free_texts(table: Dataset) -> Dataset:
         )
     told = f"left out, as texts that hardly repeat: {told}; {advice}"
     warnings.warn(told, UserWarning, stacklevel=2)
-    left: Any = X.drop(columns=dropped)
+    left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(
         table,
         X_train=left,
-        X_test=None if test is None else test.drop(columns=dropped),
+        X_test=None if test is None else test.drop(columns=list(dropped)),
         feature_names=tuple(left.columns),
         description=table.description.replace(_told_columns(X), _told_columns(left)),
     )

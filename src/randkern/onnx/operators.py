@@ -27,7 +27,12 @@ from randkern.plan import Group, Plan
 from randkern.projections import Dense, Projection, Streamed
 from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
-from randkern.tabular.array_encoding import as_float64, encode_columns, equals
+from randkern.tabular.array_encoding import (
+    as_float64,
+    encode_columns,
+    equals,
+    levels_of,
+)
 
 __all__ = ["encoded", "features", "gram", "on_host", "solved"]
 
@@ -199,7 +204,7 @@ def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
             "a column of numbers has the type of texts among the inputs of the ONNX "
             "model; pass rows X whose columns have the types of those of the fit."
         )
-    return encode_columns(encoder, columns, _is_known)
+    return encode_columns(encoder, columns, levels_of(encoder), _is_known)
 
 
 def _is_known(x: Traced, known: np.ndarray) -> Any:

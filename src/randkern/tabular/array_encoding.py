@@ -16,7 +16,9 @@ from scipy.special import ndtr
 from randkern.backend.namespace import ops_of
 from randkern.tabular.encoder import FARTHEST, TabularEncoder
 
-__all__ = ["as_float64", "encode_columns", "equals"]
+__all__ = ["as_float64", "encode_columns", "equals", "levels_of"]
+
+Levels = tuple[np.ndarray, np.ndarray]
 
 _LEAST = float(ndtr(-FARTHEST))
 
@@ -24,6 +26,7 @@ _LEAST = float(ndtr(-FARTHEST))
 def encode_columns(
     encoder: TabularEncoder,
     columns: list[Any],
+    levels: list[Levels],
     is_known: Callable[[Any, np.ndarray], Any],
 ) -> Any:
     """Return the encoded rows of a table, (n, n_features_out), in float64.
@@ -33,6 +36,8 @@ def encode_columns(
     encoder : TabularEncoder
     columns : list of arrays of shape (n, 1)
         Missing numbers are NaN; dates are days since 1970.
+    levels : list of pairs
+        From :func:`levels_of`.
     is_known : callable
         Takes a column of categories, and those of the fit (objects, None where values
         are missing), and tells which of them each value is, (n, n_categories).
@@ -47,12 +52,11 @@ def encode_columns(
         parts.append(scaled * (1.0 / float(encoder._spread[len(parts)])))
     for at in encoder._missing:
         parts.append(as_float64(xp.isnan(as_float64(numbers[at]))))
-    for at, j in enumerate(encoder._categories):
-        known, levels = _levels(encoder, at)
-        if levels.shape[1]:
-            levels = ops_of(columns[0]).float64_like(levels, columns[0])
+    for j, (known, become) in zip(encoder._categories, levels, strict=True):
+        if become.shape[1]:
+            become = ops_of(columns[0]).float64_like(become, columns[0])
             found = as_float64(is_known(columns[j], known))
-            parts.append(found @ (levels[:-1] - levels[-1]) + levels[-1])
+            parts.append(found @ (become[:-1] - become[-1]) + become[-1])
     rows = xp.concat(parts, axis=1)
     # Rows in single precision are those that the model was fitted to.
     return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
@@ -100,8 +104,12 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
     return where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
 
 
-def _levels(encoder: TabularEncoder, at: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the categories of a column, and what they, and others, become."""
+def levels_of(encoder: TabularEncoder) -> list[Levels]:
+    """Return the categories of every column, and what they, and others, become."""
+    return [_levels(encoder, at) for at in range(len(encoder._categories))]
+
+
+def _levels(encoder: TabularEncoder, at: int) -> Levels:
     one_hot = encoder._one_hot
     known = [np.array(values, dtype=object) for values in one_hot.categories_]
     rows = np.empty((len(known[at]) + 1, len(known)), dtype=object)

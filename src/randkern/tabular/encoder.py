@@ -21,10 +21,10 @@ from randkern._fitting import all_or_nothing
 from randkern._tables import (
     cell,
     check_categories,
-    is_free_text,
     is_numeric,
     is_table,
     is_time,
+    n_free_texts,
     numbers_of,
     objects_of,
     rows_of_text,
@@ -51,10 +51,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     Columns of numbers and booleans are scaled; dates and durations become days first.
     Missing numbers are replaced by the median, and told by a column of their own.
-    Categories, and text with few different values, become one column per value, so
-    that rows that differ in a category are at distance 1 along it; missing values are a
-    category, as are, together, values in a single row; values that were not there at
-    `fit` are none of them.
+    Categories, and text with few different values, become one column per value (the
+    rarest beyond 200 share one), so that rows that differ in a category are at distance
+    1 along it; missing values are a category, as are, together, values in a single row;
+    values that were not there at `fit` are none of them.
 
     Parameters
     ----------
@@ -193,8 +193,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _check_levels(self, name: str, values: np.ndarray) -> None:
         check_categories(name, values)
-        if is_free_text(name, values):
-            n = len({value for value in values if value is not None})
+        if n := n_free_texts(name, values):
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
                 "many for categories. Drop it, or put what it says into columns of "

@@ -219,7 +219,7 @@ def _fit_folds(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Also make the fits without a fold each: with P as in `search`.
+    """Also make the fits without a fold each: with P as in `leave_one_out`.
 
     A fit without the rows S is that to targets from which on S the residuals r of this
     fit are subtracted, r = P_SS⁻¹ (PY)_S.

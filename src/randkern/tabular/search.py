@@ -140,8 +140,8 @@ class KernelSearch:
         Returns whether to stop.
     clock : function
         Returns seconds.
-    loss : function of predictions, targets and weights
-        Returns what trials are judged by, with its gradient.
+    loss : Loss
+        Of predictions, targets and weights: what trials are judged by.
     """
 
     def __init__(
