@@ -1,6 +1,6 @@
 """Printed tables, made from tidy ones."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ __all__ = [
     "count",
     "edge_notes",
     "fitted_power",
+    "groups",
     "listing",
     "mean_interval",
     "megabytes",
@@ -65,6 +66,22 @@ def of(records: Records, **named: Any) -> list[Any]:
     [{'n': 2, 'seed': 0}]
     """
     return [record for record in records if named.items() <= record.items()]
+
+
+def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Yield the values of some keys that occur, and the records that have them.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import groups
+    >>> list(groups([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}, {"n": 1}], "n"))
+    [({'n': 1}, [{'n': 1, 'seed': 0}, {'n': 1}]), ({'n': 2}, [{'n': 2, 'seed': 0}])]
+    """
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for record in records:
+        found.setdefault(tuple(record[key] for key in keys), []).append(record)
+    for values, own in found.items():
+        yield dict(zip(keys, values, strict=True)), own
 
 
 def pivot(

@@ -8,32 +8,35 @@ factor of its own O(√(M²/n)) if q is proportional to n. A theorem; nothing is
 
 Here. ``features``: test error of ridge on linear, shallow and deep skeletons (the
 linear node, one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a
-full connection, ReLU) and on Gaussian features, against D. ``subset``: beside the exact
-kernels on the same few rows. ``growth``: the error against n with D = √n, n/4, n/2 and
-n, of ridge, of a support vector machine (hinge loss) and of logistic regression, both
-Lipschitz, five seeds, beside the exact kernels: D in proportion to n is the theorem's
-regime, √n is less.
+full connection, ReLU) and on Gaussian features, against D, and of the kernels
+themselves. ``growth``: the error of the shallow and the deep one against n with D = √n,
+n/4, n/2 and n, five draws each, of a support vector machine (hinge loss) and of
+logistic regression, both Lipschitz, beside the kernels on the same rows: D in
+proportion to n is the theorem's regime, √n is less. A feature matrix has 16 million
+entries at most, so that n ends at 4,000 where D = n, and at all rows where D = √n.
 
 Deviations.
 
 - Square loss is not Lipschitz: ridge is there for comparison.
-- Penalties are chosen at every D and n on a fifth of at most 10,000 rows, not by the
-  theorem; all classes share one.
-- CIFAR-10 is cropped to 24 × 24; pixels are angles; a sample of rows of each set.
+- Penalties are chosen by the first draw for every n, D and loss, on a fifth of at most
+  3,000 rows, not by the theorem; all classes share one.
+- Kernels are fitted as linear models on the rows of the Cholesky factor of their Gram
+  matrix, whose products it has, so that all n and losses share one matrix; its seconds
+  are counted in full to each.
+- CIFAR-10 is cropped to 24 × 24; pixels are angles; test rows are a sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.preprocessing import LabelBinarizer
 
 import randkern
-from randkern._memory import resolve_memory_limit
-from randkern.exceptions import MemoryLimitError
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
@@ -41,8 +44,8 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, DASHED, DOTTED, GREY, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, fitted_power, of, pivot, skip_notes
-from .images import Images, available_images, build_skeleton, load_circle_images
+from ..tables import Fitted, TextTable, fitted_power, groups, of, pivot, skip_notes
+from .images import available_images, build_skeleton, load_circle_images
 
 __all__ = ["CURVES", "CompositionalStructure", "Options"]
 
@@ -52,26 +55,22 @@ CURVES = {
     "shallow": Style("shallow", RED, "^", DASHED),
     "deep": Style("deep", BLUE, "s"),
 }
-EXACT = ("gaussian", "shallow", "deep")
-_GROWING = ("shallow", "deep")
-_RATIOS = {
+EXACT, GROWING = ("gaussian", "shallow", "deep"), ("shallow", "deep")
+RATIOS = {
     "sqrt": lambda n: n**0.5,
     "1/4": lambda n: n / 4,
     "1/2": lambda n: n / 2,
     "1": lambda n: n,
 }
 LOSSES = ("ridge", "svc", "logistic")
-_SIZES, _QUICK_SIZES = (300, 1000, 3000, 10_000, 30_000, 50_000), (50, 200)
-# Gaussian lengthscales, in units of the data's own, and penalties.
-_LENGTHSCALES = (0.5, 1.0, 2.0)
 _ALPHAS = np.logspace(-5, 2, 15)
-_CS = (0.1, 1.0, 10.0, 100.0)
-# Rows of the search for a penalty, a fifth of them for validation: with more features
-# than _PRIMAL by the Gram matrix of fewer rows, at a cost that D does not raise.
-_SEARCH_ROWS, _DUAL_ROWS, _PRIMAL, _VALIDATION = 10_000, 3_000, 2_000, 0.2
-_TIMED_ROWS = 2_000
-_FRACTIONS = (16, 8, 4, 2, 1)
-_FEWEST_ROWS = 30
+_CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # rising, until the error rises
+_LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's own
+_ENTRIES = 16_000_000
+_SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
+_JITTER = 1e-9
+
+Matrix = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -79,237 +78,165 @@ class Options(DataOptions):
     """What ``randkern reproduce compositional-structure`` takes."""
 
     data: str = option(
-        "auto",
-        "cifar10, mnist, digits, or several with commas; auto takes those of cifar10 "
-        "and mnist that are in --data-dir.",
+        "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
     )
-    n: int = option(10_000, "Training rows of each set.", quick=240)
-    n_test: int = option(10_000, "Test rows of each set.", quick=200)
-    max_components: int = option(
-        10_000, "Largest number of features of 300, 1,000, ..., 50,000."
+    n: int = option(
+        4000, "Training rows of the features, and most of the kernels.", quick=240
     )
-    n_components: tuple[int, ...] | None = option(
-        None, "Numbers of features, in place of --max-components."
+    n_test: int = option(4000, "Test rows.", quick=200)
+    n_components: tuple[int, ...] = option(
+        (1000, 5000, 20_000), "Numbers of features.", quick=(50, 200)
     )
-    exact_rows: int = option(
-        2000,
-        "Training rows of the exact kernels, at most; 0 leaves them out.",
-        quick=100,
-        least=0,
+    growth: tuple[int, ...] = option(
+        (500, 1000, 2000, 4000, 8000, 16_000, 50_000),
+        "Training rows of the growth.",
+        quick=(120, 240),
     )
-    growth: tuple[str, ...] = option(
-        tuple(_RATIOS), "D as a function of n, of sqrt, 1/4, 1/2, 1.", quick=("1/2",)
-    )
-    losses: tuple[str, ...] = option(
-        ("ridge", "svc"), "Of the growth: ridge, svc, logistic.", quick=LOSSES
-    )
-    growth_seeds: int = option(5, "Draws of the features of the growth.", quick=1)
-    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
+    seeds: int = option(5, "Draws of the features of the growth.", quick=1)
 
 
 class CompositionalStructure(Experiment):
-    """Features, a subset of the rows, and growth, on every data set."""
+    """Features against D, and growth with n, on one set of images."""
 
     name = "compositional-structure"
     title = "Linear, shallow and deep skeletons (Daniely et al., Theorem 5)."
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load the sets, choose lengthscales, and compile what will be timed."""
-        options = self.options
-        for name, given, known in (
-            ("growth", options.growth, _RATIOS),
-            ("losses", options.losses, LOSSES),
-        ):
-            if not set(given) <= set(known):
-                raise ValueError(f"{name} must be of {', '.join(known)}, got {given}")
-        resolve_memory_limit(options.memory_limit)  # complains before the work
-        named: Sequence[str] = options.data.split(",")
-        if options.data == "auto":
-            named = available_images(options.data_dir, ("cifar10", "mnist"))
-        rows = {"n_train": options.n, "n_test": options.n_test, "seed": options.seed}
-        loaded = [load_circle_images(name, options.data_dir, **rows) for name in named]
-        self.sets = {images.name: images for images in loaded}
-        self.skeletons = {
-            (name, curve): build_skeleton(curve, images.shape)
-            for name, images in self.sets.items()
-            for curve in CURVES
-            if curve != "gaussian"
+        """Load the images, and choose the lengthscale of the Gaussian kernel."""
+        options, name = self.options, self.options.data
+        if name == "auto":
+            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
+        rows = max(options.n, *options.growth)
+        self.images = images = load_circle_images(
+            *(name, options.data_dir),
+            n_train=rows,
+            n_test=options.n_test,
+            seed=options.seed,
+        )
+        self.data = images.name
+        self.kernels: dict[str, Any] = {
+            curve: randkern.Compositional(build_skeleton(curve, images.shape))
+            for curve in ("linear", "shallow", "deep")
         }
-        self.sizes = _sizes(options)
-        self.lengthscales: dict[str, float] = {}
-        for name in self.sets:
-            self.say(f"{name}: choosing the lengthscale")
-            self._choose_lengthscale(name)
-            self._compile(name)
-        return {
-            "name": ", ".join(self.sets),
-            "sets": {name: images.describe() for name, images in self.sets.items()},
-        }
-
-    def cases(self) -> Iterator[Case]:
-        """Return features by D, the exact kernels' rows, and the growth with n."""
-        seed = self.options.seed
-        for data, images in self.sets.items():
-            n = len(images.X_train)
-            wanted = min(self.options.exact_rows, n)
-            for curve in CURVES:
-                for size in self.sizes:
-                    yield _case("features", data, curve, size, n, seed)
-            for curve in EXACT if wanted else ():
-                yield _case("subset", data, curve, max(self.sizes), wanted, seed)
-                yield _case("subset", data, curve, None, wanted, seed)
-            for part in _FRACTIONS:
-                if n // part >= _FEWEST_ROWS:
-                    yield from self._growth(data, n // part, wanted)
-
-    def _growth(self, data: str, n: int, wanted: int) -> Iterator[Case]:
-        seed = self.options.seed
-        for curve in _GROWING:
-            for loss in self.options.losses:
-                for ratio in self.options.growth:
-                    size = max(2, round(_RATIOS[ratio](n)))
-                    for i in range(self.options.growth_seeds):
-                        case = _case("growth", data, curve, size, n, seed + i)
-                        yield case | {"loss": loss, "ratio": ratio}
-                if n <= wanted:
-                    case = _case("growth", data, curve, None, n, seed)
-                    yield case | {"loss": loss, "ratio": None}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Choose the penalty, fit, score, and time the features."""
-        images = self.sets[case["data"]].take(case["n_train"], self.options.n_test)
-        loss = case.get("loss", "ridge")
-        search = self._search if loss == "ridge" else self._search_C
-        penalty, validation_error = search(case)
-        model = self._model(case, loss, penalty)
-        watch = Stopwatch()
-        model.fit(images.X_train, images.y_train)
-        fit = watch.lap()
-        predicted = model.predict(images.X_test)
-        outcome = getattr(model, "solution_", None)
-        return {
-            "alpha": penalty if loss == "ridge" else 1 / penalty,
-            "validation_error": validation_error,
-            "test_error": float(np.mean(predicted != images.y_test)),
-            "fit_seconds": fit.seconds,
-            "predict_seconds": watch.lap().seconds,
-            "outcome": outcome.outcome.name.lower() if outcome else "converged",
-            **self._costs(case, images),
-        }
-
-    def kernel(self, data: str, curve: str) -> Any:
-        """Return the kernel of a curve on a data set."""
-        if curve == "gaussian":
-            return randkern.Gaussian(self.lengthscales[data])
-        return randkern.Compositional(self.skeletons[data, curve])
-
-    def _model(self, case: Case, loss: str, penalty: float) -> Any:
-        kernel, size = self.kernel(case["data"], case["curve"]), case["n_components"]
-        limit = self.options.memory_limit
-        if loss == "ridge":
-            return randkern.KernelRidgeClassifier(
-                kernel,
-                alpha=penalty,
-                n_components=size,
-                fit_intercept=True,
-                memory_limit=limit,
-                random_state=case["seed"],
-            )
-        made = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
-        seed = case["seed"]
-        return made(kernel, penalty, size, memory_limit=limit, random_state=seed)
-
-    def _features(self, case: Case) -> Any:
-        kernel, size = self.kernel(case["data"], case["curve"]), case["n_components"]
-        return randkern.RandomFeatures(kernel, size, random_state=case["seed"])
-
-    def _choose_lengthscale(self, data: str) -> None:
-        X = self.sets[data].X_train
-        own = randkern.Gaussian("scale").resolve(X).lengthscale
-        size, n = min(_PRIMAL, 1000), len(X)
-        case = _case("", data, "gaussian", size, n, self.options.seed)
+        self.say("choosing the lengthscale")
+        own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
         errors = {}
         for multiple in _LENGTHSCALES:
-            self.lengthscales[data] = float(own * multiple)
-            errors[self.lengthscales[data]] = self._search(case)[1]
-        self.lengthscales[data] = min(errors, key=lambda value: errors[value])
+            self.kernels["gaussian"] = randkern.Gaussian(float(own * multiple))
+            Z = self._draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)[0]
+            errors[multiple] = self._choose("ridge", Z)[1]
+        self.lengthscale = float(own * min(errors, key=lambda m: errors[m]))
+        self.kernels["gaussian"] = randkern.Gaussian(self.lengthscale)
+        described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
+        return {"name": self.data, "sets": {self.data: described}}
 
-    def _compile(self, data: str) -> None:
-        few = self.sets[data].take(100, 2)
+    def cases(self) -> Iterator[Case]:
+        """Return features by D, the kernels, and the growth with n."""
+        options, rows = self.options, len(self.images.X_train)
+        n = min(options.n, rows)
         for curve in CURVES:
-            for solver in ("cholesky", "pcg"):
-                case = _case("", data, curve, 20, 100, self.options.seed)
-                model = self._model(case, "ridge", 1.0).set_params(solver=solver)
-                # Whoever exceeds the limit on a few rows will be skipped on all.
-                with suppress(MemoryLimitError):
-                    model.fit(few.X_train, few.y_train).predict(few.X_test)
+            for size in sorted(set(options.n_components)):
+                yield self._case("features", curve, size, n)
+            if curve in EXACT:
+                yield self._case("features", curve, None, n)
+        for n in sorted({min(n, rows) for n in options.growth}):
+            for curve in GROWING:
+                for ratio, of_rows in RATIOS.items():
+                    size = max(2, round(of_rows(n)))
+                    if n * size <= _ENTRIES:
+                        yield self._case("growth", curve, size, n) | {"ratio": ratio}
+                if n <= options.n:
+                    yield self._case("growth", curve, None, n) | {"ratio": None}
 
-    def _search(self, case: Case) -> tuple[float, float]:
-        """Return the best ridge penalty, the largest of equal ones, and its error."""
-        size, images = case["n_components"], self.sets[case["data"]]
-        dual = size is None or size > _PRIMAL
-        n = min(case["n_train"], _DUAL_ROWS if dual else _SEARCH_ROWS)
-        X, held = images.X_train[:n], int(n * _VALIDATION)
-        Y = signs(images.y_train[:n])
+    def _case(self, measure: str, curve: str, size: int | None, n: int) -> Case:
+        named = {"measure": measure, "data": self.data, "curve": curve}
+        return {**named, "n_components": size, "n_train": n}
+
+    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+        """Choose penalties by the first draw, then fit and score every draw."""
+        size, n = case["n_components"], case["n_train"]
+        grows = case["measure"] == "growth"
+        losses = LOSSES if grows else LOSSES[:1]
+        first, several = self.options.seed, grows and size is not None
+        chosen: dict[str, tuple[float, float]] = {}
+        for seed in range(first, first + (self.options.seeds if several else 1)):
+            watch = Stopwatch()
+            Z, Z_test = self._draw(case["curve"], size, n, seed)
+            made = watch.lap().seconds
+            for loss in losses:
+                if loss not in chosen:
+                    chosen[loss] = self._choose(loss, Z)
+                penalty, validation_error = chosen[loss]
+                watch.lap()
+                model = _model(loss, penalty, Z).fit(Z, self.images.y_train[:n])
+                fit = watch.lap().seconds
+                wrong = model.predict(Z_test) != self.images.y_test
+                outcome = getattr(model, "solution_", None)
+                yield {
+                    "seed": seed,
+                    "loss": loss,
+                    "alpha": penalty if loss == "ridge" else 1 / penalty,
+                    "validation_error": validation_error,
+                    "test_error": float(np.mean(wrong)),
+                    "fit_seconds": made + fit,
+                    "predict_seconds": watch.lap().seconds,
+                    "outcome": outcome.outcome.name.lower() if outcome else "converged",
+                }
+
+    def _draw(
+        self, curve: str, size: int | None, n: int, seed: int
+    ) -> tuple[Matrix, Matrix]:
+        """Return features of training and test rows; of None the kernel's own."""
         if size is None:
-            kernel = self.kernel(case["data"], case["curve"])
-            K, K_new = (
-                np.asarray(kernel(part, X[held:])) for part in (X[held:], X[:held])
-            )
-        else:
-            Z = self._features(case).fit_transform(X)
-            K, K_new = Z[held:], Z[:held]
-            if dual:
-                K, K_new = Z[held:] @ Z[held:].T, Z[:held] @ Z[held:].T
-        K = K.astype(np.float64, order="C")
-        path: Any
-        if dual:
-            path = DualPath.of(K, Y[held:], None, _ALPHAS, True)
-        else:
-            statistics = NormalEquations.of_features(K, Y[held:])
-            path = PrimalPath.of(statistics, _ALPHAS, True)
-        predicted = path.predict(K_new).argmax(axis=2)
-        errors = np.mean(predicted != Y[:held].argmax(axis=1), axis=1)
-        best = int(np.flatnonzero(errors == errors.min())[-1])
-        return float(_ALPHAS[best]), float(errors[best])
+            Z, Z_test = self._exact[curve]
+            return Z[:n, :n], Z_test[:, :n]
+        features = randkern.RandomFeatures(
+            self.kernels[curve], size, random_state=seed
+        ).fit(self.images.X_train[:2])
+        X, X_test = self.images.X_train[:n], self.images.X_test
+        return features.transform(X), features.transform(X_test)
 
-    def _search_C(self, case: Case) -> tuple[float, float]:  # noqa: N802
-        """Return the best C of a machine, the least of equal ones, and its error."""
-        images = self.sets[case["data"]]
-        n = min(case["n_train"], _DUAL_ROWS)
-        X, y, held = images.X_train[:n], images.y_train[:n], int(n * _VALIDATION)
-        errors = {}
+    @cached_property
+    def _exact(self) -> "_Factors":
+        """Return rows whose products are the kernel's values, by curve."""
+        X = self.images.X_train[: self.options.n]
+        return _Factors(self.kernels, X, self.images.X_test)
+
+    def _choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
+        """Return the penalty of the least validation error, and that error.
+
+        Of equal ones the one that regularises most.
+        """
+        n = min(len(Z), _SEARCH_ROWS)
+        held, y = int(n * _VALIDATION), self.images.y_train[:n]
+        fitted = Z[held:n]
+        if loss == "ridge":
+            signs = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
+            scores = _ridge_path(fitted, signs[held:], Z[:held])
+            errors = np.mean(scores.argmax(2) != signs[:held].argmax(1), axis=1)
+            best = int(np.flatnonzero(errors == errors.min())[-1])
+            return float(_ALPHAS[best]), float(errors[best])
+        chosen, least = _CS[0], float("inf")
         for C in _CS:
-            model = self._model(case, case["loss"], C).fit(X[held:], y[held:])
-            errors[C] = float(np.mean(model.predict(X[:held]) != y[:held]))
-        best = min(errors, key=lambda C: errors[C])
-        return best, errors[best]
-
-    def _costs(self, case: Case, images: Images) -> dict[str, Any]:
-        """Return the seconds of drawing and of evaluating features."""
-        if case["n_components"] is None or case["measure"] != "features":
-            return {}
-        X, features = images.X_train[:_TIMED_ROWS], self._features(case)
-        watch = Stopwatch()
-        features.fit(X[:1]).transform(X[:1])  # what is drawn is drawn on first use
-        drawn = watch.lap().seconds
-        features.transform(X)
-        evaluated = watch.lap().seconds
-        took = {"draw_seconds": drawn, "evaluate_seconds": evaluated}
-        return took | {"evaluated_rows": len(X)}
+            model = _model(loss, C, fitted).fit(fitted, y[held:])
+            error = float(np.mean(model.predict(Z[:held]) != y[:held]))
+            if error > least:
+                break
+            if error < least:
+                chosen, least = C, error
+        return chosen, least
 
     # -- results ----------------------------------------------------------------------
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the order of the curves, and slopes and gaps of the growth."""
         records = results["records"]
-        n_test = {name: len(images.y_test) for name, images in self.sets.items()}
         return {
-            "lengthscales": self.lengthscales,
-            "order": {name: order(of(records, data=name)) for name in self.sets},
+            "lengthscales": {self.data: self.lengthscale},
+            "order": {self.data: order(records)},
             "growth_slopes": list(_growth_slopes(records)),
-            "growth_gaps": growth_gaps(records, n_test),
+            "growth_gaps": growth_gaps(records, {self.data: len(self.images.y_test)}),
         }
 
     @classmethod
@@ -343,107 +270,123 @@ class CompositionalStructure(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return, for every data set, errors and costs by D, the subset, the growth."""
+        """Return errors by D, and by n for every loss."""
         found = []
         for data, described in results["dataset"]["sets"].items():
             own = of(results["records"], data=data)
-            rows, keys = described["n_train"], ("n_components", "n_train")
-            growth = [
-                {**r, "what": f"{r['curve']}, {_regime(r)}"}
-                for r in of(own, measure="growth")
-            ]
-            found += [
+            found.append(
                 pivot(
-                    f"{data}, {rows:,} training rows: test error in % (s of fit)",
-                    *(of(own, measure="features"), keys, "curve", _error_cell),
-                ),
-                pivot(
-                    f"{data}: ms to draw + ns per entry of the feature matrix to "
-                    "evaluate",
-                    *(of(own, measure="features"), keys, "curve", _cost_cell),
-                ),
-                pivot(
-                    f"{data}: exact kernels and features on the same few rows, test "
-                    "error in % (s of fit)",
-                    *(of(own, measure="subset"), keys, "curve", _error_cell),
-                ),
-                *(
+                    f"{data}, {described['n_train']:,} training rows: test error in % "
+                    "(s of fit)",
+                    _by_size(own),
+                    *(("n_components", "n_train"), "curve"),
+                    lambda g: (
+                        f"{100 * g.test_error.mean():.2f} ({g.fit_seconds.mean():.1f})"
+                    ),
+                )
+            )
+            for named, growth in groups(_growing(own), "loss"):
+                found.append(
                     pivot(
-                        f"{data}: D as a function of n, and exact kernels, {loss}: "
-                        "test error in %",
-                        [r for r in growth if r.get("loss", "ridge") == loss],
+                        f"{data}, {named['loss']}: D as a function of n, and exact "
+                        "kernels: test error in %",
+                        [{**r, "what": f"{r['curve']}, {_ratio(r)}"} for r in growth],
                         *("n_train", "what"),
                         lambda g: f"{100 * g.test_error.mean():.2f}",
                     )
-                    for loss in dict.fromkeys(r.get("loss", "ridge") for r in growth)
-                ),
-            ]
-        return [table for table in found if table.rows]
+                )
+        return found
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against D and against n, and the cost, for every data set."""
-        records = [
-            {**r, "nanoseconds": _nanoseconds(r)} if "evaluated_rows" in r else r
-            for r in results["records"]
+        """Return the error against D, and against n of every loss."""
+        growth = [
+            {**r, "what": (r["curve"], _ratio(r))} for r in _growing(results["records"])
         ]
-        first = next((r for r in records if r["measure"] == "growth"), {})
-        styles: dict[Any, Style] = {}
-        for curve in _GROWING:
-            style = CURVES[curve]
-            for key in dict.fromkeys(_ratio(r) for r in records):
-                hollow = Style(f"{curve}, {key}", style.colour, style.marker)
-                styles[curve, key] = hollow
-        records = [{**r, "what": (r["curve"], _ratio(r))} for r in records]
-        panels = []
-        for data, described in results["dataset"]["sets"].items():
-            where = {"data": data, "measure": "features"}
-            growth = {"data": data, "measure": "growth"}
-            if "loss" in first:
-                growth["loss"] = first["loss"]
-            title = f"{data}, n = {described['n_train']:,}"
-            panels += [
-                Panel(
-                    *("n_components", "test_error", "curve", CURVES, where, title),
-                    log="x",
-                    scale=100,
-                ),
-                Panel(
-                    *("n_train", "test_error", "what", styles, growth),
-                    f"{data}, {first.get('loss', 'ridge')}: D as a function of n",
-                    log="x",
-                    scale=100,
-                ),
-                Panel(
-                    *("n_components", "nanoseconds", "curve", CURVES, where),
-                    *(f"{data}, drawing and evaluating", ""),
-                    "ns per entry of the feature matrix",
-                ),
-            ]
-        shown = {**results, "records": records}
-        return draw(shown, panels, columns=3, size=(4.2, 3.8), legend="inside")
+        looks = {
+            "exact": ("X", "-"),
+            "D = √n": ("v", DOTTED),
+            "D = n·1/4": ("^", DASHED),
+            "D = n·1/2": ("o", "-."),
+            "D = n": ("s", (0, (6, 1))),
+        }
+        styles = {
+            (curve, ratio): Style(f"{curve}, {ratio}", CURVES[curve].colour, *look)
+            for curve in GROWING
+            for ratio, look in looks.items()
+        }
+        shown = {"features": _by_size(results["records"]), "growth": growth}
+        shared: dict[str, Any] = {"log": "x", "scale": 100}
+        panels = [
+            Panel(
+                *("n_components", "test_error", "curve", CURVES),
+                title=f"{results['dataset']['name']}: ridge",
+                records="features",
+                **shared,
+            )
+        ]
+        panels += [
+            Panel(
+                *("n_train", "test_error", "what", styles, {"loss": loss}),
+                title=f"{loss}: D as a function of n",
+                records="growth",
+                **shared,
+            )
+            for loss in dict.fromkeys(r["loss"] for r in growth)
+        ]
+        return draw(shown, panels, size=(4.2, 4.4), legend="inside")
 
 
-def _case(
-    measure: str, data: str, curve: str, size: int | None, n: int, seed: int
-) -> Case:
-    named = {"measure": measure, "data": data, "curve": curve}
-    return {**named, "n_components": size, "n_train": n, "seed": seed}
+class _Factors(dict[str, tuple[Matrix, Matrix]]):
+    """Cholesky factors of the kernels' Gram matrices, made when they are asked for."""
+
+    def __init__(self, kernels: Mapping[str, Any], X: Matrix, X_test: Matrix) -> None:
+        self._kernels, self._X, self._X_test = kernels, X, X_test
+
+    def __missing__(self, curve: str) -> tuple[Matrix, Matrix]:
+        kernel = self._kernels[curve]
+        K = np.asarray(kernel(self._X), dtype=np.float64)
+        K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
+        L = np.linalg.cholesky(K)
+        K_test = np.asarray(kernel(self._X_test, self._X), dtype=np.float64)
+        Z_test = scipy.linalg.solve_triangular(L, K_test.T, lower=True).T
+        self[curve] = found = L, np.ascontiguousarray(Z_test)
+        return found
 
 
-def _sizes(options: Options) -> list[int]:
-    """Return the numbers of features, rising."""
-    if options.n_components is not None:
-        return sorted(set(options.n_components))
-    known = _QUICK_SIZES if options.quick else _SIZES
-    sizes = [size for size in known if size <= options.max_components]
-    return sizes or [options.max_components]
+def _model(loss: str, penalty: float, Z: Matrix) -> Any:
+    """Return a linear model; of more columns than rows, by the rows' products."""
+    size = Z.shape[1] if Z.shape[1] <= len(Z) else None
+    if loss == "ridge":
+        return randkern.KernelRidgeClassifier(
+            randkern.Linear(), alpha=penalty, n_components=size, fit_intercept=True
+        )
+    made = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
+    return made(randkern.Linear(), penalty, size)
 
 
-def signs(y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return one column of ±1 per class."""
-    coded = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
-    return coded if coded.shape[1] > 1 else np.hstack([-coded, coded])
+def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
+    """Return scores of ridge by penalty, row and target."""
+    Z, Z_new = Z.astype(np.float64), Z_new.astype(np.float64)
+    if Z.shape[1] > len(Z):
+        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, True)
+        return np.asarray(dual.predict(Z_new @ Z.T))
+    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, True)
+    return np.asarray(path.predict(Z_new))
+
+
+def _by_size(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return errors against D; kernels are a part of their own in older records."""
+    exact = [r for r in of(records, measure="subset") if r["n_components"] is None]
+    return [*of(records, measure="features"), *exact]
+
+
+def _growing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of the growth; older ones are of ridge and D = n/2."""
+    return [
+        {"loss": "ridge", "ratio": r["n_components"] and "1/2", **r}
+        for r in of(records, measure="growth")
+    ]
 
 
 def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -451,6 +394,7 @@ def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
     errors = {
         (r["curve"], r["n_components"]): r["test_error"]
         for r in of(records, measure="features")
+        if r["n_components"] is not None
     }
     sizes = [{size for curve, size in errors if curve == wanted} for wanted in CURVES]
     common = set.intersection(*sizes)
@@ -460,25 +404,20 @@ def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _ratio(record: Mapping[str, Any]) -> str:
-    if record["n_components"] is None:
+    ratio = record.get("ratio")
+    if record.get("exact", ratio is None):
         return "exact"
-    ratio = record.get("ratio") or "1/2"
-    return {"sqrt": "D = √n", "1": "D = n"}.get(ratio, f"D = n·{ratio}")
+    return {"sqrt": "D = √n", "1": "D = n"}.get(ratio or "", f"D = n·{ratio or '1/2'}")
 
 
 def _regime(record: Mapping[str, Any]) -> str:
-    exact = record.get("exact", "n_components" in record and not record["n_components"])
-    ratio = "exact" if exact else _ratio({**record, "n_components": 1})
-    return f"{record.get('loss', 'ridge')}, {ratio}"
+    return f"{record.get('loss', 'ridge')}, {_ratio(record)}"
 
 
 def _growth_slopes(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the powers of n that fit the errors best."""
-    growth = [r for r in of(records, measure="growth") if r["test_error"] > 0]
-    keys = ("data", "curve", "loss", "ratio")
-    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in growth):
-        named = dict(zip(keys, key, strict=True))
-        own = of(growth, **named)
+    wrong = [r for r in _growing(records) if r["test_error"] > 0]
+    for named, own in groups(wrong, "data", "curve", "loss", "ratio"):
         errors = [r["test_error"] for r in own]
         slope = fitted_power([r["n_train"] for r in own], errors)
         if slope is not None:
@@ -489,40 +428,15 @@ def growth_gaps(
     records: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Return how much more features err than the exact kernel on the same rows."""
-    growth, gaps = of(records, measure="growth"), []
-    keys = ("data", "curve", "n_train", "loss", "ratio")
-    for key in dict.fromkeys(tuple(r.get(k) for k in keys) for r in growth):
-        named = dict(zip(keys, key, strict=True))
-        same = {k: named[k] for k in ("data", "curve", "n_train")}
-        beside = [r for r in of(growth, **same) if r.get("loss") == named["loss"]]
-        exact = [r["test_error"] for r in beside if r["n_components"] is None]
-        own = [
-            r["test_error"]
-            for r in beside
-            if r["n_components"] is not None and r.get("ratio") == named["ratio"]
-        ]
-        if exact and own:
-            error, other = float(np.mean(own)), exact[0]
+    growth, gaps = _growing(records), []
+    for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):
+        exact = of(growth, **named | {"ratio": None})
+        if exact and named["ratio"] is not None:
+            error = float(np.mean([r["test_error"] for r in own]))
+            other = exact[0]["test_error"]
             variance = error * (1 - error) / len(own) + other * (1 - other)
             deviation = float(np.sqrt(variance / n_test[named["data"]]))
             gaps.append(
                 named | {"difference": error - other, "standard_error": deviation}
             )
     return gaps
-
-
-def _error_cell(group: Any) -> str:
-    return f"{100 * group.test_error.mean():.2f} ({group.fit_seconds.mean():.1f})"
-
-
-def _cost_cell(group: Any) -> str:
-    (record,) = group.to_dict("records")
-    entries = record["evaluated_rows"] * record["n_components"]
-    nanoseconds = 1e9 * record["evaluate_seconds"] / entries
-    return f"{1000 * record['draw_seconds']:.1f} + {nanoseconds:.2f}"
-
-
-def _nanoseconds(record: Mapping[str, Any]) -> float:
-    seconds = record["draw_seconds"] + record["evaluate_seconds"]
-    entries = record["evaluated_rows"] * record["n_components"]
-    return float(1e9 * seconds / entries)
