@@ -19,9 +19,9 @@ from randkern_lab.benchmarks.contenders import (
     known_projections,
     make_rows,
 )
-from randkern_lab.benchmarks.features import FeatureCost, Options, fresh_call
+from randkern_lab.benchmarks.features import FeatureCost, Options, peak_of_map
 from randkern_lab.benchmarks.scores import gram_errors, gram_matrix, ridge_scores
-from randkern_lab.benchmarks.summaries import equal_cost, paired_ratio, summarise
+from randkern_lab.benchmarks.summaries import paired_ratio, summarise
 from randkern_lab.benchmarks.timing import interleave
 from randkern_lab.process import in_fresh_process
 
@@ -29,10 +29,8 @@ pytestmark = pytest.mark.slow
 
 FEATURE_KEYS = {
     *("family", "method", "library", "dtype", "fit_seconds", "seconds"),
-    *("repeats_seconds", "ns_per_feature", "ns_per_feature_in_place"),
+    *("repeats_seconds", "ns_per_feature", "output_bytes", "peak_memory_bytes"),
     *("speedup_over_float32", "speedup_over_float64", "bound_ns"),
-    *("output_bytes", "peak_memory_bytes", "first_call_seconds"),
-    "cold_call_seconds",
 }
 ACCURACY_KEYS = {
     *("family", "method", "centered", "n_components", "seed", "gram_error"),
@@ -62,7 +60,7 @@ def measured():
 
 def run_features(**options):
     """A run of one round, without processes."""
-    small = {"repeats": 1, "memory": False, "cold": False}
+    small = {"repeats": 1, "memory": False}
     return FeatureCost.run(Options(**small | options))
 
 
@@ -158,8 +156,6 @@ def test_features_records(timed):
         assert record["seconds"] == np.median(record["repeats_seconds"])
         expected = 1e9 * record["seconds"] / (66 * 80)
         assert record["ns_per_feature"] == pytest.approx(expected)
-        own = record["library"] == "randkern"
-        assert (record["ns_per_feature_in_place"] is not None) == own
         wide = record["dtype"] == "float64" or "CountSketch" in record["method"]
         if record["library"] != "lightonml":
             assert record["output_bytes"] == 66 * 80 * (8 if wide else 4)
@@ -254,26 +250,22 @@ def test_width_beyond_a_projection_is_skipped_with_its_own_words():
 def test_peak_memory_is_that_of_one_contender():
     contender = Contender("optical", "numpy", "two products")
     request = {"contender": contender.to_dict(), "sizes": [2000, 50, 3000]}
-    measured = in_fresh_process(fresh_call, request | {"seed": 0, "first_only": False})
+    measured = in_fresh_process(peak_of_map, request | {"seed": 0})
     assert measured["output_bytes"] == 4 * 2000 * 3000
     # Two matrices and two products; pages are counted a little late.
     arrays = 2 * measured["output_bytes"] + 2 * 4 * 50 * 3000
     assert 0.9 * arrays < measured["peak_memory_bytes"] < 1.3 * arrays
-    assert 0 < measured["first_call_seconds"] < 60
 
 
 @pytest.mark.usefixtures("in_process")
-def test_memory_and_first_calls_are_in_the_records():
+def test_memory_is_in_the_records():
     results = run_features(
-        **{"d": 20, "n_components": 30, "n": 40, "memory": True, "cold": True},
+        **{"d": 20, "n_components": 30, "n": 40, "memory": True},
         projections=("dense",),
         families=("gaussian",),
     )
-    for record in results["records"]:
-        own = record["library"] == "randkern"
-        assert record["first_call_seconds"] > 0
-        assert record["peak_memory_bytes"] is not None
-        assert (record["cold_call_seconds"] is not None) == own
+    peaks = [record["peak_memory_bytes"] for record in results["records"]]
+    assert None not in peaks
 
 
 def test_interleaved_calls_take_turns():
@@ -281,25 +273,6 @@ def test_interleaved_calls_take_turns():
     interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
     # Each call that is timed follows one that is not.
     assert order == ["a", "a", "b", "b"] * 2
-
-
-# sweep
-
-
-def test_sweep_varies_one_size_at_a_time(timed):
-    sweep = timed["sweep"]
-    assert set(sweep) == {"arguments", "records", "exponents", "skipped"}
-    kept = {"axis", "d", "n_components", "n", "method", "seconds", "ns_per_feature"}
-    assert all(set(record) == kept for record in sweep["records"])
-    points = {(r["axis"], r["d"], r["n_components"]) for r in sweep["records"]}
-    assert points == {
-        *{("d", 8, 66), ("d", 64, 66)},
-        *{("n_components", 70, 16), ("n_components", 70, 64)},
-    }
-    methods = {"RBFSampler float32", "dense", "streamed", "structured"}
-    assert set(sweep["exponents"]["d"]) == methods
-    labels = [a.get_xlabel() for a in FeatureCost.figures(timed)["sweep.png"].axes]
-    assert labels == ["input columns d", "number of random features D"]
 
 
 # accuracy
@@ -408,29 +381,6 @@ def test_seeds_are_paired_by_number():
     assert summary[1]["ratio_se"] == 0.0
 
 
-def test_equal_cost_takes_the_largest_that_fits():
-    def entry(method, size, seconds):
-        values = {"gram_error": 1 / size, "test_error": 0.1, "total_seconds": seconds}
-        return {
-            "family": "gaussian",
-            "method": method,
-            "n_components": size,
-            **values,
-        }
-
-    summary = [
-        entry("Nystroem", 10, 1.0),
-        entry("Nystroem", 100, 9.0),
-        *(entry("dense", size, 0.04 * size) for size in (30, 60)),
-    ]
-    first, second = equal_cost(summary)
-    assert first["method_n_components"] is None
-    assert not first["largest_measured"]
-    assert second["method_n_components"] == 60
-    assert second["largest_measured"]
-    assert second["method_gram_error"] == 1 / 60
-
-
 # figures and tables
 
 
@@ -442,17 +392,16 @@ def test_accuracy_figures_name_every_method(measured, name):
     assert "exact kernel" in names
 
 
-def test_accuracy_without_the_other_kernels():
+def test_accuracy_without_the_optical_kernel():
     results = Accuracy.run(
         AccuracyOptions(
             data="iris", n_components=(8,), seeds=1, projections=("dense",),
-            n=40, optical=False, polynomial=False,
+            n=40, optical=False,
         )
     )  # fmt: skip
-    assert len(Accuracy.figures(results)["accuracy.png"].axes) == 3
-    titles = [table.title for table in Accuracy.tables(results)]
-    assert titles[0].startswith("gaussian")
-    assert titles[1].startswith("at equal cost")
+    assert len(Accuracy.figures(results)["accuracy.png"].axes) == 4
+    families = [t.title.partition(",")[0] for t in Accuracy.tables(results)]
+    assert families == ["gaussian", "polynomial"]
 
 
 def test_features_figure_has_a_bar_for_each_record(timed):
@@ -471,14 +420,13 @@ def test_accuracy_command(command, tmp_path):
     )
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert set(results) >= {"exact", "records", "summary", "equal_cost", "skipped"}
+    assert set(results) >= {"exact", "records", "summary", "skipped"}
     assert results["arguments"]["data"] == "iris"
     for name in ("accuracy.png", "cost.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     for text in (
         "ratio to dense",
         "centred / plain",
-        "at equal cost",
         "exact Gaussian kernel",
     ):
         assert text in result.output
@@ -492,9 +440,7 @@ def test_accuracy_command(command, tmp_path):
         (("features", "--projections", ""), "nothing to run: name some of dense"),
         (("features", "--families", "nosuch"), "unknown family 'nosuch'"),
         (("features", "--n", "0"), "n must be 1 or more"),
-        (("features", "--degree", "-1"), "degree must be a positive number"),
         (("features", "--memory-limit", "lots"), "memory_limit must be"),
-        (("features", "--sweep-d", "x"), "positive whole numbers"),
         (("accuracy", "--lengthscale", "long"), "lengthscale must be a positive"),
         (("accuracy", "--data", "nosuch"), "unknown data set 'nosuch'"),
         (("accuracy", "--data", "diabetes"), "diabetes is a regression"),

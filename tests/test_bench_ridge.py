@@ -46,7 +46,7 @@ SCALING_KEYS = MEASURED_KEYS | {
 
 REQUEST = {
     **{"family": "gaussian", "n_components": 400, "seed": 0, "alpha": 1e-3},
-    **{"lengthscale": 2.5, "degree": 2.0, "fit_intercept": True},
+    **{"lengthscale": 2.5, "degree": 2.0},
     "memory_limit": None,
 }
 
@@ -60,7 +60,7 @@ def run(**options):
 @pytest.fixture(scope="module")
 def results():
     """A comparison whose fits have processes of their own."""
-    return run(n_components=(20,), solvers=("pcg",), nystroem=False)
+    return run(n_components=(20,), solvers=("pcg",))
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def arrays():
 
 def test_records_of_fresh_processes(results):
     assert all(set(record) == RECORD_KEYS for record in results["records"])
-    peer, own, exact = results["records"]
+    peer, _, own, _, exact = results["records"]
     methods = [record["method"] for record in results["records"]]
-    assert methods == ["RBFSampler", "pcg", "cholesky"]
+    assert methods == ["RBFSampler", "Nystroem", "pcg", "landmarks", "cholesky"]
     assert peer["outcome"] == "cholesky"
     assert peer["iterations"] is peer["residual"] is own["features_seconds"] is None
     assert own["iterations"] >= 1
@@ -98,7 +98,7 @@ def test_records_of_fresh_processes(results):
 
 
 def test_summary_sets_contenders_beside_the_peer(results):
-    peer, own, _ = results["summary"]
+    peer, _, own, *_ = results["summary"]
     assert set(peer) == set(own) == SUMMARY_KEYS
     assert peer["speedup_over_peer"] == peer["memory_of_peer"] == 1.0
     seconds = [entry["train_seconds"] for entry in (peer, own)]
@@ -110,22 +110,22 @@ def test_what_stopped_early_is_said_beside_ours_that_did_not(results):
     (note,) = (note for note in results["notes"] if "residual of" in note)
     assert note.startswith("randkern, pcg, D = 20: ")
     assert note.endswith("solved exactly, as is ours by cholesky")
-    alone = {**results, "summary": results["summary"][:2]}
+    alone = {**results, "summary": results["summary"][:3]}
     assert "cholesky, which was skipped" in next(iter(Ridge.notes(alone)))
 
 
 @pytest.mark.parametrize(
     ("solvers", "peers", "own"),
     [
-        (("pcg",), True, ["pcg", "cholesky"]),
-        (("auto",), True, ["auto", "cholesky"]),
-        (("cholesky", "pcg"), True, ["cholesky", "pcg"]),
+        (("pcg",), True, ["pcg", "landmarks", "cholesky"]),
+        (("auto",), True, ["auto", "landmarks", "cholesky"]),
+        (("cholesky", "pcg"), True, ["cholesky", "pcg", "landmarks"]),
         (("pcg",), False, ["pcg"]),
     ],
 )
 def test_an_iteration_beside_factorisations_brings_our_own(solvers, peers, own):
-    bench = Ridge(Options(solvers=solvers, peers=peers, nystroem=False, libraries=()))
-    assert bench._methods() == ["RBFSampler"] * peers + own
+    bench = Ridge(Options(solvers=solvers, peers=peers, libraries=()))
+    assert bench._methods() == ["RBFSampler", "Nystroem"] * peers + own
 
 
 @pytest.mark.usefixtures("in_process")
@@ -207,12 +207,12 @@ def test_peers_have_the_kernel_and_the_intercept_of_the_models():
     assert sampler.gamma == pytest.approx(1 / 18)
     assert peer.alpha == 0.5
     assert peer.fit_intercept
-    own = {**request, "method": "pcg", "fit_intercept": False}
+    own = {**request, "method": "pcg"}
     none, model = ridge_models._estimators(own)
     assert none is None
     assert isinstance(model, rk.KernelRidgeClassifier)
     assert (model.kernel.lengthscale, model.alpha, model.solver) == (3.0, 0.5, "pcg")
-    assert not model.fit_intercept
+    assert model.fit_intercept
     optical = {"family": "optical", "degree": 4.0, "regression": True}
     _, model = ridge_models._estimators({**request, **optical, "method": "cholesky"})
     assert model.kernel.degree == 4.0
@@ -239,26 +239,15 @@ def test_memory_of_a_peer_is_estimated(monkeypatch):
 
 @pytest.mark.usefixtures("in_process")
 def test_what_is_skipped_is_named_with_the_reason():
-    results = run(
-        n_components=(20, 200),
-        memory_limit="20MB",
-        no_peer_above=180,
-        no_cholesky_above=20,
-        repeats=2,
-    )
+    results = run(n_components=(20, 200), repeats=2)
     reasons = {
         (s["method"], s["n_components"]): s["reason"] for s in results["skipped"]
     }
     assert len(reasons) == len(results["skipped"])  # once, whatever the seeds
-    who = ("RBFSampler + RidgeClassifier", "Nystroem + RidgeClassifier")
-    own = ("randkern, cholesky", "randkern, landmarks")
-    assert set(reasons) == {(name, 200) for name in (*who, *own)}
-    # Beyond our own factorisation theirs would stand beside an iteration.
-    assert "up to 20 features only" in reasons[who[0], 200]
-    assert "up to 20 features only" in reasons[own[0], 200]
-    assert "one component per training row: 112" in reasons[own[1], 200]
+    who = ("Nystroem + RidgeClassifier", "randkern, landmarks")
+    assert set(reasons) == {(name, 200) for name in who}
+    assert "one component per training row: 112" in reasons[who[0], 200]
     assert all(note["family"] == "gaussian" for note in results["skipped"])
-    assert [e["speedup_over_peer"] for e in results["summary"]][-1] is None
     assert any(
         note.startswith("skipped gaussian, randkern") for note in results["notes"]
     )
@@ -349,16 +338,15 @@ def test_a_model_reads_row_files_as_it_does_arrays(tmp_path):
 # scaling
 
 
+SIZES = ridge_scaling.Sizes((20, 40), (100, 200, 300), 150, 30, 8)
+
+
 @pytest.fixture(scope="module")
 def scaling():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ridge_scaling, "in_fresh_process", here)
-        options = Options(
-            **{"comparison": False, "scaling": True, "scaling_d": 8},
-            **{"scaling_n_components": (20, 40), "scaling_n": (300, 100, 200)},
-            **{"scaling_fixed_n_components": 30, "scaling_fixed_n": 150},
-        )
-        return Ridge.run(options)
+        patch.setattr(ridge_scaling, "FULL", SIZES)
+        return Ridge.run(Options(comparison=False, scaling=True))
 
 
 def test_scaling_varies_one_size_at_a_time(scaling):
@@ -383,27 +371,18 @@ def test_scaling_varies_one_size_at_a_time(scaling):
     json.dumps(scaling, allow_nan=False)
 
 
-def test_scaling_prints_and_draws(scaling):
-    (figure,) = Ridge.figures(scaling).values()
-    assert {axes.get_xlabel() for axes in figure.axes} == {
-        "features D",
-        "training rows n",
-    }
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"fit", "slope 1", "peak memory, all resident"} <= set(names)
+def test_scaling_prints(scaling):
+    assert Ridge.figures(scaling) == {}
     tables = Ridge.tables(scaling)
     assert [len(table.rows) for table in tables] == [2, 3]
     assert "exponents (all points, last two): fit " in tables[0].caption
 
 
 @pytest.mark.usefixtures("in_process")
-def test_scaling_skips_what_does_not_fit():
-    results = run(
-        **{"comparison": False, "scaling": True, "scaling_d": 3},
-        **{"scaling_n_components": (20,), "scaling_n": (100,)},
-        **{"scaling_fixed_n_components": 30, "scaling_fixed_n": 50},
-        scaling_memory_limit="1kB",
-    )
+def test_scaling_skips_what_does_not_fit(monkeypatch):
+    sizes = ridge_scaling.Sizes((20,), (100,), 50, 30, 3, "1kB")
+    monkeypatch.setattr(ridge_scaling, "FULL", sizes)
+    results = run(comparison=False, scaling=True)
     (note,) = results["scaling"]["skipped"]
     assert (note["n_components"], note["n"]) == (30, 100)
     assert "memory_limit" in note["reason"]
@@ -437,17 +416,14 @@ def test_exponents_are_slopes():
 def test_command(command, tmp_path):
     result = command(
         *("ridge", "--data", "iris", "--n-components", "10,20", "--lengthscale", 2),
-        *("--no-cholesky-above", 10, "--scaling", "--scaling-n-components", "10,20"),
-        *("--scaling-n", "60,120", "--scaling-fixed-n", 50, "--scaling-d", 4),
-        *("--scaling-fixed-n-components", 16, "--libraries", ""),
+        *("--libraries", "", "--n", 16),
     )
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert set(results) >= {"records", "summary", "skipped", "scaling"}
+    assert set(results) >= {"records", "summary", "skipped"}
     assert results["command"] == "bench ridge"
-    for name in ("ridge.png", "scaling.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    for text in ("RBFSampler", "× faster", "exponents", "skipped gaussian, randkern"):
+    assert (tmp_path / "ridge.png").read_bytes().startswith(b"\x89PNG")
+    for text in ("RBFSampler", "× faster", "skipped gaussian, randkern"):
         assert text in result.output
 
 
@@ -462,8 +438,6 @@ def test_command(command, tmp_path):
         (("--degree", "-1"), "degree must be a positive number"),
         (("--n-components", "1e3"), "positive whole numbers"),
         (("--n", "0"), "n must be 1 or more"),
-        (("--scaling-fixed-n", "0"), "scaling_fixed_n must be 1 or more"),
-        (("--scaling-memory-limit", "much"), "memory_limit must be"),
         (("--memory-limit", "lots"), "memory_limit must be"),
         (("--repeats", "0"), "repeats must be 1 or more"),
         (("--data", "nosuch"), "unknown data set 'nosuch'"),

@@ -21,11 +21,16 @@ __all__ = [
     "of",
     "percent",
     "pivot",
+    "points",
     "seconds",
     "skip_notes",
+    "words",
 ]
 
 Records = Sequence[Mapping[str, Any]]
+Form = str | Callable[[Any], str]
+#: A key of the records, with how its value is written, or a function of the record.
+Column = str | tuple[str, Form] | Callable[[Any], str]
 
 
 class Fitted(str):
@@ -89,7 +94,7 @@ def pivot(
     records: Records,
     row: str | Sequence[str],
     column: str,
-    cell: Callable[..., str],
+    cell: tuple[str, Form] | Callable[[Any], str],
     *,
     headings: Mapping[Any, str] | None = None,
     corner: str | None = None,
@@ -104,8 +109,9 @@ def pivot(
     row, column : str
         Keys of the records; `row` may be several. Rows are sorted where they are
         numbers, the exact kernel (None) last.
-    cell : callable
-        Text of the records of a row and column, as a dataframe.
+    cell : (str, str or callable) or callable
+        A key, whose mean over the records of a row and column is written so; or their
+        text as of a dataframe.
     headings : mapping, optional
         The values of `column` and their headings; by default those that occur. Columns
         without records are left out.
@@ -118,7 +124,7 @@ def pivot(
     --------
     >>> from randkern_lab.tables import pivot
     >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
-    >>> pivot("", records, "D", "kernel", lambda group: f"{group.e.mean():.2f}").rows
+    >>> pivot("", records, "D", "kernel", ("e", ".2f")).rows
     [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
     """
     import pandas as pd
@@ -134,31 +140,53 @@ def pivot(
         cells = []
         for value in shown:
             group = [record for record in own if record[column] == value]
-            cells.append(cell(pd.DataFrame(group)) if group else "")
+            if not group:
+                cells.append("")
+            elif callable(cell):
+                cells.append(cell(pd.DataFrame(group)))
+            else:
+                cells.append(_mean(group, *cell))
         text = label(*place) if label else ", ".join(count(value) for value in place)
         table.rows.append((text, *cells))
     return table
 
 
 def listing(
-    title: str,
-    records: Records,
-    columns: Mapping[str, Callable[..., str]],
-    caption: str = "",
+    title: str, records: Records, columns: Mapping[str, Column], caption: str = ""
 ) -> TextTable:
     """Return a table with a row for each record; columns that are empty are left out.
 
     Examples
     --------
     >>> from randkern_lab.tables import listing, seconds
-    >>> listing("", [{"took": 0.5}], {"time": lambda r: seconds(r["took"])}).rows
-    [('500 ms',)]
+    >>> listing("", [{"took": 0.5, "n": 3}], {"time": ("took", seconds), "n": "n"}).rows
+    [('500 ms', '3')]
     """
-    cells = {name: [text(r) for r in records] for name, text in columns.items()}
+    cells = {
+        name: [_text(r, column) for r in records] for name, column in columns.items()
+    }
     cells = {name: texts for name, texts in cells.items() if any(texts)}
     return TextTable(
         title, tuple(cells), list(zip(*cells.values(), strict=True)), caption
     )
+
+
+def _text(record: Mapping[str, Any], column: Column) -> str:
+    if callable(column):
+        return column(record)
+    key, form = (column, "") if isinstance(column, str) else column
+    return _written(record.get(key), form)
+
+
+def _written(value: Any, form: Form) -> str:
+    if value is None or value != value:
+        return ""
+    return form(value) if callable(form) else format(value, form)
+
+
+def _mean(records: Records, key: str, form: Form) -> str:
+    found = [r[key] for r in records if r[key] is not None]
+    return _written(float(np.mean(found)) if found else None, form)
 
 
 def _corner(keys: Sequence[str]) -> str:
@@ -225,6 +253,16 @@ def percent(value: float | None, spread: float | None = None) -> str:
         return ""
     error = "" if spread is None or spread != spread else f" ± {100 * spread:.2f}"
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
+
+
+def points(share: float) -> str:
+    """Return a share in percent without the sign, which the title has."""
+    return f"{100 * share:.2f}"
+
+
+def words(name: str) -> str:
+    """Return a name of an outcome as words."""
+    return name.replace("_", " ")
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:

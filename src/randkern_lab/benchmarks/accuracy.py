@@ -24,19 +24,17 @@ import randkern
 from ..options import option
 from ..panels import Panel, Style, draw
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, listing, percent, seconds, skip_notes
+from ..tables import Column, TextTable, listing, percent, seconds, skip_notes
 from .contenders import PEERS, Contender, known_projections
 from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
 from .scores import gram_errors, gram_matrix, ridge_scores
-from .summaries import equal_cost, summarise
+from .summaries import summarise
 
 __all__ = ["Accuracy", "Options"]
 
 # Of memory: a benchmark says itself what it takes.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
-# The table at equal cost would be long with all: results.json has them.
-_COST_METHODS = ("structured", "dense", "landmarks", "RBFSampler")
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,6 @@ class Options(RowOptions):
         None, "Comma-separated projections; default: all there are."
     )
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
-    polynomial: bool = option(True, "Also the polynomial kernel.")
 
 
 class Accuracy(Experiment):
@@ -107,17 +104,12 @@ class Accuracy(Experiment):
                 for name in self.projections
                 for centered in (False, True)
             ]
-        if self.options.polynomial:
-            names = (*self.projections, *PEERS["polynomial"])
-            methods += [("polynomial", name, False) for name in names]
+        names = (*self.projections, *PEERS["polynomial"])
+        methods += [("polynomial", name, False) for name in names]
         for family, method, centered in methods:
+            named = {"family": family, "method": method, "centered": centered}
             for size in sorted(set(self.options.n_components)):
-                yield {
-                    "family": family,
-                    "method": method,
-                    "centered": centered,
-                    "n_components": size,
-                }
+                yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
         """Return the records of all seeds."""
@@ -195,7 +187,7 @@ class Accuracy(Experiment):
         return float(np.mean(predicted != self.rows.y_test))
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return means over seeds, and Nystroem beside what its time affords."""
+        """Return means over seeds."""
         named = results["arguments"]
         summary = summarise(results["records"])
         return {
@@ -204,7 +196,6 @@ class Accuracy(Experiment):
             | {"projections": self.projections},
             "exact": self.exact,
             "summary": summary,
-            "equal_cost": equal_cost(summary),
         }
 
     @classmethod
@@ -216,17 +207,17 @@ class Accuracy(Experiment):
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return a table for each kernel: errors, the ratio to dense, seconds."""
         data, exact = results["dataset"], results["exact"]
-        columns = {
-            "D": lambda e: f"{e['n_components']:,}",
+        columns: dict[str, Column] = {
+            "D": ("n_components", ","),
             "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
-            "Gram error": lambda e: percent(e["gram_error"]),
+            "Gram error": ("gram_error", percent),
             "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
             "centred / plain": lambda e: _with_error(
                 e["ratio_to_plain"], e["ratio_to_plain_se"]
             ),
             "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
-            "alpha": lambda e: "" if e["alpha"] is None else f"{e['alpha']:g}",
-            "features": lambda e: seconds(e["features_seconds"]),
+            "alpha": ("alpha", "g"),
+            "features": ("features_seconds", seconds),
             "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
         }
         titles = {
@@ -246,7 +237,7 @@ class Accuracy(Experiment):
             title += f": {data['name']}, {data['n_train']:,} rows"
             if own:
                 tables.append(listing(title, own, columns, caption))
-        return tables + _cost_table(results["equal_cost"])
+        return tables
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,30 +314,6 @@ def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> 
         randkern.Linear(), alphas, Z.shape[1], memory_limit=_UNLIMITED
     )
     return float(model.fit(Z, Y).alpha_)
-
-
-def _cost_table(rows: list[Any]) -> list[TextTable]:
-    """Return Nystroem beside the random features that its time affords."""
-    shown = [row for row in rows if row["method"] in _COST_METHODS] or rows
-    if not shown:
-        return []
-    columns = {
-        "Nystroem D": lambda r: f"{r['n_components']:,}",
-        "time": lambda r: seconds(r["seconds"]),
-        "Gram error": lambda r: percent(r["gram_error"]),
-        "test error": lambda r: percent(r["test_error"]),
-        "method": lambda r: r["method"],
-        "its D": lambda r: (
-            "none"
-            if r["method_n_components"] is None
-            else f"{r['method_n_components']:,}{' (all)' * r['largest_measured']}"
-        ),
-        "its time": lambda r: seconds(r["method_seconds"]),
-        "its Gram error": lambda r: percent(r["method_gram_error"]),
-        "its test error": lambda r: percent(r["method_test_error"]),
-    }
-    title = "at equal cost: the most features measured within Nystroem's time"
-    return [listing(title, shown, columns)]
 
 
 def _with_error(value: float | None, error: float | None) -> str:

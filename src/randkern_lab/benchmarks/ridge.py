@@ -9,7 +9,7 @@ its peak memory is honest; contenders take turns, seed after seed.
 
 scikit-learn factorises exactly, while conjugate gradients stop early. So wherever both
 run, our own factorisation (``cholesky``) runs too: it is added to the solvers, and a
-peer is left out at numbers of features that are beyond ``--no-cholesky-above``.
+peer is left out where memory does not suffice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,18 @@ from ..panels import (
 )
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, listing, megabytes, number, of, percent, seconds
+from ..tables import (
+    Column,
+    TextTable,
+    groups,
+    listing,
+    megabytes,
+    number,
+    of,
+    percent,
+    seconds,
+    words,
+)
 from . import ridge_scaling
 from .contenders import FAMILIES, PEERS
 from .ridge_models import (
@@ -82,7 +93,6 @@ class Options(RowOptions):
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
     degree: float = option(2.0, "Of the optical or the polynomial kernel.")
     alpha: float = option(1e-3, "The ridge penalty.")
-    intercept: bool = option(True, "Fit an intercept, in both libraries.")
     n_components: tuple[int, ...] = option(
         (1000, 3000, 10240), "Numbers of features.", quick=(50,)
     )
@@ -90,34 +100,13 @@ class Options(RowOptions):
         ("pcg", "cholesky"), "Of randkern: pcg, cholesky, auto."
     )
     peers: bool = option(True, "Beside the other libraries.")
-    nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
     libraries: tuple[str, ...] = option(
         tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
     )
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
-    no_peer_above: int | None = option(
-        None,
-        "Largest D of the peers; those that do not fit in memory are skipped in any "
-        "case.",
-    )
-    no_cholesky_above: int | None = option(
-        None, "Largest D of the solver cholesky, and so of peers that factorise."
-    )
     comparison: bool = option(True, "Measure all of the above.")
     scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
-    scaling_n_components: tuple[int, ...] = option(
-        (1000, 3000, 10_000, 30_000, 100_000),
-        "Values of D of the scaling.",
-        quick=(16,),
-    )
-    scaling_n: tuple[int, ...] = option(
-        (1000, 10_000, 100_000, 1_000_000), "Values of n of the scaling.", quick=(60,)
-    )
-    scaling_fixed_n: int = option(10_000, "Rows while D varies.", quick=50)
-    scaling_fixed_n_components: int = option(2048, "Features while n varies.", quick=16)
-    scaling_d: int = option(64, "Columns of the scaling.", quick=4)
-    scaling_memory_limit: str = option("200MB", "Memory limit while n varies.")
 
 
 class Ridge(Experiment):
@@ -134,15 +123,15 @@ class Ridge(Experiment):
         known_names("kernel", [options.kernel], FAMILIES)
         if not (options.comparison or options.scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
-        given = {"n_components": options.memory_limit}
-        given["n"] = options.scaling_memory_limit
+        self.sizes = ridge_scaling.QUICK if options.quick else ridge_scaling.FULL
+        given = {"n_components": options.memory_limit, "n": self.sizes.memory_limit}
         self.limits = {axis: v and resolve_memory_limit(v) for axis, v in given.items()}
         self.methods = self._methods()
         if options.scaling:
-            d, n = options.scaling_d, max(*options.scaling_n, options.scaling_fixed_n)
+            n = self.sizes.most_rows + ridge_scaling.TEST_ROWS
             self.say(f"writing {n:,} rows")
             self.streams = self.resources.enter_context(temporary_folder())
-            write_rows(self.streams, n + ridge_scaling.TEST_ROWS, d, options.seed)
+            write_rows(self.streams, n, self.sizes.d, options.seed)
         self.lengthscale: float | None = None
         if not options.comparison:
             return None
@@ -162,12 +151,11 @@ class Ridge(Experiment):
         if not options.peers:
             known_names("solver", own, SOLVERS)
             return own
-        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
-        peers = [first, *(others if options.nystroem else [])]
+        peers = [m for m in PEERS[options.kernel] if m in _FACTORISED]
         if options.kernel == "gaussian":
             if options.libraries:
                 peers += known_names("library", options.libraries, LIBRARIES)
-            if options.nystroem and own:
+            if own:
                 own.append("landmarks")
         if {"pcg", "auto"} & set(own) and "cholesky" not in own:
             own.append("cholesky")
@@ -187,21 +175,21 @@ class Ridge(Experiment):
                         "seed": seed,
                     }
         if options.scaling:
-            yield from ridge_scaling.cases(options)
+            yield from self.sizes.cases()
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Ask a process of its own."""
         options = self.options
         try:
             if "axis" in case:
-                return ridge_scaling.measure(case, options, self.limits, self.streams)
+                limits, sizes = self.limits, self.sizes
+                return ridge_scaling.measure(case, sizes, options, limits, self.streams)
             self._check(case["method"], case["n_components"])
             request = {
                 **case,
                 "lengthscale": self.lengthscale or 1.0,
                 "degree": options.degree,
                 "alpha": options.alpha,
-                "fit_intercept": options.intercept,
                 "memory_limit": self.limits["n_components"],
                 "folder": self.folder,
             }
@@ -217,14 +205,7 @@ class Ridge(Experiment):
 
     def _check(self, method: str, size: int) -> None:
         """Raise where a contender is not to be run."""
-        options, (n, d) = self.options, self.shape
-        peer = method not in SOLVERS and method != "landmarks"
-        most = [options.no_peer_above] if peer else []
-        if method in (*_FACTORISED, "cholesky"):
-            most.append(options.no_cholesky_above)
-        limit = min((m for m in most if m is not None), default=None)
-        if limit is not None and size > limit:
-            raise SkippedCase(f"it was asked for up to {limit:,} features only")
+        n, d = self.shape
         reason = why_not(method, n, size)
         if reason is not None:
             raise SkippedCase(reason)
@@ -254,16 +235,14 @@ class Ridge(Experiment):
             | {
                 "lengthscale": self.lengthscale,
                 "degree": None if options.kernel == "gaussian" else options.degree,
-                "fit_intercept": options.intercept,
                 "methods": self.methods,
                 "memory_limit": self.limits["n_components"],
             },
             "summary": summarise(records),
         }
         if options.scaling:
-            keys = [key for key in named if key.startswith("scaling_")]
             found["scaling"] = {
-                "arguments": {key.removeprefix("scaling_"): named[key] for key in keys}
+                "arguments": self.sizes.describe()
                 | {"alpha": options.alpha, "seed": options.seed},
                 "records": scaled,
                 "exponents": ridge_scaling.exponents(scaled),
@@ -298,8 +277,9 @@ class Ridge(Experiment):
             reasons.setdefault(place, []).append(f"{note['n_components']:,}")
         for (who, reason), sizes in reasons.items():
             yield f"skipped {who}, n_components = {', '.join(sizes)}: {reason}"
-        if "scaling" in results:
-            yield from ridge_scaling.notes(results["scaling"])
+        for note in results.get("scaling", {}).get("skipped", ()):
+            where = f"D = {note['n_components']:,}, n = {note['n']:,}"
+            yield f"skipped {note['method']}, {where}: {note['reason']}"
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
@@ -311,21 +291,19 @@ class Ridge(Experiment):
         )
         if not results["records"]:
             return tables
-        columns = {
-            "D": lambda e: f"{e['n_components']:,}",
-            "method": lambda e: e["method"],
-            "features": lambda e: seconds(e["features_seconds"]),
-            "fit": lambda e: seconds(e["fit_seconds"]),
-            "train": lambda e: seconds(e["train_seconds"]),
-            "× faster": lambda e: number(e["speedup_over_peer"]),
-            "predict": lambda e: seconds(e["predict_seconds"]),
+        columns: dict[str, Column] = {
+            "D": ("n_components", ","),
+            "method": "method",
+            "features": ("features_seconds", seconds),
+            "fit": ("fit_seconds", seconds),
+            "train": ("train_seconds", seconds),
+            "× faster": ("speedup_over_peer", number),
+            "predict": ("predict_seconds", seconds),
             "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
-            "peak": lambda e: megabytes(e["peak_memory_bytes"]),
-            "iter.": lambda e: number(e["iterations"]),
-            "residual": lambda e: (
-                "" if e["residual"] is None else f"{e['residual']:.0e}"
-            ),
-            "outcome": lambda e: e["outcome"].replace("_", " "),
+            "peak": ("peak_memory_bytes", megabytes),
+            "iter.": ("iterations", number),
+            "residual": ("residual", ".0e"),
+            "outcome": ("outcome", words),
         }
         caption = (
             "peers: features, then RidgeClassifier; medians over seeds; train is "
@@ -335,18 +313,13 @@ class Ridge(Experiment):
         return [listing(_title(results), summary, columns, caption), *tables]
 
     @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return error against the seconds of features and fit, and the scaling."""
-        figures = {}
-        if results["records"]:
-            figure = new_figure(7.6, 5.2)
-            least = 0.5 / results["dataset"]["n_test"]
-            scatter_costs(figure.subplots(), results["summary"], STYLES, least)
-            figure.axes[0].set_title(f"{_title(results)}; labels: D", fontsize=9)
-            figures["ridge.png"] = figure
-        if results.get("scaling", {}).get("records"):
-            figures["scaling.png"] = ridge_scaling.figure(results["scaling"])
-        return figures
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against the seconds of features and fit."""
+        figure = new_figure(7.6, 5.2)
+        least = 0.5 / results["dataset"]["n_test"]
+        scatter_costs(figure.subplots(), results["summary"], STYLES, least)
+        figure.axes[0].set_title(_title(results), fontsize=10)
+        return figure
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -382,12 +355,10 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     import pandas as pd
 
-    keys = ("family", "method", "label", "library", "n_components")
     medians = ("features", "fit", "train", "predict", "total", "process")
     summary = []
-    for place in dict.fromkeys(tuple(r[key] for key in keys) for r in records):
-        named = dict(zip(keys, place, strict=True))
-        own = of(records, **named)
+    keys = ("family", "method", "label", "library", "n_components")
+    for named, own in groups(records, *keys):
         table = pd.DataFrame(own)
         found = {
             f"{m}_seconds": table[f"{m}_seconds"].astype(float).median()

@@ -172,9 +172,7 @@ def _estimators(request: Mapping[str, Any]) -> tuple[Any, Any]:
     if named != "randkern":
         from sklearn.linear_model import RidgeClassifier
 
-        model = RidgeClassifier(
-            alpha, fit_intercept=request["fit_intercept"], solver="cholesky"
-        )
+        model = RidgeClassifier(alpha, solver="cholesky")
         return peer.build(d, size, seed), model
     kind = (
         randkern.KernelRidgeRegressor
@@ -188,7 +186,7 @@ def _estimators(request: Mapping[str, Any]) -> tuple[Any, Any]:
         size,
         solver="cholesky" if landmarks else method,
         features="nystrom" if landmarks else "random",
-        fit_intercept=request["fit_intercept"],
+        fit_intercept=True,
         memory_limit=request["memory_limit"],
         random_state=seed,
     )

@@ -1,22 +1,22 @@
 """Cost of conjugate gradients on streamed rows, against D and against n.
 
-Rows are normal with falling variances, float32, with one target each
+Rows are normal with falling variances, float32, of 64 columns, with one target each
 (:func:`.row_file.write_rows`), written once into a temporary folder, whose place the
 environment variable ``TMPDIR`` sets, and read block by block in every pass. The kernel
-is Gaussian with lengthscale √d. Fits against D have the memory limit of the models,
-those against n one of their own: features are kept as long as they fit, so that memory
-grows with n up to that limit.
+is Gaussian with lengthscale √d. Fits against D (10,000 rows) have the memory limit of
+the models, those against n (2,048 features) 200 MB: features are kept as long as they
+fit, so that memory grows with n up to that limit.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..panels import BLUE, ORANGE, RED, SKY, Panel, Style, draw
 from ..process import in_fresh_process
 from ..runner import Case
 from ..tables import (
+    Column,
     Fitted,
     TextTable,
     count,
@@ -27,73 +27,78 @@ from ..tables import (
     of,
     percent,
     seconds,
+    words,
 )
 from .ridge_models import fit_stream
 
-__all__ = ["TEST_ROWS", "cases", "exponents", "figure", "measure", "notes", "tables"]
+__all__ = ["FULL", "QUICK", "TEST_ROWS", "Sizes", "exponents", "measure", "tables"]
 
 TEST_ROWS = 2000
 _AXES = {"n_components": "features D", "n": "training rows n"}
 _COSTS = {
-    "train_seconds": ("fit", Style("fit", BLUE, "s")),
-    "seconds_per_iteration": (
-        "an iteration",
-        Style("fit, an iteration", SKY, "o", "--"),
-    ),
-    "peak_memory_bytes": ("peak", Style("peak memory, all resident", RED, "^")),
+    "train_seconds": "fit",
+    "seconds_per_iteration": "an iteration",
+    "peak_memory_bytes": "peak",
 }
-_ANONYMOUS = Style("without pages of files", ORANGE, "v", "--")
 
 
-def cases(options: Any) -> Iterator[Case]:
-    """Return what varies, with the other size fixed."""
-    for size in sorted(set(options.scaling_n_components)):
-        yield {
-            "axis": "n_components",
-            "n_components": size,
-            "n": options.scaling_fixed_n,
+@dataclass(frozen=True)
+class Sizes:
+    """What varies, and what is fixed meanwhile."""
+
+    n_components: tuple[int, ...] = (1000, 3000, 10_000, 30_000, 100_000)
+    n: tuple[int, ...] = (1000, 10_000, 100_000, 1_000_000)
+    fixed_n: int = 10_000
+    fixed_n_components: int = 2048
+    d: int = 64
+    memory_limit: str = "200MB"
+
+    @property
+    def most_rows(self) -> int:
+        """Return the training rows that are needed."""
+        return max(*self.n, self.fixed_n)
+
+    def cases(self) -> Iterator[Case]:
+        """Return what varies, with the other size fixed."""
+        for size in self.n_components:
+            yield {"axis": "n_components", "n_components": size, "n": self.fixed_n}
+        for n in self.n:
+            yield {"axis": "n", "n_components": self.fixed_n_components, "n": n}
+
+    def describe(self) -> dict[str, Any]:
+        """Return them as JSON has them."""
+        return {
+            k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()
         }
-    size = options.scaling_fixed_n_components
-    for n in sorted(set(options.scaling_n)):
-        yield {"axis": "n", "n_components": size, "n": n}
+
+
+FULL = Sizes()
+QUICK = Sizes((16, 32), (60, 120), 50, 16, 4)
 
 
 def measure(
-    case: Case, options: Any, limits: Mapping[str, int | None], folder: str
+    case: Case, sizes: Sizes, options: Any, limits: Mapping[str, Any], folder: str
 ) -> dict[str, Any]:
     """Ask a process of its own."""
-    d = options.scaling_d
-    most = max(*options.scaling_n, options.scaling_fixed_n)
     request = {
         **case,
         **{"method": "pcg", "family": "gaussian", "degree": 2.0},
-        **{"d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
-        "fit_intercept": True,
+        **{"d": sizes.d, "lengthscale": math.sqrt(sizes.d), "alpha": options.alpha},
         "memory_limit": limits[case["axis"]],
         "seed": options.seed,
-        **{"folder": folder, "test_from": most, "n_test": TEST_ROWS},
+        **{"folder": folder, "test_from": sizes.most_rows, "n_test": TEST_ROWS},
     }
     found = in_fresh_process(fit_stream, request)
     each = found["train_seconds"] / max(found["iterations"], 1)
-    return {"d": d, "seconds_per_iteration": each, **found}
+    return {"d": sizes.d, "seconds_per_iteration": each, **found}
 
 
-def exponents(
-    records: Sequence[Mapping[str, Any]],
-) -> dict[str, dict[str, dict[str, float | None]]]:
+def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return how costs grow along each axis, as powers of what varies.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-
-    Returns
-    -------
-    exponents : dict
-        For each axis, and for ``train_seconds``, ``seconds_per_iteration`` and
-        ``peak_memory_bytes``: ``all``, the least-squares slope of the logarithms, and
-        ``last``, that between the two largest points, where what does not grow weighs
-        least. None with fewer than two points. 1 is linear.
+    For each axis and cost ``all``, the least-squares slope of the logarithms, and
+    ``last``, that between the two largest points, where what does not grow weighs
+    least. None with fewer than two points. 1 is linear.
 
     Examples
     --------
@@ -105,25 +110,18 @@ def exponents(
     >>> round(slopes["all"], 2), round(slopes["last"], 2)
     (0.85, 0.96)
     """
-    slopes: dict[str, dict[str, dict[str, float | None]]] = {}
+    slopes: dict[str, dict[str, Any]] = {}
     for axis in _AXES:
         own = sorted(of(records, axis=axis), key=lambda record: record[axis])
         sizes = [record[axis] for record in own]
-        slopes[axis] = {}
-        for cost in _COSTS:
-            values = [record[cost] for record in own]
-            slopes[axis][cost] = {
-                "all": fitted_power(sizes, values),
-                "last": fitted_power(sizes[-2:], values[-2:]),
+        slopes[axis] = {
+            cost: {
+                "all": fitted_power(sizes, [r[cost] for r in own]),
+                "last": fitted_power(sizes[-2:], [r[cost] for r in own[-2:]]),
             }
+            for cost in _COSTS
+        }
     return slopes
-
-
-def notes(scaling: Mapping[str, Any]) -> Iterator[str]:
-    """Return the points that were skipped."""
-    for note in scaling["skipped"]:
-        where = f"D = {note['n_components']:,}, n = {note['n']:,}"
-        yield f"skipped {note['method']}, {where}: {note['reason']}"
 
 
 def tables(scaling: Mapping[str, Any]) -> Iterator[TextTable]:
@@ -132,89 +130,30 @@ def tables(scaling: Mapping[str, Any]) -> Iterator[TextTable]:
         own, slopes = of(scaling["records"], axis=axis), scaling["exponents"][axis]
         if not own:
             continue
-        fixed = "n" if axis == "n_components" else "n_components"
-        columns: dict[str, Callable[[Any], str]] = {
-            name: partial(_size, axis=axis),
-            "fit": lambda r: seconds(r["train_seconds"]),
-            "iterations": lambda r: number(r["iterations"]),
-            "an iteration": lambda r: seconds(r["seconds_per_iteration"]),
-            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
-            "anonymous": lambda r: megabytes(r["peak_anonymous_bytes"]),
-            "test error": lambda r: percent(r["test_error"]),
-            "outcome": lambda r: r["outcome"].replace("_", " "),
+        columns: dict[str, Column] = {
+            name: (axis, count),
+            "fit": ("train_seconds", seconds),
+            "iterations": ("iterations", number),
+            "an iteration": ("seconds_per_iteration", seconds),
+            "peak": ("peak_memory_bytes", megabytes),
+            "anonymous": ("peak_anonymous_bytes", megabytes),
+            "test error": ("test_error", percent),
+            "outcome": ("outcome", words),
         }
-        title = (
+        fixed = ("n", "n") if axis == "n_components" else ("D", "n_components")
+        yield listing(
             f"pcg on streamed rows, d = {own[0]['d']:,}, "
-            f"{'n' if fixed == 'n' else 'D'} = {own[0][fixed]:,}"
+            f"{fixed[0]} = {own[0][fixed[1]]:,}",
+            own,
+            columns,
+            Fitted(
+                "exponents (all points, last two): "
+                + ", ".join(f"{t} {_pair(slopes[c])}" for c, t in _COSTS.items())
+            ),
         )
-        caption = "exponents (all points, last two): " + ", ".join(
-            f"{name} {_pair(slopes[cost])}" for cost, (name, _) in _COSTS.items()
-        )
-        yield listing(title, own, columns, Fitted(caption))
-
-
-def _size(record: Mapping[str, Any], axis: str) -> str:
-    return count(record[axis])
 
 
 def _pair(slopes: Mapping[str, float | None]) -> str:
     if slopes["all"] is None or slopes["last"] is None:
         return "-"
     return f"{slopes['all']:.2f}, {slopes['last']:.2f}"
-
-
-def figure(scaling: Mapping[str, Any]) -> Any:
-    """Return seconds and peak memory against D and against n, beside slope 1.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.ridge_scaling import exponents, figure
-    >>> cost = {"train_seconds": 1.0, "seconds_per_iteration": 0.1, "d": 64,
-    ...         "peak_memory_bytes": 3e8, "peak_anonymous_bytes": None}
-    >>> records = [cost | {"axis": axis, "n": 1000, "n_components": 512}
-    ...            for axis in ("n", "n_components")]
-    >>> len(figure({"records": records, "exponents": exponents(records)}).axes)
-    4
-    """
-    keys = list(_COSTS)
-    shown = ((keys[:2], 1.0, "seconds"), ([keys[2]], 1e-6, "megabytes"))
-    panels = [
-        Panel(
-            xlabel=name,
-            ylabel=unit,
-            extra=partial(_draw_costs, axis=axis, costs=costs, scale=scale),
-        )
-        for costs, scale, unit in shown
-        for axis, name in _AXES.items()
-    ]
-    title = "conjugate gradients on streamed rows"
-    return draw(scaling, panels, columns=2, size=(4.6, 3.4), title=title)
-
-
-def _draw_costs(
-    axes: Any, scaling: Mapping[str, Any], axis: str, costs: Sequence[str], scale: float
-) -> None:
-    """Draw costs along an axis with their last slopes, and a line of slope 1."""
-    own = sorted(of(scaling["records"], axis=axis), key=lambda record: record[axis])
-    drawn = {cost: _COSTS[cost][1] for cost in costs}
-    if "peak_memory_bytes" in costs:
-        drawn["peak_anonymous_bytes"] = _ANONYMOUS
-    for cost, style in drawn.items():
-        points = [(r[axis], scale * r[cost]) for r in own if r[cost] is not None]
-        if not points:
-            continue
-        x, y = zip(*points, strict=True)
-        look = {"color": style.colour, "marker": style.marker, "ls": style.dashes}
-        slope = scaling["exponents"][axis].get(cost, {}).get("last")
-        axes.plot(x, y, **look, label=style.label)
-        if slope is not None:
-            place = (x[-1] * x[-2]) ** 0.5, (y[-1] * y[-2]) ** 0.5
-            text = {"textcoords": "offset points", "xytext": (-6, 7), "ha": "right"}
-            axes.annotate(f"slope {slope:.2f}", place, fontsize=8, **text)
-    sizes = [record[axis] for record in own]
-    ends = (
-        [0.6 * scale * own[-1][costs[0]] * s / sizes[-1] for s in sizes] if own else []
-    )
-    axes.plot(sizes, ends, color="0.55", lw=1.0, ls=":", label="slope 1")
-    axes.set_xscale("log")
-    axes.set_yscale("log")

@@ -17,14 +17,6 @@ _COLUMNS = 1024
 def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
     """Return ZZᵀ in float64, from products of at most 1,024 columns in Z's own type.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-
-    Returns
-    -------
-    G : ndarray of shape (n, n), float64
-
     Examples
     --------
     >>> import numpy as np
@@ -41,12 +33,7 @@ def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
-    """Return the relative Frobenius error of G, off the diagonal and overall.
-
-    Parameters
-    ----------
-    G, K : ndarray of shape (n, n)
-        Estimated and exact Gram matrix.
+    """Return the relative Frobenius error of an estimate G of K.
 
     Returns
     -------
@@ -80,17 +67,6 @@ def ridge_scores(
 
     (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
     solve in float64.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D)
-    Y : ndarray of shape (n, n_targets)
-    Z_test : ndarray of shape (n_test, D)
-    alpha : float
-
-    Returns
-    -------
-    scores : ndarray of shape (n_test, n_targets)
 
     Examples
     --------

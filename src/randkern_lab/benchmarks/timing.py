@@ -13,8 +13,7 @@ __all__ = ["interleave", "roofline"]
 _REPEATS = 5
 # Elements of the array that is filled: far beyond any cache.
 _FILLED = 2**26
-# Largest sides of the matrix product: 0.07 TFLOP takes a quarter of a second or so
-# and runs at full speed.
+# Largest sides of the matrix product: a quarter of a second or so, at full speed.
 _PRODUCT_SIDES = (2048, 4096, 4096)
 
 
@@ -24,27 +23,13 @@ def interleave(
     """Time calls in turn, round after round, so that a slow minute slows them all.
 
     Every call that is timed follows one that is not: memory that a process takes from
-    its system for the first time can cost more to map than features cost to compute,
-    and what is timed then is whose turn came after a smaller one's. So all of them
-    write into memory that was just freed, as in a loop over batches of rows.
-
-    Parameters
-    ----------
-    calls : mapping of object to callable
-        What a call returns is freed outside the time taken.
-    repeats : int
-        Number of rounds.
-
-    Returns
-    -------
-    seconds : dict of object to list of float
-        Wall-clock seconds, `repeats` for each name.
+    its system for the first time can cost more to map than features cost to compute.
+    What a call returns is freed outside the time taken.
 
     Examples
     --------
     >>> from randkern_lab.benchmarks.timing import interleave
-    >>> seconds = interleave({"sum": lambda: sum(range(100))}, repeats=3)
-    >>> len(seconds["sum"])
+    >>> len(interleave({"sum": lambda: sum(range(100))}, repeats=3)["sum"])
     3
     """
     seconds: dict[Any, list[float]] = {name: [] for name in calls}
@@ -61,57 +46,39 @@ def interleave(
 def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
     """Measure what no feature map on this machine can beat, in float32.
 
-    Parameters
-    ----------
-    n, d, n_components : int
-        Rows, input columns, features. The arrays used are smaller where these
-        would not fit; all results are rates.
-
     Returns
     -------
     bounds : dict
-        ``write_ns``: `numpy.ndarray.fill` of an array in use, nanoseconds per
-        element: writing the output and nothing else. ``write_new_ns``: the same
-        into an array just allocated, whose pages the system has still to map: the
-        bound of a ``transform`` that returns a new array. ``product_gflops``: the
-        matrix product, 10⁹ additions and multiplications per second.
-        ``product_ns``: one length-d inner product at that rate; a Gaussian pair of
-        features takes one, an optical feature two.
+        ``write_new_ns``: filling an array just allocated, whose pages the system has
+        still to map, in nanoseconds per element: the bound of a ``transform``.
+        ``product_gflops``: the matrix product, 10⁹ additions and multiplications per
+        second. ``product_ns``: one inner product of length `d` at that rate; a Gaussian
+        pair of features takes one, an optical feature two.
 
     Examples
     --------
     >>> from randkern_lab.benchmarks.timing import roofline
     >>> sorted(roofline(100, 16, 64))
-    ['product_gflops', 'product_ns', 'write_new_ns', 'write_ns']
+    ['product_gflops', 'product_ns', 'write_new_ns']
     """
     size = max(1, min(n * n_components, _FILLED))
-    kept = np.zeros(size, dtype=np.float32)
     shape = [
-        min(side, limit)
-        for side, limit in zip((n, d, n_components), _PRODUCT_SIDES, strict=True)
+        min(*sides) for sides in zip((n, d, n_components), _PRODUCT_SIDES, strict=True)
     ]
     rng = np.random.default_rng(0)
     left = rng.standard_normal(shape[:2], dtype=np.float32)
     right = rng.standard_normal(shape[1:], dtype=np.float32)
     product = np.empty((shape[0], shape[2]), dtype=np.float32)
     left[:16] @ right  # the threads of the library start at its first call
-
-    def fill_new() -> Any:
-        new = np.empty(size, dtype=np.float32)
-        new.fill(1.0)
-        return new
-
     seconds = interleave(
         {
-            "write": lambda: kept.fill(1.0),
-            "write_new": fill_new,
+            "write_new": lambda: np.full(size, 1.0, dtype=np.float32),
             "product": lambda: np.matmul(left, right, out=product),
         },
         _REPEATS,
     )
     gflops = 2e-9 * math.prod(shape) / median(seconds["product"])
     return {
-        "write_ns": 1e9 * median(seconds["write"]) / size,
         "write_new_ns": 1e9 * median(seconds["write_new"]) / size,
         "product_gflops": gflops,
         "product_ns": 2 * d / gflops,

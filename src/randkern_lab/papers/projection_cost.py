@@ -209,7 +209,7 @@ class ProjectionCost(Experiment):
                         f"{quantity} of optical features of {ours[0]['batch']:,} rows "
                         f"(P100: a product, {published[0]['batch']:,} rows, published)",
                         *(records, "n_components", "method"),
-                        lambda group, q=quantity: number(group[q].iloc[0]),
+                        (quantity, number),
                     )
                 )
         return found
