@@ -83,6 +83,6 @@ def test_records_on_the_processor(quick):
     assert results["energy"] == "none: not a GPU"
     assert all(record["joules"] is None for record in results["records"])
     (figure,) = OnGPU.figures(results).values()
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 1
     headings = {heading for t in OnGPU.tables(results) for heading in t.columns}
     assert {"of the write bound", "of torch.matmul", "test accuracy"} <= headings

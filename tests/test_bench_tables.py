@@ -82,11 +82,8 @@ def test_what_is_shown(results):
     ]
     assert titles[4:] == ["Mean ranks: regression, test_error"]
     assert len(shown[0].rows) == 2
-    figures = Tables.figures(results)
-    assert list(figures) == ["tables.png", "tables-ranks.png"]
-    labels = [
-        text.get_text() for text in figures["tables.png"].axes[0].get_legend().texts
-    ]
+    legend = Tables.figure(results).axes[0].get_legend()
+    labels = [text.get_text() for text in legend.texts]
     assert labels[0] == METHODS["tabular"].label
 
 

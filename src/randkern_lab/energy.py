@@ -15,17 +15,10 @@ _POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class EnergyMeter:
-    """Counters of energy.
+    """Counters of energy: what is counted and by what, or why nothing is.
 
-    Attributes
-    ----------
-    name : str
-        What is counted, and by what; or why nothing is.
-    read : callable or None
-        Returns microjoules of each counter since some moment. None: nothing is
-        counted.
-    spans : list of float
-        The counters start again from 0 after so many microjoules.
+    `read` returns microjoules of each counter since some moment (None: nothing is
+    counted), which start again from 0 after `spans`.
     """
 
     name: str
@@ -34,12 +27,7 @@ class EnergyMeter:
 
 
 class Joules:
-    """Energy of the block it encloses.
-
-    Attributes
-    ----------
-    joules : float or None
-        None where nothing is counted.
+    """Energy of the block it encloses; None where nothing is counted.
 
     Examples
     --------
@@ -74,12 +62,7 @@ class Joules:
 
 
 def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
-    """Return the counters of all processor packages (RAPL), if they can be read.
-
-    Parameters
-    ----------
-    powercap : Path
-        Directory of Linux's powercap interface.
+    """Return the counters of all processor packages (RAPL), if Linux lets read them.
 
     Examples
     --------
@@ -111,13 +94,7 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
 
 
 def gpu_meter(index: int = 0) -> EnergyMeter:
-    """Return NVML's counter of a GPU's energy, if there is one.
-
-    Parameters
-    ----------
-    index : int
-        Of a GPU that PyTorch sees; of all of the machine's where it sees none.
-    """
+    """Return NVML's counter of the energy of a GPU, if there is one."""
     try:
         pynvml = import_extra("pynvml", "the energy of a GPU", "gpu")
     except ImportError:

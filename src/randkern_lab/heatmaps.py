@@ -1,12 +1,13 @@
 """Grids of hyperparameters as heatmaps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from randkern.plots import SYMBOLS, axis_number
+
+from .tables import groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,26 +31,9 @@ def plot_grids(
     its lengthscale or bias upwards. Brighter is better, on one logarithmic colour
     scale.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-        With the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
-        ``lengthscale`` or ``bias``) and ``validation_error``, a share.
-    best : mapping, optional
-        By kernel, a mapping whose ``hyperparameters`` name the cell to frame.
-    dataset : str, default=""
-        Name for the title.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are no records.
-    ImportError
-        If matplotlib is not installed.
+    Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
+    ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` has by kernel
+    the ``hyperparameters`` of the cell to frame.
 
     Examples
     --------
@@ -95,15 +79,12 @@ def plot_grids(
     return figure
 
 
-@dataclass(frozen=True)
-class _Panel:
-    """A heatmap: errors[i, j] at heights[i] and alphas[j]; NaN where there is none."""
+class _Panel(NamedTuple):
+    """A heatmap of errors by what is upwards (`height`) and the penalty."""
 
     title: str
     height: str
-    heights: list[float]
-    alphas: list[float]
-    errors: np.ndarray
+    errors: Any
     best: tuple[int, int] | None
 
 
@@ -111,66 +92,62 @@ def _heatmap_rows(
     records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
 ) -> list[list[_Panel]]:
     """Return rows of at most eight panels, a row or more for each kernel."""
-    rows = []
-    for kernel in dict.fromkeys(record["kernel"] for record in records):
-        own = [record for record in records if record["kernel"] == kernel]
+    import pandas as pd
+
+    rows: list[list[_Panel]] = []
+    for named, own in groups(records, "kernel"):
+        kernel = named["kernel"]
+        table = pd.DataFrame([r["hyperparameters"] for r in own])
+        table["error"] = [r["validation_error"] for r in own]
         framed = best.get(kernel, {}).get("hyperparameters", {})
-        named = own[0]["hyperparameters"]
-        opens = next((name for name in SYMBOLS if name in named), None)
-        panels = []
-        if opens is None or len({r["hyperparameters"]["scale"] for r in own}) == 1:
-            panels.append(_panel(kernel, opens or "scale", own, framed))
+        opens = next((name for name in SYMBOLS if name in table), "scale")
+        if table.scale.nunique() == 1 or opens == "scale":
+            panels = [_panel(kernel, opens, table, framed)]
         else:
-            for value in sorted({r["hyperparameters"][opens] for r in own}):
-                part = [r for r in own if r["hyperparameters"][opens] == value]
-                title = f"{SYMBOLS[opens]} = {axis_number(value)}"
-                panels.append(_panel(f"{kernel}, {title}", "scale", part, framed))
+            panels = [
+                _panel(
+                    f"{kernel}, {SYMBOLS[opens]} = {axis_number(value)}",
+                    "scale",
+                    part,
+                    framed if framed.get(opens) == value else {},
+                )
+                for value, part in table.groupby(opens)
+            ]
         rows += [
-            panels[start : start + _MAX_PANELS]
-            for start in range(0, len(panels), _MAX_PANELS)
+            panels[i : i + _MAX_PANELS] for i in range(0, len(panels), _MAX_PANELS)
         ]
     return rows
 
 
-def _panel(
-    title: str,
-    height: str,
-    records: Sequence[Mapping[str, Any]],
-    framed: Mapping[str, float],
-) -> _Panel:
-    named = [record["hyperparameters"] for record in records]
-    heights = sorted({values[height] for values in named})
-    alphas = sorted({values["alpha"] for values in named})
-    errors = np.full((len(heights), len(alphas)), np.nan)
+def _panel(title: str, height: str, table: Any, framed: Mapping[str, float]) -> _Panel:
+    errors = table.pivot_table(index=height, columns="alpha", values="error")
     place = None
-    for record, values in zip(records, named, strict=True):
-        cell = heights.index(values[height]), alphas.index(values["alpha"])
-        errors[cell] = record["validation_error"]
-        if values == framed:
-            place = cell
-    return _Panel(title, height, heights, alphas, errors, place)
+    if framed:
+        place = (
+            errors.index.get_loc(framed[height]),
+            errors.columns.get_loc(framed["alpha"]),
+        )
+    return _Panel(title, height, errors, place)
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
     """Draw one heatmap, and return what its colours are read from."""
     from matplotlib.patches import Rectangle
 
+    errors = panel.errors
     image = axes.imshow(
-        panel.errors, norm=norm, cmap="inferno_r", origin="lower", aspect="auto"
+        errors.to_numpy(), norm=norm, cmap="inferno_r", origin="lower", aspect="auto"
     )
     axes.set_title(panel.title, fontsize=8)
-    columns = _spread(len(panel.alphas), 4)
-    axes.set_xticks(
-        columns, [axis_number(panel.alphas[j]) for j in columns], fontsize=7
-    )
+    columns = _spread(errors.shape[1], 4)
+    texts = [axis_number(errors.columns[j]) for j in columns]
+    axes.set_xticks(columns, texts, fontsize=7)
     axes.set_xlabel("α", fontsize=8, labelpad=1)
-    rows = _spread(len(panel.heights), 8) if first else []
-    axes.set_yticks(rows, [axis_number(panel.heights[i]) for i in rows], fontsize=7)
+    rows = _spread(errors.shape[0], 8) if first else []
+    axes.set_yticks(rows, [axis_number(errors.index[i]) for i in rows], fontsize=7)
     if first:
-        symbol = SYMBOLS.get(panel.height)
-        axes.set_ylabel(
-            panel.height if symbol is None else f"{panel.height} {symbol}", fontsize=8
-        )
+        label = f"{panel.height} {SYMBOLS.get(panel.height, '')}".strip()
+        axes.set_ylabel(label, fontsize=8)
     if panel.best is not None:
         i, j = panel.best
         frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec="#0072B2", lw=1.8)

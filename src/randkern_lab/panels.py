@@ -48,17 +48,7 @@ _MOST_TICKS = 7
 
 @dataclass(frozen=True)
 class Style:
-    """How a curve looks.
-
-    Attributes
-    ----------
-    label : str
-    colour : str
-    marker : str
-    dashes : str or tuple
-    filled : bool
-        Whether markers are filled.
-    """
+    """How a curve looks; `filled` says whether its markers are."""
 
     label: str
     colour: str = BLUE
@@ -150,21 +140,8 @@ def draw(
 ) -> Figure:
     """Return a figure of panels.
 
-    Parameters
-    ----------
-    results : mapping
-    panels : sequence of Panel
-    columns : int
-        Panels in a row; by default all.
-    size : (float, float)
-        Inches of a panel.
-    title : str
-    legend : {"below", "right", "inside"}
-        One for the figure, or one for each panel.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
+    There are `columns` panels in a row, by default all, of `size` inches each. There
+    is one legend (``"below"``, ``"right"``) or one in each panel (``"inside"``).
 
     Examples
     --------
@@ -295,14 +272,7 @@ def scatter_costs(
 ) -> None:
     """Draw test error against training seconds, a curve per method labelled with D.
 
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-    records : sequence of mapping
-        With ``method``, ``n_components``, ``train_seconds`` and ``test_error``.
-    styles : mapping of str to Style
-    least : float
-        What stands for an error of zero, which has no logarithm.
+    `least` stands for an error of zero, which has no logarithm.
     """
     for method, style in styles.items():
         own = [r for r in records if r["method"] == method]

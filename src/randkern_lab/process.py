@@ -8,10 +8,8 @@ waits for it reads the size of its anonymous memory every 10 ms.
 
 import importlib
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -20,9 +18,13 @@ from typing import Any, NamedTuple
 
 from randkern.study.measure import Measurement
 
-__all__ = ["Lap", "Stopwatch", "answer", "in_fresh_process"]
+__all__ = ["Lap", "SkippedCase", "Stopwatch", "answer", "in_fresh_process"]
 
 _INTERVAL = 0.01  # seconds
+
+
+class SkippedCase(ValueError):  # noqa: N818 - no error: it is told in the results
+    """Raised where a case cannot be measured; the message says why."""
 
 
 class Lap(NamedTuple):
@@ -57,51 +59,36 @@ class Stopwatch:
 def in_fresh_process(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     request: Mapping[str, Any],
-    *,
-    cold: bool = False,
 ) -> dict[str, Any]:
     """Call a function of a module in a new process, and watch its memory.
 
-    Parameters
-    ----------
-    function : callable
-        Of the top level of a module: takes the request, returns the answer.
-    request : mapping
-        JSON-compatible, as the answer.
-    cold : bool, default=False
-        Begin without any compiled code on disk.
-
-    Returns
-    -------
-    measured : dict
-        The answer; ``peak_memory_bytes`` (resident, imports and data included) and
-        ``peak_anonymous_bytes`` (without pages of files; None where the system does
-        not tell) of the whole process; ``process_seconds``, imports included.
+    The function is one of the top level of its module; request and answer are
+    JSON-compatible. To the answer come ``peak_memory_bytes`` (resident, imports and
+    data included) and ``peak_anonymous_bytes`` (without pages of files; None where the
+    system does not tell) of the whole process, and ``process_seconds``, imports
+    included.
 
     Raises
     ------
-    ValueError
+    SkippedCase
         If the function has raised ValueError or MemoryError, or the process was ended
         by the system, for instance for want of memory.
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
-    with tempfile.TemporaryDirectory(prefix="randkern-") as empty:
-        environment = os.environ | ({"NUMBA_CACHE_DIR": empty} if cold else {})
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        said, complaints, peak = _watched(process, json.dumps(request))
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said, complaints, peak = _watched(process, json.dumps(request))
     if process.returncode != 0:
-        raise ValueError(_last_words(process.returncode, complaints))
+        raise SkippedCase(_last_words(process.returncode, complaints))
     measured: dict[str, Any] = json.loads(said)
     if "error" in measured:
-        raise ValueError(measured["error"])
+        raise SkippedCase(measured["error"])
     seconds = time.perf_counter() - start
     return measured | {"process_seconds": seconds, "peak_anonymous_bytes": peak}
 

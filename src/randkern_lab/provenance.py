@@ -20,19 +20,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a record must say of itself to be trusted, and to be made again.
 
-    Parameters
-    ----------
-    module : str
-        Of the experiment.
-    command : str
-    records : sequence of mapping
-
-    Returns
-    -------
-    provenance : dict
-        ``commit`` (None outside a checkout), ``clean`` (whether the sources were those
-        of the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``,
-        ``module`` and ``code_hash`` (:func:`.source_hash.code_hash`).
+    ``commit`` (None outside a checkout), ``clean`` (whether the sources were those of
+    the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``,
+    ``module`` of the experiment and ``code_hash`` (:func:`.source_hash.code_hash`).
     """
     return {
         "commit": _git("rev-parse", "HEAD"),

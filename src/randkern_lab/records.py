@@ -36,17 +36,8 @@ __all__ = ["Record", "main", "read_records"]
 class Record:
     """A record of the repository.
 
-    Attributes
-    ----------
-    name : str
-    folder : Path
-    command : str
-        Without ``randkern`` and directories.
-    data : bool
-        Whether it takes the directory of data sets.
-    note : str
-    changes : tuple of mapping
-        Rule changes that concern it: ``date`` and ``rule``.
+    `command` is without ``randkern`` and directories, `data` whether it takes the
+    directory of data sets, `changes` the rule changes that concern it.
     """
 
     name: str
@@ -106,13 +97,7 @@ class Record:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Yield the records of a folder.
-
-    Raises
-    ------
-    ValueError
-        If a rule change names a record that is not there.
-    """
+    """Yield the records of a folder."""
     listed = tomllib.loads((folder / "records.toml").read_text("utf-8"))
     changes = tomllib.loads((folder / "rule_changes.toml").read_text("utf-8"))
     for change in changes.get("change", []):

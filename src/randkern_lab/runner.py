@@ -22,6 +22,7 @@ from randkern.plots import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
+from .process import SkippedCase
 from .provenance import machine, provenance
 from .source_hash import code_hash
 from .tables import Fitted, TextTable
@@ -30,10 +31,6 @@ __all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
 
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
-
-
-class SkippedCase(Exception):  # noqa: N818 - no error: it is told in the results
-    """Raised by `measure` where a case cannot be measured; the message says why."""
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
@@ -60,13 +57,8 @@ SMOKE = (
 class Journal:
     """Records of the cases that were measured, in a file, until the run has ended.
 
-    Parameters
-    ----------
-    path : Path, optional
-        None keeps nothing.
-    key : str
-        Of the experiment, its arguments and its code: the journal of another run is
-        not continued.
+    A path of None keeps nothing. `key` is of the experiment, its arguments and its
+    code: the journal of another run is not continued.
 
     Examples
     --------

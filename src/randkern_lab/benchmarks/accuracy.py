@@ -240,8 +240,8 @@ class Accuracy(Experiment):
         return tables
 
     @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return errors against D, and against seconds."""
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D."""
         methods = dict.fromkeys(entry["method"] for entry in results["summary"])
         styles = {name: STYLES.get(name, Style(name)) for name in methods}
         random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
@@ -265,26 +265,13 @@ class Accuracy(Experiment):
             ),
         ]  # fmt: skip
         panels += _other_kernels(results["summary"], random)
-        costs = [
-            Panel(
-                "total_seconds", key, styles=styles, where=gaussian, **shared,
-                xlabel="seconds: features of the training rows, and solve",
-                ylabel=label, ticks=(0.01, 0.1, 1, 10, 100), extra=extra,
-            )
-            for key, label, extra in (
-                ("gram_error", "relative error of the Gram matrix (%)", None),
-                ("test_error", "", _exact_level),
-            )
-        ]  # fmt: skip
         data = results["dataset"]
         title = (
             f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
             f"ℓ = {results['exact']['lengthscale']:.4g}, "
             f"{results['arguments']['n_seeds']} seeds"
         )
-        figure = draw(results, panels, columns=3, title=title, legend="right")
-        cost = draw(results, costs, title=title, legend="right")
-        return {"accuracy.png": figure, "cost.png": cost}
+        return draw(results, panels, columns=3, title=title, legend="right")
 
 
 def _other_kernels(

@@ -68,22 +68,9 @@ def missing_package(name: str) -> str | None:
 class Contender:
     """A kernel, a method of computing its features, and a floating-point type.
 
-    Attributes
-    ----------
-    family : {"gaussian", "optical", "polynomial"}
-    package : {"randkern", "scikit-learn", "numpy", "lightonml"}
-    method : str
-        For randkern the name of a projection or ``"landmarks"``, otherwise one of
-        `PEERS`.
-    dtype : {"float32", "float64"}
-        Type of the rows; the features have it too, but for
-        ``PolynomialCountSketch``, which makes float64.
-    degree : float
-        Of the optical or the polynomial kernel.
-    lengthscale : float, optional
-        Of the Gaussian kernel; by default √d.
-    centered : bool
-        Of randkern's optical features.
+    `method` is a projection of randkern or ``"landmarks"``, otherwise one of `PEERS`;
+    features have the `dtype` of the rows, but for ``PolynomialCountSketch``, which
+    makes float64; the Gaussian kernel's lengthscale is √d where none is given.
 
     Examples
     --------
@@ -203,13 +190,6 @@ class TwoProducts:
     the rows; the squares are taken in place, so that one array beside the output
     is all that is needed.
 
-    Parameters
-    ----------
-    n_components : int
-    degree : float
-        m > 0.
-    seed : int
-
     Examples
     --------
     >>> import numpy as np
@@ -249,14 +229,7 @@ class TwoProducts:
 
 
 class SimulatedDevice:
-    """Intensities |Ux|² of lightonml's simulated device, on the rows' signs as bits.
-
-    Parameters
-    ----------
-    n_components : int
-    degree : float
-        2: a camera sees intensities.
-    """
+    """Intensities |Ux|² of lightonml's simulated device, on the rows' signs as bits."""
 
     def __init__(self, n_components: int, degree: float) -> None:
         if degree != 2:
@@ -278,11 +251,6 @@ class SimulatedDevice:
 
 def known_projections(names: Sequence[str] | None = None) -> list[str]:
     """Return the projections to run: those asked for, or all but ``"auto"``.
-
-    Raises
-    ------
-    ValueError
-        If a name is not one of them, or none is given.
 
     Examples
     --------

@@ -2,12 +2,13 @@
 
 ``features``: fused structured features beside the bound of writing them and beside
 plain PyTorch; ``product``: the projection that is never stored beside ``torch.matmul``;
-``ridge``; ``sweep``: seconds and joules against batch and number of features. Where
-there is no GPU nothing is measured, and the results say why (``ran``, ``reason``).
+``ridge``. Seconds and joules against the number of features are those of ``randkern
+reproduce projection-cost``. Where there is no GPU nothing is measured, and the results
+say why (``ran``, ``reason``).
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -17,9 +18,9 @@ from randkern._extras import import_extra
 
 from ..energy import gpu_meter
 from ..options import CommonOptions, option
-from ..panels import Panel, draw, logarithmic
+from ..panels import Panel, draw
 from ..runner import Case, Experiment
-from ..tables import TextTable, count, listing, of
+from ..tables import Column, TextTable, count, listing, of
 from .gpu_device import Device
 from .rows import known_names
 
@@ -30,9 +31,7 @@ MEASUREMENTS = {
     "features": ("share_of_write_bound", "of the write bound"),
     "product": ("share_of_matmul", "of torch.matmul"),
     "ridge": ("test_accuracy", "test accuracy"),
-    "sweep": ("", ""),
 }
-_LINES = {"structured": "-", "streamed": "--"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Options(CommonOptions):
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
     measurements: tuple[str, ...] = option(
-        tuple(MEASUREMENTS), "Of features, product, ridge, sweep."
+        tuple(MEASUREMENTS), "Of features, product, ridge."
     )
     n: int = option(8192, "Rows of the features.", quick=20)
     d: int = option(784, "Input columns.", quick=70)
@@ -49,12 +48,6 @@ class Options(CommonOptions):
     side: int = option(16384, "Sides of the product.", quick=64)
     ridge_rows: int = option(60_000, "Training rows.", quick=300)
     ridge_components: int = option(100_000, "Of ridge.", quick=128)
-    batches: tuple[int, ...] = option(
-        (1, 64, 1024, 8192), "Rows at a time, of the sweep.", quick=(1, 3)
-    )
-    sizes: tuple[int, ...] = option(
-        (1000, 10_000, 100_000), "Features, of the sweep.", quick=(50,)
-    )
     repeats: int = option(5, "Rounds of the timing.", quick=1)
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
@@ -93,7 +86,6 @@ class OnGPU(Experiment):
             "ridge": partial(
                 device.ridge, o.ridge_rows, o.d, o.ridge_components, o.cpu
             ),
-            "sweep": partial(device.sweep, o.d, o.batches, o.sizes),
         }
         found: list[dict[str, Any]] = calls[case["measurement"]]()
         return found
@@ -125,14 +117,14 @@ class OnGPU(Experiment):
         """Return a table of every measurement that was made."""
         tables = []
         for name, (key, heading) in MEASUREMENTS.items():
-            columns: dict[str, Callable[[Any], str]] = {
-                "method": lambda r: r["method"],
-                "rows": lambda r: count(r["n"]),
-                "d": lambda r: count(r["d"]),
-                "D": lambda r: count(r["n_components"]),
+            columns: dict[str, Column] = {
+                "method": "method",
+                "rows": ("n", count),
+                "d": ("d", count),
+                "D": ("n_components", count),
                 "ms": lambda r: f"{1000 * r['seconds']:.3g}",
-                "joules": partial(_digits, key="joules"),
-                heading: partial(_digits, key=key),
+                "joules": ("joules", ".3g"),
+                heading: (key, ".3g"),
             }
             records = of(results["records"], measurement=name)
             if records:
@@ -141,34 +133,19 @@ class OnGPU(Experiment):
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a feature costs, and batches against their number of features."""
-        panels = []
+        """Return what a feature costs."""
         features = of(results["records"], measurement="features")
-        sweep = of(results["records"], measurement="sweep")
-        if features:
-            first = features[0]
-            panels.append(
-                Panel(
-                    title=f"{first['n']:,} rows, d = {first['d']:,}, "
-                    f"D = {first['n_components']:,}",
-                    xlabel="picoseconds per feature (dashed: of writing it)",
-                    ylabel=" ",
-                    extra=_draw_features,
-                )
-            )
-        counted = any(record["joules"] is not None for record in sweep)
-        for quantity in ("seconds", "joules")[: (1 + counted) * bool(sweep)]:
-            panels.append(
-                Panel(
-                    xlabel="number of features D",
-                    ylabel=f"{quantity} per batch",
-                    extra=partial(_draw_sweep, quantity=quantity),
-                )
-            )
-        if not panels:
+        if not features:
             return {}
-        title = results["device"]["name"]
-        return {"gpu.png": draw(results, panels, title=title, legend="inside")}
+        first = features[0]
+        panel = Panel(
+            title=f"{first['n']:,} rows, d = {first['d']:,}, "
+            f"D = {first['n_components']:,}",
+            xlabel="picoseconds per feature (dashed: of writing it)",
+            ylabel=" ",
+            extra=_draw_features,
+        )
+        return {"gpu.png": draw(results, [panel], title=results["device"]["name"])}
 
 
 def why_not(device: str) -> str | None:
@@ -211,11 +188,6 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _digits(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    return "" if value is None else f"{value:.3g}"
-
-
 def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw picoseconds per feature, beside those of writing it."""
     for record in of(results["records"], measurement="features"):
@@ -227,24 +199,3 @@ def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.margins(x=0.1)
-
-
-def _draw_sweep(axes: Any, results: Mapping[str, Any], quantity: str) -> None:
-    """Draw seconds or joules of a batch against the number of features."""
-    from matplotlib import colormaps
-
-    records = of(results["records"], measurement="sweep")
-    batches = sorted({record["n"] for record in records})
-    for position, batch in enumerate(batches):
-        colour = colormaps["viridis"](0.9 * position / max(1, len(batches) - 1))
-        for method, line in _LINES.items():
-            own = of(records, n=batch, method=method)
-            axes.plot(
-                [record["n_components"] for record in own],
-                [record[quantity] for record in own],
-                f"o{line}",
-                color=colour,
-                label=f"{method}, {batch:,} row{'s' if batch > 1 else ''}",
-            )
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")

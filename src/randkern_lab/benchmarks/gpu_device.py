@@ -1,8 +1,8 @@
-"""What is measured on a GPU: features, products, ridge, and a sweep of batches."""
+"""What is measured on a GPU: features, products and ridge."""
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from statistics import median
@@ -238,35 +238,6 @@ class Device:
                     "joules": spent.joules,
                 }
             )
-        return records
-
-    # -- sweep --------------------------------------------------------------------
-
-    def sweep(
-        self, d: int, batches: Sequence[int], sizes: Sequence[int]
-    ) -> list[dict[str, Any]]:
-        """Seconds and joules of a batch of optical features."""
-        records = []
-        for D in sizes:
-            for projection in ("structured", "streamed"):
-                plan = self._plan(Optical(2), d, D, projection)
-                for batch in batches:
-                    X = self._normal(batch, d)
-                    out = self.torch.empty(batch, D, device=self.device)
-
-                    def call(plan: Any = plan, X: Any = X, out: Any = out) -> Any:
-                        return evaluate(plan, X, out=out)
-
-                    seconds = self._seconds({"batch": call})["batch"]
-                    records.append(
-                        {
-                            "measurement": "sweep",
-                            "method": projection,
-                            **{"n": batch, "d": d, "n_components": D},
-                            "seconds": seconds,
-                            "joules": self._joules(call, seconds),
-                        }
-                    )
         return records
 
     def _joules(self, call: Call, seconds: float) -> float | None:

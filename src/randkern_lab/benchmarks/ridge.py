@@ -100,6 +100,7 @@ class Options(RowOptions):
         ("pcg", "cholesky"), "Of randkern: pcg, cholesky, auto."
     )
     peers: bool = option(True, "Beside the other libraries.")
+    nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
     libraries: tuple[str, ...] = option(
         tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
     )
@@ -151,11 +152,12 @@ class Ridge(Experiment):
         if not options.peers:
             known_names("solver", own, SOLVERS)
             return own
-        peers = [m for m in PEERS[options.kernel] if m in _FACTORISED]
+        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
+        peers = [first, *(others if options.nystroem else [])]
         if options.kernel == "gaussian":
             if options.libraries:
                 peers += known_names("library", options.libraries, LIBRARIES)
-            if own:
+            if options.nystroem and own:
                 own.append("landmarks")
         if {"pcg", "auto"} & set(own) and "cholesky" not in own:
             own.append("cholesky")
@@ -180,22 +182,19 @@ class Ridge(Experiment):
     def measure(self, case: Case) -> dict[str, Any]:
         """Ask a process of its own."""
         options = self.options
-        try:
-            if "axis" in case:
-                limits, sizes = self.limits, self.sizes
-                return ridge_scaling.measure(case, sizes, options, limits, self.streams)
-            self._check(case["method"], case["n_components"])
-            request = {
-                **case,
-                "lengthscale": self.lengthscale or 1.0,
-                "degree": options.degree,
-                "alpha": options.alpha,
-                "memory_limit": self.limits["n_components"],
-                "folder": self.folder,
-            }
-            found = in_fresh_process(fit_classifier, request)
-        except ValueError as error:  # too little memory, or a size that it cannot do
-            raise SkippedCase(str(error)) from error
+        if "axis" in case:
+            limits, sizes = self.limits, self.sizes
+            return ridge_scaling.measure(case, sizes, options, limits, self.streams)
+        self._check(case["method"], case["n_components"])
+        request = {
+            **case,
+            "lengthscale": self.lengthscale or 1.0,
+            "degree": options.degree,
+            "alpha": options.alpha,
+            "memory_limit": self.limits["n_components"],
+            "folder": self.folder,
+        }
+        found = in_fresh_process(fit_classifier, request)
         return {
             "label": label(case["method"]),
             "library": package(case["method"], case["family"]),

@@ -27,12 +27,6 @@ class RowFile:
     fit, but the pages that it maps count as memory of the process as long as the
     system leaves them there, which says nothing about the fit.
 
-    Attributes
-    ----------
-    path : str
-    shape : tuple of int
-        (n, d) or (n,): at most what the file holds.
-
     Examples
     --------
     >>> import tempfile, numpy as np
@@ -66,21 +60,7 @@ def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[str, 
     mean 1. The target is a smooth function and noise of variance 0.01: y = √2 sin(w·x +
     b) + 0.1 ε, with w of random direction and w·x of variance 1.
 
-    Parameters
-    ----------
-    folder : path
-    n, d : int
-    seed : int, default=0
-
-    Returns
-    -------
-    X, y : str
-        Paths of files of n × d and of n float32 numbers.
-
-    Raises
-    ------
-    ValueError
-        If the disk has no room for them.
+    Returns the paths of files of n × d and of n float32 numbers.
 
     Examples
     --------

@@ -60,16 +60,7 @@ class RowOptions(DataOptions):
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Training and test rows in float32, and their classes.
-
-    Attributes
-    ----------
-    X_train, X_test : ndarray of shape (n, d), float32
-    y_train, y_test : ndarray of shape (n,)
-    description : dict
-        ``name``, ``n_train``, ``n_test``, ``n_features``, ``n_classes``,
-        ``preprocessing``.
-    """
+    """Training and test rows in float32, and their classes."""
 
     X_train: Any
     y_train: Any
@@ -111,13 +102,7 @@ def saved_rows(folder: str, n_train: int | None = None) -> tuple[Any, Any, Any, 
 
 
 def load_rows(options: RowOptions) -> LabelledRows:
-    """Prepare a data set, and draw at most ``n`` and ``n_test`` of its rows once.
-
-    Raises
-    ------
-    ValueError
-        If it has no classes.
-    """
+    """Prepare a data set, and draw at most ``n`` and ``n_test`` of its rows once."""
     data_dir, target = options.data_dir, options.target
     dataset = load_dataset(options.data, data_dir=data_dir, target=target)
     if dataset.task != "classification":

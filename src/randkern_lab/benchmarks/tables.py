@@ -9,7 +9,7 @@ standardised on the training rows, those of classification shares of wrong label
 fit has a process of its own. Without a folder the tables are scikit-learn's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from ..options import CommonOptions, option
 from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Style, new_figure
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, listing, number, pivot, seconds, skip_notes
+from ..tables import Column, TextTable, listing, number, pivot, seconds, skip_notes
 from .rows import known_names
 
 __all__ = [
@@ -126,11 +126,7 @@ class Tables(Experiment):
             raise SkippedCase(f"{method} is not installed")
         request = self._request(case["table"], case["fold"]) | case
         request["time_limit"] = self.options.time_limit
-        try:
-            found = in_fresh_process(fit_table, request)
-        except ValueError as error:
-            raise SkippedCase(str(error)) from error
-        return {"label": METHODS[method].label, **found}
+        return {"label": METHODS[method].label, **in_fresh_process(fit_table, request)}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the mean ranks of the methods that fitted all tables."""
@@ -170,12 +166,14 @@ class Tables(Experiment):
                 if kind in (None, record["kind"]) and record[measure] is not None
             ]
             if records:
-                made.append(_by_table(title, records, measure, headings))
+                cell = (measure, seconds if measure == "fit_seconds" else number)
+                keys = "table", "method", cell
+                made.append(pivot(title, records, *keys, headings=headings))
         for name, ranks in results["ranks"].items():
             rows = [{"method": m, "rank": rank} for m, rank in ranks["ranks"].items()]
-            columns: dict[str, Callable[..., str]] = {
+            columns: dict[str, Column] = {
                 "method": lambda r: METHODS[r["method"]].label,
-                "mean rank": lambda r: f"{r['rank']:.2f}",
+                "mean rank": ("rank", ".2f"),
             }
             caption = (
                 f"{ranks['n_tables']} tables; ranks that differ by less than "
@@ -185,21 +183,11 @@ class Tables(Experiment):
         return made
 
     @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return errors against seconds, and mean ranks with critical differences."""
-        if not results["records"]:
-            return {}
-        costs = new_figure(7.2, 4.8)
-        _scatter(costs.subplots(), results["records"])
-        ranks = results["ranks"]
-        drawn = {"tables.png": costs}
-        if ranks:
-            figure = new_figure(7.2, 0.6 + 2.2 * len(ranks))
-            axes = np.atleast_1d(figure.subplots(len(ranks)))
-            for each, (name, found) in zip(axes, ranks.items(), strict=True):
-                _draw_ranks(each, name, found)
-            drawn["tables-ranks.png"] = figure
-        return drawn
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors over the least of each table against seconds."""
+        figure = new_figure(7.2, 4.8)
+        _scatter(figure.subplots(), results["records"])
+        return figure
 
 
 # -- tables ---------------------------------------------------------------------------
@@ -467,20 +455,6 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))
 
 
-def _by_table(
-    title: str,
-    records: Sequence[Mapping[str, Any]],
-    measure: str,
-    headings: Mapping[Any, str],
-) -> TextTable:
-    text = seconds if measure == "fit_seconds" else number
-
-    def cell(group: Any) -> str:
-        return text(float(group[measure].mean()))
-
-    return pivot(title, records, "table", "method", cell, headings=headings)
-
-
 def _scatter(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     """Draw errors over the least of the table against seconds."""
     best: dict[Any, float] = {}
@@ -505,23 +479,3 @@ def _scatter(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     axes.set_xlabel("seconds of the fit (large: geometric means)")
     axes.set_ylabel("error over the least of the table")
     axes.legend(fontsize=8)
-
-
-def _draw_ranks(axes: Any, name: str, found: Mapping[str, Any]) -> None:
-    """Draw mean ranks on a line, and bars over those that may be equal."""
-    ranks = found["ranks"]
-    values, width = np.array(list(ranks.values())), found["critical_difference"]
-    for at, (method, rank) in enumerate(ranks.items()):
-        style = METHODS[method]
-        axes.plot([rank], [0], marker=style.marker, color=style.colour)
-        depth = -1 - at % 3
-        axes.plot([rank, rank], [0, depth], color=GREY, linewidth=0.5)
-        axes.text(rank, depth, f"{style.label} {rank:.2f}", ha="center", fontsize=7)
-    height, reached = 0.5, -np.inf
-    for value in values:
-        last = values[values <= value + width].max()
-        if last > max(value, reached):
-            axes.plot([value, last], [height, height], color=BLACK, linewidth=2)
-            height, reached = height + 0.4, last
-    axes.set(ylim=(-4.5, height + 0.5), yticks=[], xlabel="mean rank")
-    axes.set_title(f"{name}: {found['n_tables']} tables", fontsize=9)

@@ -24,7 +24,7 @@ Deviations.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -52,7 +52,17 @@ from ..panels import (
 )
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, fitted_power, listing, mean_interval, of, pivot
+from ..tables import (
+    Column,
+    Fitted,
+    TextTable,
+    fitted_power,
+    groups,
+    listing,
+    mean_interval,
+    of,
+    pivot,
+)
 from .images import available_images, build_skeleton, load_circle_images
 
 __all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
@@ -93,13 +103,7 @@ class Options(DataOptions):
         "Numbers of features.",
         quick=(100, 200, 400),
     )
-    scale: float = option(1.0, "a of the shallow kernel's node exp(a²(ρ − 1)).")
     repeats: int = option(5, "Seeds of every number of features.", quick=2)
-    gain_components: tuple[int, ...] | None = option(
-        None,
-        "Numbers of features at which gains are measured; by default the first and "
-        "the fifth.",
-    )
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
     bound_seeds: int = option(200, "Draws of the bounds.", quick=20)
 
@@ -140,7 +144,7 @@ def embed(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def problems(
-    X: NDArray[np.float32], shape: tuple[int, int, int], scale: float
+    X: NDArray[np.float32], shape: tuple[int, int, int], scale: float = 1.0
 ) -> dict[str, Problem]:
     """Return the shallow and the deep kernel on some images."""
     n = X.shape[1]
@@ -173,12 +177,10 @@ class CompositionalAccuracy(Experiment):
         images = load_circle_images(
             name, options.data_dir, n_train=options.images, seed=options.seed
         )
-        self.problems = problems(images.X_train, images.shape, options.scale)
+        self.problems = problems(images.X_train, images.shape)
         self.sizes = sorted(set(options.n_components))
-        gains = options.gain_components
-        self.gain_sizes = sorted(
-            set(gains or (self.sizes[0], self.sizes[min(4, len(self.sizes) - 1)]))
-        )
+        # Gains are measured at the first and the fifth.
+        self.gain_sizes = sorted({self.sizes[0], self.sizes[:5][-1]})
         for kernel, method in self._methods():
             self.problems[kernel].features(method, 20, options.seed)
         return {**images.describe(), "n_images": len(images.X_train)}
@@ -214,17 +216,15 @@ class CompositionalAccuracy(Experiment):
 
         records = results["records"]
         keys = ["kernel", "method", "n_components"]
-        groups = pd.DataFrame(records).groupby(keys, sort=False)
-        medians = groups[[*_MEASURES, "seconds"]].median().assign(seeds=groups.size())
+        table = pd.DataFrame(records).groupby(keys, sort=False)
+        medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
         rows: list[dict[str, Any]] = medians.reset_index().to_dict("records")
-        curves = dict.fromkeys((m["kernel"], m["method"]) for m in rows)
         slopes = []
-        for kernel, method in curves:
-            own = of(rows, kernel=kernel, method=method)
+        for named, own in groups(rows, "kernel", "method"):
             errors = [m["mean_error"] for m in own]
             slope = fitted_power([m["n_components"] for m in own], errors)
             if slope is not None:
-                slopes.append({"kernel": kernel, "method": method, "slope": slope})
+                slopes.append(named | {"slope": slope})
         return {
             "medians": rows,
             "gains": list(_gains(records, self.gain_sizes)),
@@ -246,9 +246,8 @@ class CompositionalAccuracy(Experiment):
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the skeletons, fitted powers, and how many gains are told apart."""
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
-        scale = results["arguments"]["scale"]
         yield (
-            f"shallow: exp(a²(ρ − 1)), a = {scale:g}, over the pixels of {shape} "
+            f"shallow: exp(a²(ρ − 1)), a = 1, over the pixels of {shape} "
             "images; deep: convolution, convolution, full connection, all ReLU"
         )
         for kernel, factors in results["complexity"].items():
@@ -272,29 +271,25 @@ class CompositionalAccuracy(Experiment):
         """Return errors and seconds by D, other measures at the last D, and gains."""
         medians, described = results["medians"], results["dataset"]
         where = f"{described['n_images']} images of {described['name']}"
-        shown: dict[str, Callable[[Any], str]] = {
-            "mean |error| of the Gram matrix, medians": (
-                lambda g: f"{g.mean_error.iloc[0]:.5f}"
-            ),
-            "ms to draw and evaluate": lambda g: f"{1000 * g.seconds.iloc[0]:,.0f}",
-        }
         found = [
             pivot(
                 f"{kernel} kernel, {where}: {what}",
                 *(of(medians, kernel=kernel), "n_components", "method", cell),
             )
-            for kernel, (what, cell) in product(KERNELS, shown.items())
+            for kernel in KERNELS
+            for what, cell in (
+                ("mean |error| of the Gram matrix, medians", ("mean_error", ".5f")),
+                ("ms to draw and evaluate", ("seconds", _milliseconds)),
+            )
         ]
         size = max(m["n_components"] for m in medians)
-        columns: dict[str, Callable[[Any], str]] = {
+        columns: dict[str, Column] = {
             "kernel, method": lambda m: f"{m['kernel']}, {m['method']}",
-            "mean": lambda m: f"{m['mean_error']:.5f}",
-            "RMS": lambda m: f"{m['rms_error']:.5f}",
-            "max": lambda m: f"{m['max_error']:.5f}",
+            "mean": ("mean_error", ".5f"),
+            "RMS": ("rms_error", ".5f"),
+            "max": ("max_error", ".5f"),
             "1 - correlation": lambda m: f"{1 - m['correlation']:.2e}",
-            "function": lambda m: (
-                f"{m['function_error']:.5f}" if "function_error" in m else ""
-            ),
+            "function": ("function_error", ".5f"),
         }
         last = listing(f"at D = {size:,}", of(medians, n_components=size), columns)
         gains = pivot(
@@ -304,15 +299,15 @@ class CompositionalAccuracy(Experiment):
                 f"{g.ratio.iloc[0]:.3f} ({g.low.iloc[0]:.3f}-{g.high.iloc[0]:.3f})"
             ),
         )
+        columns = {
+            "C²": lambda b: f"{b['C'] ** 2:g}",
+            "draws": ("draws", ","),
+            "measured": ("quantile", ".4f"),
+            "bound": ("bound", ".4f"),
+        }
         bounds = listing(
             f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
-            results.get("bounds", []),
-            {
-                "C²": lambda b: f"{b['C'] ** 2:g}",
-                "draws": lambda b: f"{b['draws']:,}",
-                "measured": lambda b: f"{b['quantile']:.4f}",
-                "bound": lambda b: f"{b['bound']:.4f}",
-            },
+            *(results.get("bounds", []), columns),
         )
         return [*found, last, gains, *([bounds] if bounds.rows else [])]
 
@@ -417,6 +412,10 @@ def paired_ratio(
     found = mean_interval(np.log([with_it[s] / without[s] for s in seeds]))
     ratio, low, high = (float(np.exp(v)) for v in found)
     return {"ratio": ratio, "low": low, "high": high, "seeds": len(seeds)}
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f}"
 
 
 def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:

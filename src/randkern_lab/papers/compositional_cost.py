@@ -39,7 +39,7 @@ from ..options import CommonOptions, option
 from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, of, pivot, skip_notes
+from ..tables import TextTable, groups, of, pivot, skip_notes
 from .compositional_accuracy import embed
 from .images import build_skeleton
 
@@ -181,16 +181,10 @@ class CompositionalCost(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return how times grow from the smallest to the largest image."""
-        evaluated = of(results["records"], measure="evaluate")
-        keys = dict.fromkeys(
-            (r.get("method", "deep"), r["n_components"]) for r in evaluated
-        )
-        for method, size in keys:
-            own = [
-                r
-                for r in of(evaluated, n_components=size)
-                if r.get("method", "deep") == method
-            ]
+        evaluated = [
+            {"method": "deep", **r} for r in of(results["records"], measure="evaluate")
+        ]
+        for named, own in groups(evaluated, "method", "n_components"):
             if len(own) < 2:
                 continue
             first, last = own[0], own[-1]
@@ -202,9 +196,10 @@ class CompositionalCost(Experiment):
                 else ""
             )
             yield (
-                f"{method}, D = {size:,}: from side {first['side']} to side "
-                f"{last['side']} ({pixels:.0f} times as many pixels) the time of an "
-                f"entry grows {grown['nanoseconds']:.2f}-fold, its processor time "
+                f"{named['method']}, D = {named['n_components']:,}: from side "
+                f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
+                f"pixels) the time of an entry grows {grown['nanoseconds']:.2f}-fold, "
+                "its processor time "
                 f"{grown['cpu_nanoseconds']:.2f}-fold{read}"
             )
         for r in of(results["records"], measure="exact"):
@@ -227,14 +222,12 @@ class CompositionalCost(Experiment):
                 label=str,
             )
         ]
-        evaluated = of(records, measure="evaluate")
-        for size in dict.fromkeys(r["n_components"] for r in evaluated):
+        for named, own in groups(of(records, measure="evaluate"), "n_components"):
             found.append(
                 pivot(
-                    f"D = {size:,}: ns per entry of the feature matrix (of processor "
-                    "time; pixels read, factors per feature)",
-                    *(of(evaluated, n_components=size), "side", "method"),
-                    _cell,
+                    f"D = {named['n_components']:,}: ns per entry of the feature "
+                    "matrix (of processor time; pixels read, factors per feature)",
+                    *(own, "side", "method", _cell),
                     label=str,
                 )
             )

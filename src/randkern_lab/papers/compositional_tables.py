@@ -38,7 +38,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, TextTable, count, mean_interval, of, pivot
+from ..tables import Fitted, TextTable, count, groups, mean_interval, of, pivot
 
 __all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
 
@@ -195,7 +195,7 @@ class CompositionalTables(Experiment):
         return {
             "means": [
                 named | {"test_error": float(np.mean([r["test_error"] for r in own]))}
-                for named, own in _grouped(records)
+                for named, own in groups(records, *_KEYS)
             ],
             "differences": list(_differences(records)),
             "edges": list(_edges(records, self.options.quick)),
@@ -237,7 +237,7 @@ class CompositionalTables(Experiment):
             pivot(
                 f"test error in %, means over {n_seeds} splits",
                 *(results["means"], keys, "method"),
-                lambda g: f"{100 * g.test_error.iloc[0]:.1f}",
+                ("test_error", lambda share: f"{100 * share:.1f}"),
                 headings=METHODS,
                 corner="data, D",
             ),
@@ -344,18 +344,9 @@ def validated(
 # -- results ------------------------------------------------------------------------
 
 
-def _grouped(
-    records: Sequence[Mapping[str, Any]],
-) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Yield data, method and number of features, and their records."""
-    for key in dict.fromkeys(tuple(r[k] for k in _KEYS) for r in records):
-        named = dict(zip(_KEYS, key, strict=True))
-        yield named, of(records, **named)
-
-
 def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield mean differences from the usual kernel, with intervals by Student's t."""
-    for named, own in _grouped(records):
+    for named, own in groups(records, *_KEYS):
         usual = of(records, **(named | {"method": _USUAL}))
         if named["method"] == _USUAL or not usual:
             continue
@@ -370,7 +361,7 @@ def _edges(
     records: Sequence[Mapping[str, Any]], quick: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield how often a choice was the least or the greatest of those tried."""
-    for named, own in _grouped(records):
+    for named, own in groups(records, *_KEYS):
         tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
         chosen = {"alpha": [r["alpha"] for r in own]}
         for name in own[0]["setting"] if named["n_components"] is None else ():

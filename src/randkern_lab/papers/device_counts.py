@@ -27,16 +27,8 @@ _SPARE_SHARE = 0.1
 class DeviceCounts:
     """Counts of several sets of rows, of which any number of outputs can be used.
 
-    Attributes
-    ----------
-    counts : list of ndarray of shape (n, D)
-    labels : list of ndarray of shape (n,)
-    scale : float
-        Mean count of a lit bit.
-    described : dict
-        ``bias``, ``bits``, ``n_components``, ``n_frames``, ``mean_count``,
-        ``simulation_seconds``, and of the real device ``device_seconds`` and
-        ``device_joules``.
+    `scale` is the mean count of a lit bit; `described` has what was shown, the seconds
+    of the simulation, and the seconds and joules of the real device.
     """
 
     counts: list[NDArray[Any]]
@@ -62,36 +54,12 @@ def acquired_counts(
     bits: int = 8,
     bias: int = 0,
     seed: int = 0,
-    scratch: Path | None = None,
     device: SimulatedOPU | None = None,
 ) -> Iterator[DeviceCounts]:
     """Show rows of bits to a simulated device, and keep its counts for a while.
 
-    Parameters
-    ----------
-    n_components : int
-        Outputs of the device.
-    rows : sequence of (ndarray of 0 and 1, ndarray)
-        Bits and labels; the first set calibrates the device.
-    bits : int
-        Of a count.
-    bias : int
-        Bits that are lit in every row.
-    seed : int
-        Of the device.
-    scratch : Path, optional
-        Directory for a temporary folder with the counts.
-    device : SimulatedOPU, optional
-        Another one than that of `bits` and `seed`.
-
-    Yields
-    ------
-    counts : DeviceCounts
-
-    Raises
-    ------
-    OSError
-        If there is no room for the counts.
+    `bias` bits are lit in every row; the first rows calibrate the device, by default
+    one of `bits` and `seed`. Counts lie in a temporary folder.
 
     Examples
     --------
@@ -103,7 +71,7 @@ def acquired_counts(
     ((30, 100), 30)
     """
     n_frames = sum(len(X) for X, _ in rows)
-    with TemporaryDirectory(dir=scratch) as folder:
+    with TemporaryDirectory() as folder:
         bits = bits if device is None else device.bits
         _check_room(n_frames * n_components * (1 if bits <= 8 else 2), Path(folder))
         if device is None:
@@ -148,6 +116,6 @@ def _check_room(n_bytes: int, folder: Path) -> None:
     if n_bytes * (1 + _SPARE_SHARE) > free:
         raise OSError(
             f"the device's counts take {n_bytes / 1e9:.1f} GB, and {folder.parent} has "
-            f"{free / 1e9:.1f} GB free; name another directory with --scratch, or take "
+            f"{free / 1e9:.1f} GB free; set TMPDIR to another disk, or take "
             "fewer outputs"
         )

@@ -5,14 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from randkern._extras import import_extra
-from randkern._validation import check_count
 from randkern.datasets import load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
@@ -31,20 +30,10 @@ _CHANNEL_MEAN = (0.485, 0.456, 0.406)
 _CHANNEL_STD = (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class PaperLayer:
-    """A layer of Table 1 of Ohana et al. (2020).
+class PaperLayer(NamedTuple):
+    """A layer of Table 1 of Ohana et al. (2020): as in the table, and in torchvision.
 
-    Attributes
-    ----------
-    architecture, layer : str
-        As in the table.
-    network : str
-        The function of ``torchvision.models`` that builds the network.
-    module : str
-        The layer's name in it.
-    image_size : int
-        Pixels a side of the images that it is shown.
+    Images are brought to `image_size` pixels a side.
     """
 
     architecture: str
@@ -71,24 +60,7 @@ PAPER_LAYERS = (
 
 
 def load_network(name: str, *, pretrained: bool = True) -> Any:
-    """Return a network of torchvision in evaluation mode.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"resnet34"``, ``"alexnet"`` or ``"vgg16"``.
-    pretrained : bool, default=True
-        Load the weights of ImageNet, which torchvision downloads and keeps.
-
-    Raises
-    ------
-    ImportError
-        Without torchvision.
-    ValueError
-        If torchvision has no such network.
-    OSError
-        If the weights cannot be downloaded.
-    """
+    """Return a network of torchvision, which downloads its weights of ImageNet."""
     models = import_extra("torchvision.models", "a network of torchvision", "gpu")
     if name not in models.list_models():
         raise ValueError(
@@ -105,7 +77,6 @@ def extract_features(
     *,
     image_size: int | None = None,
     batch_size: int = 128,
-    progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.float32]:
     """Write the output of a layer for every image to a ``.npy`` file.
 
@@ -114,31 +85,19 @@ def extract_features(
     module : torch.nn.Module
         Is put in evaluation mode, and runs where its parameters are.
     layer : str
-        Name of a submodule, as ``module.named_modules()`` has it, for instance
-        ``"features.9"``; what lies behind it is not computed.
+        Name of a submodule, as ``module.named_modules()`` has it.
     images : ndarray of shape (n, height, width, 3)
-        In [0, 1]. They are standardised with the mean and standard deviation of
-        the channels of ImageNet.
+        In [0, 1]; standardised with the mean and deviation of ImageNet's channels.
     path : str or Path
         Replaced if it exists, once all images are done.
     image_size : int, optional
         Pixels a side that the images are brought to, bilinearly.
     batch_size : int, default=128
-    progress : callable, optional
-        Called after every batch with the numbers of images done and of all.
 
     Returns
     -------
     features : ndarray of float32, shape (n, d)
         A read-only memory map; maps and channels are flattened.
-
-    Raises
-    ------
-    ImportError
-        Without PyTorch.
-    ValueError
-        If the layer does not exist, its output is no tensor with a row an image,
-        or the images have another shape.
     """
     torch = import_extra("torch", "the extraction of features", "gpu")
     images = np.asarray(images)
@@ -146,62 +105,33 @@ def extract_features(
         raise ValueError(
             f"images must have shape (n, height, width, 3), got {images.shape}"
         )
-    check_count("batch_size", batch_size)
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
-    written: np.memmap[Any, Any] | None = None
-    with _outputs_of(module, layer) as output_of:
-        for start in range(0, len(images), batch_size):
-            batch = _prepared(torch, images[start : start + batch_size], image_size)
-            rows = _as_rows(torch, output_of(batch), layer, len(batch))
-            if written is None:
-                shape = (len(images), rows.shape[1])
-                written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
-            written[start : start + len(rows)] = rows
-            if progress is not None:
-                progress(start + len(rows), len(images))
-    assert written is not None
-    written.flush()
-    del written
-    partial.replace(path)
-    return np.asarray(np.load(path, mmap_mode="r"))
-
-
-class _ReachedLayerError(Exception):
-    """The layer has its output: what follows it need not be computed."""
-
-
-@contextmanager
-def _outputs_of(module: Any, layer: str) -> Iterator[Callable[[Any], Any]]:
-    """Yield a function that returns the output of a layer for a batch."""
-    torch = import_extra("torch", "the extraction of features", "gpu")
     layers = dict(module.named_modules())
     if layer not in layers or not layer:
         known = ", ".join(name for name in list(layers)[:40] if name)
         raise ValueError(f"the module has no layer {layer!r}; it has {known}")
-    module.eval()
-    found = []
-
-    def keep(_: Any, __: Any, output: Any) -> None:
-        found.append(output)
-        raise _ReachedLayerError
-
-    place = next((p.device for p in module.parameters()), torch.device("cpu"))
-
-    def output_of(batch: Any) -> Any:
-        found.clear()
-        try:
+    place = next((p.device for p in module.eval().parameters()), torch.device("cpu"))
+    outputs: list[Any] = []
+    hook = layers[layer].register_forward_hook(lambda *call: outputs.append(call[2]))
+    path = Path(path)
+    partial = path.with_name(path.name + ".part")
+    written: Any = None
+    try:
+        for start in range(0, len(images), batch_size):
+            batch = _prepared(torch, images[start : start + batch_size], image_size)
             with torch.inference_mode():
                 module(batch.to(place))
-        except _ReachedLayerError:
-            return found[0]
-        raise ValueError(f"the module does not use its layer {layer!r}")
-
-    hook = layers[layer].register_forward_hook(keep)
-    try:
-        yield output_of
+            if not outputs:
+                raise ValueError(f"the module does not use its layer {layer!r}")
+            rows = outputs.pop().reshape(len(batch), -1).float().cpu().numpy()
+            if written is None:
+                shape = (len(images), rows.shape[1])
+                written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
+            written[start : start + len(rows)] = rows
     finally:
         hook.remove()
+    written.flush()
+    partial.replace(path)
+    return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
@@ -216,15 +146,6 @@ def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
     return batch
 
 
-def _as_rows(torch: Any, output: Any, layer: str, n: int) -> NDArray[Any]:
-    if not isinstance(output, torch.Tensor) or output.shape[:1] != (n,):
-        kind = getattr(output, "shape", type(output).__name__)
-        raise ValueError(
-            f"the output of {layer!r} must be a tensor with a row an image, got {kind}"
-        )
-    return np.asarray(output.reshape(n, -1).float().cpu().numpy())
-
-
 # -- labelled features ---------------------------------------------------------------
 
 _FOLDER = "cifar10-squeezenet"
@@ -234,13 +155,7 @@ _FOLDER = "cifar10-squeezenet"
 class LabelledFeatures:
     """Features and labels of training and test images.
 
-    Attributes
-    ----------
-    name : str
-    architecture, layer : str
-        As in Table 1 of Ohana et al. (2020), or "" and the name of the files.
-    X_train, X_test : ndarray of shape (n, d)
-    y_train, y_test : ndarray of shape (n,)
+    `architecture` and `layer` are as in Table 1, or "" and the name of the files.
     """
 
     name: str
@@ -275,31 +190,9 @@ def load_features(
 ) -> LabelledFeatures:
     """Load features from files, or extract them from CIFAR-10.
 
-    Parameters
-    ----------
-    layer : str
-        Prefix of the files; with `network`, a layer of Table 1.
-    data_dir : Path, optional
-        None, in a quick run, stands for the pixels of scikit-learn's digits.
-    network : str, optional
-        ``"ResNet34"``, ``"AlexNet"`` or ``"VGG16"``.
-    scratch : Path, optional
-        Where extracted features are kept; those that are there are used.
-    quick : bool
-        At most 1,000 training and 500 test images.
-    say : callable
-        Is told what is being done.
-
-    Returns
-    -------
-    features : LabelledFeatures
-
-    Raises
-    ------
-    ValueError
-        If there is no such layer, or no directory was given.
-    randkern.exceptions.DataFileError
-        If files are missing or do not belong together.
+    `layer` is the prefix of the files or, with `network`, a layer of Table 1; what is
+    extracted stays in `scratch`, and is taken from there. A quick run takes 1,000
+    training and 500 test images at most, without a directory the pixels of digits.
 
     Examples
     --------

@@ -38,10 +38,12 @@ from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
 from ..tables import (
+    Column,
     Fitted,
     TextTable,
     count,
     fitted_power,
+    groups,
     listing,
     of,
     pivot,
@@ -227,11 +229,10 @@ class FourierSVM(Experiment):
         """Return the powers of n that fit the processor time best."""
         rows = of(results["records"], measure="rows")
         exponents: dict[str, dict[str, float | None]] = {}
-        for name, method in dict.fromkeys((r["dataset"], r["method"]) for r in rows):
-            own = of(rows, dataset=name, method=method)
+        for named, own in groups(rows, "dataset", "method"):
             sizes = [r["n_train"] for r in own]
             power = fitted_power(sizes, [r["cpu_seconds"] for r in own])
-            exponents.setdefault(name, {})[method] = power
+            exponents.setdefault(named["dataset"], {})[named["method"]] = power
         claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
         return {"exponents": exponents, "published": [{"claim": claim}]}
 
@@ -281,28 +282,28 @@ class FourierSVM(Experiment):
                         if r["fourier"] in (fourier, None)
                     ],
                     *("n_components", "map"),
-                    lambda g: f"{g.accuracy.mean():.4f}",
+                    ("accuracy", ".4f"),
                 ),
             ]
         hard = of(records, measure="hard")
-        named: dict[str, Callable[[Any], str]] = {
-            "kernel": lambda r: r["kernel"],
-            "map": lambda r: r["fourier"] or "",
+        named: dict[str, Column] = {
+            "kernel": "kernel",
+            "map": "fourier",
             "D": lambda r: count(r["n_components"]),
         }
-        margins = {
-            "margin": lambda r: f"{r['margin']:.5f}",
-            "gap": lambda r: f"{r['gap']:.1e}",
-            "least y w·z": lambda r: f"{r['least']:.9f}",
-            "accuracy": lambda r: f"{r['accuracy']:.4f}",
-            "CPU s": lambda r: f"{r['cpu_seconds']:.2f}",
+        margins: dict[str, Column] = {
+            "margin": ("margin", ".5f"),
+            "gap": ("gap", ".1e"),
+            "least y w·z": ("least", ".9f"),
+            "accuracy": ("accuracy", ".4f"),
+            "CPU s": ("cpu_seconds", ".2f"),
         }
-        certificates = {
+        certificates: dict[str, Column] = {
             "error": lambda r: r["error"] or "none: separable",
-            "least a": lambda r: _text(r["least"], ".1e"),
-            "sum of a": lambda r: _text(r["sum"], ".9f"),
-            "rows": lambda r: _text(r["support"], ""),
-            "residual": lambda r: _text(r["residual"], ".1e"),
+            "least a": ("least", ".1e"),
+            "sum of a": ("sum", ".9f"),
+            "rows": "support",
+            "residual": ("residual", ".1e"),
         }
         n = hard[0]["n_train"]
         title = f"hard margins, {n:,} separable rows"
@@ -353,10 +354,6 @@ class FourierSVM(Experiment):
             )
         shown = {**results, "records": records}
         return draw(shown, panels, columns=3, size=(4.3, 4.1))
-
-
-def _text(value: Any, form: str) -> str:
-    return "" if value is None else format(value, form)
 
 
 def generate(

@@ -43,20 +43,9 @@ _CROPPED_FROM, _CROP = (32, 32), 24
 class Images:
     """A classification set of images, one a row.
 
-    Attributes
-    ----------
-    name : str
-        Says so where the set is a sample.
-    shape : tuple of int
-        (height, width, channels).
-    X_train, X_test : ndarray
-        Bits (uint8), or angles in [−π/2, π/2] (float32).
-    y_train, y_test : ndarray
-    family : str
-        ``"mnist"``, ``"fashion-mnist"`` or ``""``: what stored hyperparameters and
-        published numbers are of.
-    threshold : float
-        Pixels above it are lit; NaN of angles.
+    `X_train`, `X_test` are bits (uint8), or angles in [−π/2, π/2] (float32); `shape` is
+    (height, width, channels); `family` ("mnist", "fashion-mnist" or "") is what stored
+    hyperparameters and published numbers are of; pixels above `threshold` are lit.
     """
 
     name: str
@@ -141,18 +130,11 @@ def available_images(
 def load_binary_images(
     data: str, data_dir: Path | None, threshold: float | None = PIXEL_THRESHOLD
 ) -> Images:
-    """Load an image set and binarize it.
+    """Load an image set and binarize it: pixels of [0, 1] above a threshold are lit.
 
-    Parameters
-    ----------
-    data : str
-        A name that :func:`randkern.datasets.load_dataset` knows. ``"auto"``: the
-        first of the folders ``fashion-mnist``, ``mnist`` and
-        ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`.
-    data_dir : Path, optional
-    threshold : float, optional
-        Pixels of [0, 1] above it are lit; None chooses one
-        (:func:`choose_threshold`).
+    ``"auto"`` is the first of the folders ``fashion-mnist``, ``mnist`` and
+    ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`; a threshold
+    of None is chosen (:func:`choose_threshold`).
 
     Examples
     --------
@@ -183,21 +165,9 @@ def choose_threshold(
 ) -> tuple[float, dict[float, float]]:
     """Choose the threshold of pixels as appendix D.1 does: on held-out rows.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Training rows in [0, 1]; at most 6,000 are used, a quarter of them for
-        validation.
-    y : ndarray of shape (n,)
-    seed : int
-        Of the rows and of 1,000 optical features of degree 2.
-
-    Returns
-    -------
-    threshold : float
-        The one of the least error, of equal ones the lowest.
-    errors : dict
-        By threshold, with the best of nine penalties.
+    At most 6,000 of the rows of [0, 1] are used, a quarter of them for validation, and
+    1,000 optical features of degree 2. Returns the threshold of the least error, of
+    equal ones the lowest, and the errors with the best of nine penalties.
     """
     rows = np.random.default_rng(seed).permutation(len(X))[:_SEARCH_ROWS]
     held = len(rows) // 4
@@ -229,20 +199,8 @@ def load_circle_images(
 ) -> Images:
     """Load images, crop those of 32 × 32 to the centre 24 × 24, and map pixels.
 
-    Parameters
-    ----------
-    data : str
-        A name that :func:`randkern.datasets.load_dataset` knows.
-    data_dir : Path, optional
-    n_train, n_test : int
-        How many training and test images are drawn; all where there are fewer.
-    seed : int
-        Of the choice.
-
-    Returns
-    -------
-    images : Images
-        A pixel p in [0, 1] is the angle π/2·(2p − 1).
+    A pixel p in [0, 1] is the angle π/2·(2p − 1); `n_train` and `n_test` images are
+    drawn, all where there are fewer.
 
     Examples
     --------
@@ -280,14 +238,9 @@ def _angles(
 def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
     """Return a skeleton over images.
 
-    Parameters
-    ----------
-    name : {"linear", "shallow", "deep"}
-        One node over all pixels, of the identity or a ReLU; or two convolutions of
-        windows of 5 and stride 2 and a full connection, all ReLU (images below
-        16 × 16: windows of 3, the first of stride 1).
-    shape : tuple of int
-        (height, width, channels).
+    ``"linear"`` and ``"shallow"`` are one node over all pixels, of the identity or a
+    ReLU; ``"deep"`` two convolutions of windows of 5 and stride 2 and a full
+    connection, all ReLU (images below 16 × 16: windows of 3, the first of stride 1).
 
     Examples
     --------

@@ -37,7 +37,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, DASHED, GREEN, PINK, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, fitted_power, listing, of, pivot
+from ..tables import Fitted, TextTable, count, fitted_power, listing, of, pivot
 
 __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
@@ -260,11 +260,9 @@ class KitchenSinks(Experiment):
             "hyperparameters of the marginal likelihood",
             results.get("learned", []),
             {
-                "D": lambda r: (
-                    "exact" if r["n_components"] is None else f"{r['n_components']:,}"
-                ),
-                "lengthscale": lambda r: f"{r['lengthscale']:.3f}",
-                "noise": lambda r: f"{r['noise']:.4f}",
+                "D": lambda r: count(r["n_components"]),
+                "lengthscale": ("lengthscale", ".3f"),
+                "noise": ("noise", ".4f"),
             },
         )
         return [errors, learned] if learned.rows else [errors]

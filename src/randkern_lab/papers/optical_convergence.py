@@ -34,7 +34,7 @@ from randkern.datasets import load_dataset
 from ..options import DataOptions, option
 from ..panels import BLUE, GREEN, PINK, RED, Panel, Style, draw
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, TextTable, fitted_power, of, pivot
+from ..tables import Fitted, TextTable, fitted_power, groups, of, pivot
 
 __all__ = ["OpticalConvergence", "Options"]
 
@@ -255,14 +255,12 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, A
 
 def _constants(tail: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the largest C for which the bound holds at all t that were measured."""
-    keys = ("degree", "n_components", "pair")
-    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in tail):
-        named = dict(zip(keys, key, strict=True))
+    for named, own in groups(tail, "degree", "n_components", "pair"):
         degree, size = named["degree"], named["n_components"]
         constants = [
             (np.log(size) - np.log(r["share"] + r["share_below"]))
             / (size * r["t"]) ** (1 / degree)
-            for r in of(tail, **named)
+            for r in own
             if r["t"] > 0 and r["share"] + r["share_below"] > 0
         ]
         yield named | {"C": float(min(constants))}

@@ -30,7 +30,7 @@ from randkern.study.tune import at_edge, preference, tune
 from ..heatmaps import plot_grids
 from ..options import DataOptions, option
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, edge_notes, of, skip_notes
+from ..tables import Column, TextTable, edge_notes, listing, of, points, skip_notes
 from .images import load_binary_images
 from .published import published_rows
 
@@ -146,25 +146,26 @@ class OpticalHyperparameters(Experiment):
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return the best setting of each kernel, here and published."""
         described = results["dataset"]
-        table = TextTable(
+        rows = [
+            results[key][kernel] | {"source": source, "opens": opens}
+            for kernel, (_, opens) in KERNELS.items()
+            for source, key in (("here", "best"), ("published", "published_best"))
+            if kernel in results[key]
+        ]
+        columns: dict[str, Column] = {
+            "kernel": "kernel",
+            "": "source",
+            "ℓ or ν": lambda r: f"{r['hyperparameters'][r['opens']]:.4g}",
+            "scale": lambda r: f"{r['hyperparameters']['scale']:.3g}",
+            "alpha": lambda r: f"{r['hyperparameters']['alpha']:.3g}",
+            "validation": ("validation_error", points),
+            "test": ("test_error", points),
+        }
+        title = (
             f"{described['name']}, {described['n_train']:,} training rows, "
-            f"D = {described['n_components']:,}: the best of each grid, errors in %",
-            ("kernel", "", "ℓ or ν", "scale", "alpha", "validation", "test"),
+            f"D = {described['n_components']:,}: the best of each grid, errors in %"
         )
-        for kernel, (_, opens) in KERNELS.items():
-            for source, key in (("here", "best"), ("published", "published_best")):
-                best = results[key].get(kernel)
-                if best is not None:
-                    named = best["hyperparameters"]
-                    errors = best["validation_error"], best["test_error"]
-                    table.rows.append(
-                        (
-                            *(kernel, source, f"{named[opens]:.4g}"),
-                            *(f"{named['scale']:.3g}", f"{named['alpha']:.3g}"),
-                            *(f"{100 * error:.2f}" for error in errors),
-                        )
-                    )
-        return [table]
+        return [listing(title, rows, columns)]
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:

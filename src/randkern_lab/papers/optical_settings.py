@@ -23,18 +23,8 @@ _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
 class KernelSetting:
     """A kernel with its hyperparameters.
 
-    Attributes
-    ----------
-    kernel : str
-        Such as ``"gaussian"``, ``"linear"`` or ``"optical:4"``.
-    value : float or None
-        Its lengthscale; or its bias, a whole number: a device shows it as lit bits.
-    alpha : float
-        Ridge penalty.
-    origin : str
-        Where the numbers come from.
-    at_edge : tuple of str
-        What was chosen at the edge of its grid.
+    `value` is its lengthscale, or its bias, a whole number: a device shows it as lit
+    bits. `at_edge` names what was chosen at the edge of its grid.
     """
 
     kernel: str
@@ -90,23 +80,11 @@ def optical_settings(
 ) -> dict[str, KernelSetting]:
     """Return the hyperparameters of kernels on binarized images.
 
-    Parameters
-    ----------
-    images : Images
-    kernels : sequence of str
-    seed : int
-        Of the rows and the features of the search.
-    quick : bool
-        Search with 150 features of 400 rows.
-
-    Returns
-    -------
-    settings : dict of str to KernelSetting
-        Those stored for all of MNIST and Fashion-MNIST, pixels above 10 lit; otherwise
-        the best of a grid (:func:`randkern.study.tune.tune`) of seven lengthscales (⅛
-        to 8 times the data's own) or five biases (0, ¼, 1, 4 and 16 mean squared
-        norms), and nine decades of penalties, by leave-one-out of 10,000 features of
-        3,000 training rows.
+    Those stored for all of MNIST and Fashion-MNIST, pixels above 10 lit; otherwise the
+    best of a grid (:func:`randkern.study.tune.tune`) of seven lengthscales (⅛ to 8
+    times the data's own) or five biases (0, ¼, 1, 4 and 16 mean squared norms), and
+    nine decades of penalties, by leave-one-out of 10,000 features of 3,000 training
+    rows (quick: 150 of 400).
 
     Examples
     --------

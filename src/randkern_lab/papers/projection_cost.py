@@ -70,9 +70,6 @@ class Options(CommonOptions):
         quick=(100, 300, 1000),
     )
     batch: int = option(3000, "Rows; published are 20, 1,000 and 3,000.", quick=50)
-    columns: int = option(
-        0, "Columns of the rows; 0 takes as many as features, as published.", least=0
-    )
     growth_components: int = option(
         5000, "Features, and columns, while the rows vary.", quick=100
     )
@@ -102,8 +99,8 @@ class ProjectionCost(Experiment):
         options = self.options
         methods = (*METHODS, "device")
         for case in grid(method=methods, n_components=sorted(options.n_components)):
-            columns = options.columns or case["n_components"]
-            yield case | {"columns": columns, "batch": options.batch, "growth": False}
+            size = case["n_components"]
+            yield case | {"columns": size, "batch": options.batch, "growth": False}
         size = options.growth_components
         rows = [max(1, round(share * options.batch)) for share in _GROWTH]
         for method, batch in ((m, n) for m in ("streamed", "structured") for n in rows):

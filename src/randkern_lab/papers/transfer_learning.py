@@ -15,9 +15,9 @@ Deviations.
 - Features come from files (SqueezeNet, say) or from the layers of Table 1 by
   torchvision, downloaded; published rows are the layer's own, or those of equal
   dimension.
-- Columns are rooted (``--transform none`` leaves it out) and standardised before the
-  threshold, which is one number for all of them. ``inputs`` tells three blocks: binary,
-  as in the paper; real, standardised columns; thermometer, four levels of a bit each.
+- Columns are rooted, sign(x)·√|x|, and standardised before the threshold, which is one
+  number for all of them. ``inputs`` tells three blocks: binary, as in the paper; real,
+  standardised columns; thermometer, four levels of a bit each.
 - Hyperparameters are chosen with 2,000 features of 16,000 rows on 5,000 others; the
   penalty is relative to the mean squared norm of the features. A choice at an edge of
   its grid is warned of.
@@ -28,6 +28,7 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,22 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 import randkern
-from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, ThermometerEncoder, ThresholdBinarizer
 
 from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, GREY, RED, SKY, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import TextTable, count, edge_notes, of
+from ..tables import (
+    Column,
+    TextTable,
+    count,
+    edge_notes,
+    groups,
+    listing,
+    of,
+    points,
+)
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .published import published_rows
@@ -94,12 +103,9 @@ class Options(DataOptions):
     exact_rows: int = option(
         10_000, "Training rows of exact kernels; 0 leaves them out.", quick=300, least=0
     )
-    transform: str = option(
-        "root", "Before standardising: root (sign(x)·√|x|) or none."
-    )
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
     scratch: Path | None = option(
-        None, "Directory for features and counts; by default a temporary one."
+        None, "Directory for extracted features; by default a temporary one."
     )
 
 
@@ -121,7 +127,6 @@ class TransferLearning(Experiment):
     def prepare(self) -> dict[str, Any]:
         """Load and standardise features, hold rows out, choose the threshold."""
         options = self.options
-        check_choice("transform", options.transform, ("root", "none"))
         self.data = load_features(
             options.layer,
             options.data_dir,
@@ -130,7 +135,7 @@ class TransferLearning(Experiment):
             quick=options.quick,
             say=self.say,
         )
-        self.X, self.X_test = standardised(self.data, options.transform)
+        self.X, self.X_test = standardised(self.data)
         rows = np.random.default_rng(options.seed).permutation(len(self.X))
         n_held_out = min(_VALIDATION_ROWS, len(rows) // 4)
         self.held_out = rows[:n_held_out]
@@ -257,7 +262,6 @@ class TransferLearning(Experiment):
             size,
             rows,
             bias=int(setting.named["bias"]),
-            scratch=self.options.scratch,
             device=SimulatedOPU(size, bits=bits, random_state=seed, **kind),
         )
 
@@ -359,36 +363,27 @@ class TransferLearning(Experiment):
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return test errors in percent beside published ones, a table per inputs."""
         described, published = results["dataset"], results["published"]
-        found = []
-        for inputs in dict.fromkeys(r.get("inputs") for r in results["records"]):
-            table = TextTable(
-                f"{described['name']}, {described['n_features']:,} columns, {inputs} "
-                f"inputs: test error in %, published beside (binary inputs)",
-                (
-                    *("features", "D", "rows", "validation", "test", "fit (s)"),
-                    *(f"{row['architecture']} {row['layer']}" for row in published),
-                ),
+        columns: dict[str, Column] = {
+            "features": lambda r: ", ".join([r["method"], *_variant(r)]),
+            "D": lambda r: "" if r["method"] == "linear" else count(r["n_components"]),
+            "rows": lambda r: count(r.get("n_train", described["n_train"])),
+            "validation": ("validation_error", points),
+            "test": ("test_error", points),
+            "fit (s)": ("fit_seconds", ".1f"),
+        }
+        for row in published:
+            columns[f"{row['architecture']} {row['layer']}"] = partial(_beside, row=row)
+        records = [{"inputs": None, **r} for r in results["records"]]
+        return [
+            listing(
+                f"{described['name']}, {described['n_features']:,} columns, "
+                f"{named['inputs']} inputs: test error in %, published beside (binary "
+                "inputs)",
+                own,
+                columns,
             )
-            for r in results["records"]:
-                if r.get("inputs") != inputs:
-                    continue
-                column = _column(r)
-                others = [row[column] if column else None for row in published]
-                device = r.get("device", "8 bits")
-                name = r["method"] + ("" if device == "8 bits" else f", {device}")
-                table.rows.append(
-                    (
-                        name,
-                        "" if r["method"] == "linear" else count(r["n_components"]),
-                        count(r.get("n_train", described["n_train"])),
-                        f"{100 * r['validation_error']:.2f}",
-                        f"{100 * r['test_error']:.2f}",
-                        f"{r['fit_seconds']:.1f}",
-                        *("" if other is None else f"{other:.1f}" for other in others),
-                    )
-                )
-            found.append(table)
-        return found
+            for named, own in groups(records, "inputs")
+        ]
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -407,6 +402,17 @@ def _device_case(inputs: str, size: int, device: str) -> Case:
     return named | {"device": device}
 
 
+def _variant(record: Mapping[str, Any]) -> list[str]:
+    device = record.get("device", "8 bits")
+    return [] if device == "8 bits" else [device]
+
+
+def _beside(record: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Return the published error of a method in a row of Table 1."""
+    column = _column(record)
+    return "" if column is None or row[column] is None else f"{row[column]:.1f}"
+
+
 def _column(record: Mapping[str, Any]) -> str | None:
     if record["n_components"] is None and record["method"] in _EXACT:
         return _EXACT[record["method"]]
@@ -419,13 +425,10 @@ def _mean_norm(Z: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.einsum("ij,ij->i", first, first))))
 
 
-def standardised(
-    data: LabelledFeatures, transform: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return columns of mean 0 and variance 1, after a root if asked for."""
+def standardised(data: LabelledFeatures) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return columns of mean 0 and variance 1, after a root."""
     parts = [np.asarray(X, dtype=np.float32) for X in (data.X_train, data.X_test)]
-    if transform == "root":
-        parts = [np.sign(X) * np.sqrt(np.abs(X)) for X in parts]
+    parts = [np.sign(X) * np.sqrt(np.abs(X)) for X in parts]
     scaler = StandardScaler().fit(parts[0])
     train, test = (scaler.transform(X).astype(np.float32) for X in parts)
     return train, test
