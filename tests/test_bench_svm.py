@@ -7,7 +7,7 @@ pytest.importorskip("matplotlib")
 from randkern_lab.benchmarks import svm
 from randkern_lab.benchmarks.rows import load_rows
 from randkern_lab.benchmarks.svm import Machines, Options
-from randkern_lab.process import in_fresh_process
+from randkern_lab.process import SkippedCase, in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -27,14 +27,15 @@ def results(quick):
 def test_documented_keys(results):
     assert all(set(record) == RECORD for record in results["records"])
     assert results["arguments"]["C"] == 10.0
-    assert results["skipped"] == [
-        {
-            "method": "linear-svc",
-            "n_components": 300,
-            "n_train": 400,
-            "reason": "it was asked for up to 200 features only",
-        }
-    ]
+    assert results["skipped"] == []
+
+
+def test_a_peer_beyond_memory_is_not_started(monkeypatch):
+    bench = Machines(Options())
+    bench.n = 10_000
+    monkeypatch.setattr(svm, "available_memory", lambda: 10**6)
+    with pytest.raises(SkippedCase, match="36.0 MB; 1.0 MB are free"):
+        bench._check_peer(300)
 
 
 def test_the_linear_peer_has_all_rows_and_sizes(monkeypatch):
