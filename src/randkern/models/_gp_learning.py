@@ -350,15 +350,15 @@ class Stage:
     ) -> Stage:
         """Return the stage of a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
+        # Rounding and estimates decide where learning ends: only to save time.
+        evidence.precise = operations >= _MOST_EVALUATIONS * evidence.operations
         affordable = int(operations / evidence.operations)
         most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
         n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
         if is_last:
             promise = _PROMISE
-            if most < _MOST_EVALUATIONS:
+            if not evidence.precise:
                 promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
-        # In single precision rounding decides where learning ends: only to save time.
-        evidence.precise = most == _MOST_EVALUATIONS
         return cls(objective, n_rows, most, promise, fewer_features)
 
 
