@@ -60,21 +60,21 @@ def posterior_sums(
     For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
     small noise, would be large. `single` is for noises that are not.
     """
-
-    def converted(X: Rows) -> Rows:
-        ops = ops_of(X)
-        return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
-
-    like = converted(rows.like)
+    like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
     total, squares = NormalEquations.empty(D, k, weight_unit, like), 0.0
     for block in rows.blocks(SUMMED_ROWS):
-        total.add(plan, converted(block.X), block.Y, block.weight)
+        total.add(plan, _converted(block.X, single), block.Y, block.weight)
         row_squares = (block.Y**2).sum(axis=1)
         if block.weight is not None:
             row_squares = block.weight * row_squares
         squares += float(row_squares.sum())
     return total, squares
+
+
+def _converted(X: Rows, single: bool) -> Rows:
+    ops = ops_of(X)
+    return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
 
 
 def precision_sums(rows: TrainingData) -> np.ndarray:
@@ -450,27 +450,28 @@ class Evidence(LikelihoodOfRows):
         if not gradient:
             return posterior.evidence, out
         D, k = posterior.mean.shape
-        times_inverse, trace = self._inverse(posterior.factor)
+        halves, trace = self._inverse(posterior.factor)
+        *halves, mean = (_converted(x, single) for x in (*halves, posterior.mean))
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
             w = weight[part.rows][:, None]
-            Z = evaluate(plan, part.X)
-            residual = part.Y - Z @ posterior.mean
+            Z = evaluate(plan, _converted(part.X, single))
+            residual = part.Y - Z @ mean
             residual_squares += float((w * residual**2).sum())
             # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
-            G = times_inverse(Z)
-            G *= -k * w / noise
-            G += (w * residual / noise) @ posterior.mean.T
+            G = Z
+            for half in halves:
+                G = G @ half
+            G *= _converted(-k * w / noise, single)
+            G += _converted(w * residual / noise, single) @ mean.T
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
         out[-1] += k * (D - trace - float(weight.sum()))
         out[-1] *= 0.5
         return posterior.evidence, out
 
-    def _inverse(
-        self, factor: np.ndarray
-    ) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
-        """Return what multiplies rows by (LLᵀ)⁻¹, or by an estimate, and its trace.
+    def _inverse(self, factor: np.ndarray) -> tuple[list[np.ndarray], float]:
+        """Return (LLᵀ)⁻¹, or factors of an estimate of it, and its trace.
 
         E[uuᵀ] = I of random signs u, so that the mean of u(LLᵀ)⁻¹uᵀ over some is
         unbiased, and smooth in θ since they stay the same.
@@ -478,10 +479,10 @@ class Evidence(LikelihoodOfRows):
         ops = ops_of(factor)
         if not self._estimated:
             inverse = ops.algebra.inverse_by_factor(factor)
-            return lambda Z: Z @ inverse, float(inverse.diagonal().sum())
+            return [inverse], float(inverse.diagonal().sum())
         signs = ops.float64_like(_signs(len(factor)), factor)
         solved = ops.algebra.factor_solve(factor, signs / _N_PROBES)
-        return lambda Z: (Z @ solved) @ signs.T, float((signs * solved).sum())
+        return [solved, signs.T], float((signs * solved).sum())
 
 
 def _signs(n: int) -> np.ndarray:

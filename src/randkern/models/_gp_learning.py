@@ -350,9 +350,11 @@ class Stage:
     ) -> Stage:
         """Return the stage of a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
-        # Rounding and estimates decide where learning ends: only to save time.
-        evidence.precise = operations >= _MOST_EVALUATIONS * evidence.operations
         affordable = int(operations / evidence.operations)
+        # Rounding and estimates decide where learning ends: only to save time.
+        evidence.precise = affordable >= _MOST_EVALUATIONS
+        if is_last and not evidence.precise:
+            affordable = int(operations / evidence.operations)
         most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
         n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
         if is_last:
