@@ -464,6 +464,7 @@ class Evidence(LikelihoodOfRows):
                 G = G @ half
             G *= _converted(-k * w / noise, single)
             G += _converted(w * residual / noise, single) @ mean.T
+            G = ops_of(G).as_float64(G)
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
         out[-1] += k * (D - trace - float(weight.sum()))
