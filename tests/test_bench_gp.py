@@ -8,7 +8,7 @@ from scipy import stats
 
 pytest.importorskip("matplotlib")
 
-from randkern_lab.benchmarks import gaussian_process
+from randkern_lab.benchmarks import gaussian_process, gp_peers
 from randkern_lab.benchmarks.gaussian_process import GaussianProcesses, Options
 from randkern_lab.benchmarks.gp_peers import climb
 from randkern_lab.benchmarks.rows import saved_arrays
@@ -127,6 +127,20 @@ def test_tables_of_numbers_stand_in_place_of_generated_rows(tmp_path):
     options = Options(**options, tables=("others",))
     (table,) = GaussianProcesses.run(options)["datasets"]
     assert table["name"] == "others"
+
+
+def test_random_features_of_gpytorch_predict_by_their_weights(monkeypatch):
+    pytest.importorskip("gpytorch")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=120)
+    given = {"n_components": 20, "budget": 0.0, "noise": 0.1, "seed": 0}
+    ours = gp_peers.predict_gpytorch(X[:100], y[:100], X[100:], **given)
+    monkeypatch.setattr(gp_peers, "_has_features", lambda model: False)
+    own = gp_peers.predict_gpytorch(X[:100], y[:100], X[100:], **given)
+    assert ours.mean.dtype == np.float64 and ours.steps == own.steps == 1
+    np.testing.assert_allclose(ours.mean, own.mean, atol=1e-9)
+    np.testing.assert_allclose(ours.variance, own.variance, rtol=1e-9)
 
 
 # -- when peers stop ------------------------------------------------------------------

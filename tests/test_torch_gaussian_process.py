@@ -8,7 +8,10 @@ import scipy.optimize
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._gp_evidence import Evidence
 
 pytestmark = pytest.mark.slow
 
@@ -293,3 +296,18 @@ def test_bad_targets(model, data):
             model.fit(tensor(X), tensor(Y[:-1, 0] > 0))
         with pytest.raises(ValueError, match=r"[Nn]egative"):
             model.fit(tensor(X), tensor(Y[:, 0] > 0), -torch.ones(len(X)))
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-7], ids=["single", "double"])
+def test_estimates_for_climbing_are_the_same(noise, rng):
+    X = rng.normal(size=(700, 3))
+    y, kernel = np.sin(X[:, :1]), rk.Gaussian(1.0)
+    plan = rk.RandomFeatures(kernel, 520, random_state=0).fit(X).plan_
+    found = []
+    for rows in (ArrayRows(X, y), ArrayRows(tensor(X), tensor(y))):
+        evidence = Evidence(rows, Hyperparameters(kernel), plan)
+        evidence.precise = False
+        found.append(evidence(np.log([1.0, noise])))
+    (value, slopes), (got, got_slopes) = found
+    assert got == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(got_slopes, slopes, rtol=1e-3)

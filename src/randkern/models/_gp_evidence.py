@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from randkern._random import root_stream
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -40,30 +42,39 @@ from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, Solution
 
 _ROWS = 1024
-# Where the noise is a larger share of the variance of the process, the largest product
-# of a gradient loses less than 1e-3 of it in single precision.
-_SINGLE_SHARE = 1e-8
+# Where the noise is a larger share of the variance of the process, products of features
+# in single precision change the likelihood by less than it decides.
+_SINGLE_SHARE = 1e-5
 _SIZED_ROWS = 100
+# Random vectors by which traces are estimated for climbing, where there are so many
+# times as many features.
+_N_PROBES = 128
+_LEAST_ESTIMATED = 4
 
 
 def posterior_sums(
-    rows: TrainingData, plan: Plan, weight_unit: float
+    rows: TrainingData, plan: Plan, weight_unit: float, single: bool = False
 ) -> tuple[NormalEquations, float]:
     """Return the normal equations of rows, and the weighted squares of all targets.
 
     For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
-    small noise, would be large.
+    small noise, would be large. `single` is for noises that are not.
     """
-    like = ops_of(rows.like).as_float64(rows.like)
+    like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
     total, squares = NormalEquations.empty(D, k, weight_unit, like), 0.0
     for block in rows.blocks(SUMMED_ROWS):
-        total.add(plan, ops_of(block.X).as_float64(block.X), block.Y, block.weight)
+        total.add(plan, _converted(block.X, single), block.Y, block.weight)
         row_squares = (block.Y**2).sum(axis=1)
         if block.weight is not None:
             row_squares = block.weight * row_squares
         squares += float(row_squares.sum())
     return total, squares
+
+
+def _converted(X: Rows, single: bool) -> Rows:
+    ops = ops_of(X)
+    return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
 
 
 def precision_sums(rows: TrainingData) -> np.ndarray:
@@ -323,7 +334,7 @@ class LikelihoodOfRows(ABC):
     Attributes
     ----------
     precise : bool
-        Whether gradients are to be as precise as values; for climbing they need not.
+        Whether values and gradients are; for climbing they may be estimates.
     """
 
     precise = True
@@ -340,10 +351,18 @@ class LikelihoodOfRows(ABC):
 
     @property
     def operations(self) -> float:
-        """How many operations an evaluation with the gradient takes, about."""
+        """How many operations an evaluation with the gradient takes, about.
+
+        In double precision; in single precision two count as one.
+        """
         n = self.rows.n_rows
         D = n if self.plan is None else self.plan.n_components
-        return 4.0 * n * D * min(n, D)
+        return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
+
+    @property
+    def _estimated(self) -> bool:
+        """Whether the traces of a gradient are estimated."""
+        return False
 
     def _plan_at(self, hyper: Hyperparameters) -> Plan:
         assert self.plan is not None
@@ -412,39 +431,65 @@ class Evidence(LikelihoodOfRows):
             add_gradient(slopes, out[:-1])
         return posterior.evidence, out
 
+    @property
+    def _estimated(self) -> bool:
+        if self.precise or self.plan is None:
+            return False
+        D = self.plan.n_components
+        return _LEAST_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
+
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
         """Evaluate by a D × D matrix, the features being computed block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
-        sums = posterior_sums(rows, plan, rows.survey().weight_unit)
+        size = float(hyper.kernel._diag(rows.X[:_SIZED_ROWS]).mean())
+        single = not self.precise and noise > _SINGLE_SHARE * size
+        sums = posterior_sums(rows, plan, rows.survey().weight_unit, single)
         posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
             return posterior.evidence, out
-        ops = ops_of(posterior.factor)
-        inverse = ops.algebra.inverse_by_factor(posterior.factor)
-        trace = float(inverse.diagonal().sum())
-        size = float(hyper.kernel._diag(rows.X[:_SIZED_ROWS]).mean())
-        if not self.precise and noise > _SINGLE_SHARE * size:
-            # Rows of Z(ZᵀZ + σ²I)⁻¹ reach 1/(2σ), the inverse 1/σ²: float32 loses 2⁻²⁴
-            # times the size of a row of features over σ, relative to them.
-            inverse = ops.xp.astype(inverse, ops.xp.float32)
         D, k = posterior.mean.shape
+        halves, trace = self._inverse(posterior.factor)
+        *halves, mean = (_converted(x, single) for x in (*halves, posterior.mean))
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
             w = weight[part.rows][:, None]
-            Z = evaluate(plan, part.X)
-            residual = part.Y - Z @ posterior.mean
+            Z = evaluate(plan, _converted(part.X, single))
+            residual = part.Y - Z @ mean
             residual_squares += float((w * residual**2).sum())
             # ∂/∂Z: αbᵀ − kWZ(ZᵀWZ + σ²I)⁻¹ with α = W(y − Zb)/σ².
-            G = ops.as_float64(ops.asarray(Z, inverse) @ inverse)
-            G *= -k * w / noise
-            G += (w * residual / noise) @ posterior.mean.T
+            G = Z
+            for half in halves:
+                G = G @ half
+            G *= _converted(-k * w / noise, single)
+            G += _converted(w * residual / noise, single) @ mean.T
+            G = ops_of(G).as_float64(G)
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
         out[-1] += k * (D - trace - float(weight.sum()))
         out[-1] *= 0.5
         return posterior.evidence, out
+
+    def _inverse(self, factor: np.ndarray) -> tuple[list[np.ndarray], float]:
+        """Return (LLᵀ)⁻¹, or factors of an estimate of it, and its trace.
+
+        E[uuᵀ] = I of random signs u, so that the mean of u(LLᵀ)⁻¹uᵀ over some is
+        unbiased, and smooth in θ since they stay the same.
+        """
+        ops = ops_of(factor)
+        if not self._estimated:
+            inverse = ops.algebra.inverse_by_factor(factor)
+            return [inverse], float(inverse.diagonal().sum())
+        signs = ops.float64_like(_signs(len(factor)), factor)
+        solved = ops.algebra.factor_solve(factor, signs / _N_PROBES)
+        return [solved, signs.T], float((signs * solved).sum())
+
+
+def _signs(n: int) -> np.ndarray:
+    """Return random signs for every feature, the same in every call."""
+    generator = root_stream(0).child("probes").generator()
+    return generator.choice([-1.0, 1.0], size=(n, _N_PROBES))
 
 
 def _evidence(

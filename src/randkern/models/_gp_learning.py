@@ -351,14 +351,16 @@ class Stage:
         """Return the stage of a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
         affordable = int(operations / evidence.operations)
+        # Rounding and estimates decide where learning ends: only to save time.
+        evidence.precise = affordable >= _MOST_EVALUATIONS
+        if is_last and not evidence.precise:
+            affordable = int(operations / evidence.operations)
         most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
         n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
         if is_last:
             promise = _PROMISE
-            if most < _MOST_EVALUATIONS:
+            if not evidence.precise:
                 promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
-        # In single precision rounding decides where learning ends: only to save time.
-        evidence.precise = most == _MOST_EVALUATIONS
         return cls(objective, n_rows, most, promise, fewer_features)
 
 

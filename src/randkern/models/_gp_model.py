@@ -293,12 +293,12 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         coarse = coarse_rows(sample, stream.child("coarse"))
         fewest = smooth_rows(coarse, stream.child("smooth"))
         smooth = any("lengthscale" in name for name in self.hyperparameters_)
-        ladder = [(fewest, None if smooth else plan)]
-        if plan is not None:
-            few = few_features(plan.n_components)
-            if few < plan.n_components:
-                ladder.append((coarse, self._plan_of(coarse, few, stream.child("few"))))
-        ladder += [(coarse, plan), (sample, plan)]
+        first = None if smooth else plan
+        few = plan
+        if plan is not None and few_features(plan.n_components) < plan.n_components:
+            size = few_features(plan.n_components)
+            few = self._plan_of(coarse, size, stream.child("few"))
+        ladder = [(fewest, first), (coarse, few), (sample, plan)]
         stages: list[Stage] = []
         exact = False
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):

@@ -159,13 +159,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     or has the noise σ²/w (`weights`); the posterior given both is the same.
 
     Learning starts from the given hyperparameters and from shorter lengthscales. It
-    climbs the exact likelihood of 300 rows, then, of up to 1,000 rows, that of 512
-    features and of all (after the noise, where what features leave out of the exact
-    process makes it far too small), and with the curvature found there that of all
-    rows. There it stops where a step promises less than 10⁻³ of the log likelihood, or
-    after 5·10¹¹ operations, but never after fewer than 7 evaluations, and after twice
-    as many where a step still promises 10⁻³ per row. An end on a bound, or where a step
-    promises 0.1 per row, is a :class:`~sklearn.exceptions.ConvergenceWarning`.
+    climbs the exact likelihood of 300 rows, then that of 512 features of up to 1,000
+    rows (after the noise, where what features leave out of the exact process makes it
+    far too small), and with the curvature found there that of all. There it stops where
+    a step promises less than 10⁻³ of the log likelihood, or 10⁻⁴ per row, or after
+    5·10¹¹ operations, but never after fewer than 7 evaluations, and after twice as many
+    where a step still promises 10⁻³ per row. Where evaluations are expensive it climbs
+    by sums in single precision, if the noise is large enough for them, and by estimated
+    gradients. An end on a bound, or where a step promises 0.1 per row, is a
+    :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the

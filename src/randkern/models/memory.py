@@ -291,10 +291,10 @@ def check_process_memory(
         needed += 8 * D * min(here, block)
         if learned:
             # By matrices of the rows where there are fewer of them than features, or
-            # by those of features, one more in single precision; beside them features,
-            # their gradients, and slopes by phase.
-            needed += 8 * 6 * learned**2 if learned < D else (2 * 8 + 4) * D**2
-            needed += (3 * 8 + 4) * D * min(learned, block)
+            # by those of features; beside them features, their gradients, and slopes
+            # by phase.
+            needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
+            needed += 3 * 8 * D * min(learned, block)
         what = f"the {D} x {D} posterior of n_components={D}"
         advice = "Use fewer components"
     check_memory(needed, limit, what, advice)
