@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -599,6 +600,14 @@ def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypat
     assert objectives == sorted(objectives)
 
 
+def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
+    """What they say of themselves is not of the same rows."""
+    machine = streaming(monkeypatch, 300)
+    fair = machine.isotropic("Matern 3/2", "standard", 100)
+    wrong = replace(fair, alpha=1e3 * fair.alpha, objective=fair.objective - 1)
+    assert machine._by_judges([wrong, fair], 100) == [fair, wrong]
+
+
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 60)
     monkeypatch.setattr(search, "_MOST_ROWS", 60)
@@ -955,7 +964,7 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     y = X[:, 0] * X[:, 1] > 0
     fits = []
     for seconds in (1e-12, 1e-6):
-        monkeypatch.setattr(model, "_seconds_per_entry", lambda _, s=seconds: s)
+        monkeypatch.setattr(model, "_READING_SECONDS", seconds)
         fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
     assert [fit.n_components for fit in fits] == [None, 500]
     assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
@@ -1097,31 +1106,83 @@ def test_few_seconds_are_kept():
     assert 1 <= len(fit.leaderboard_) <= 3
 
 
-@pytest.mark.parametrize("share", [0.05, 5.0])
-def test_rows_follow_the_time(monkeypatch, share):
-    """On a clock of n³ operations: all kernels are tried, and no time is left over."""
-    spent = [0.0]
+def timed_search(monkeypatch, n, limit, slowness=1.0):
+    """Return a search by a clock of what plans take an evaluation to last."""
+    spent, rng = [0.0], np.random.default_rng(30)
+    X = rng.normal(size=(n, 3))
+    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rng.normal(size=(n, 1))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(n), limit),
+        *(rk._random.root_stream(0), lambda trial: False, lambda: spent[0]),
+    )
 
     def counted(gram, penalty):
-        spent[0] += len(gram) ** 3
+        spent[0] += slowness * machine._planned_seconds(len(gram))
         return inverse(gram, penalty)
 
     monkeypatch.setattr(objectives, "inverse", counted)
-    X, Y = rows_and_targets(700)
-    # 250 evaluations on 600 rows are what first descents take about, half of the time.
-    limit = share * 500 * 600**3
-    machine = KernelSearch(
-        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(700), limit),
-        *(rk._random.root_stream(0), lambda trial: False, lambda: spent[0]),
-    )
     machine.run()
-    trials = machine.trials
+    return machine.trials, spent[0]
+
+
+@pytest.mark.parametrize("share", [0.05, 5.0])
+def test_rows_follow_the_time(monkeypatch, share):
+    """All kernels are tried, and nothing lasts too long."""
+    limit = share * 14
+    trials, spent = timed_search(monkeypatch, 700, limit)
     assert {trial.form for trial in trials} >= set(search.FORMS)
-    assert spent[0] < 1.1 * limit
+    assert spent < 1.1 * limit
     first, last = trials[0].n_rows, max(trial.n_rows for trial in trials)
     assert 200 <= first <= 600
     assert (first < 600) == (share < 0.5)
     assert last == 700 if share == 5 else last > first
+
+
+def test_slower_clocks_choose_the_same(monkeypatch):
+    """Where the limit cuts nothing off, sizes decide, though they follow the limit."""
+    for name, rows in (("_FIRST_ROWS", 60), ("_LEAST_ROWS", 20), ("_MOST_ROWS", 140)):
+        monkeypatch.setattr(search, name, rows)
+    limit = 10.0
+    fast, spent = timed_search(monkeypatch, 140, limit, 0.1)
+    slow, _ = timed_search(monkeypatch, 140, limit, 0.4)
+    assert 4 * spent < limit
+    assert 20 < fast[0].n_rows < 60 < max(trial.n_rows for trial in fast) < 140
+    assert [trial.theta.tolist() for trial in fast] == [
+        trial.theta.tolist() for trial in slow
+    ]
+
+
+def test_restarts_end_where_they_agree(monkeypatch):
+    """Two in a row that take less than a tenth of a standard error off the loss."""
+    monkeypatch.setattr(search, "_MOST_ROWS", 80)
+    machine = streaming(monkeypatch, 200)
+    machine._until = np.inf
+    first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=0.0)
+    little, much = 0.09 * np.sqrt(2 / 80), 0.2
+    ends = iter([-little, -much, -much - little, 0.0, -10.0])
+    starts = [replace(first, n_rows=40, metric="diagonal")] * 5
+    monkeypatch.setattr(machine, "_other_starts", lambda *_: iter(starts))
+    machine.descend = lambda start, n, steps: replace(first, objective=next(ends))
+    found = machine._restarted([first], 40)
+    assert [trial.objective for trial in found] == sorted(
+        [0.0, -little, -much, -much - little, 0.0]
+    )
+
+
+def test_other_starts_are_of_other_kinds_and_rows(monkeypatch):
+    machine = streaming(monkeypatch, 90)
+    start = machine.isotropic("Matern 3/2", "standard", 30)
+    refined = replace(start, metric="diagonal")
+    others = [
+        replace(refined, metric=metric) for metric in ("diagonal", "full", "full")
+    ]
+    seen = []
+    monkeypatch.setattr(
+        *(machine, "_descend", lambda start, rows, steps: seen.append(rows) or start)
+    )
+    found = list(machine._other_starts([refined], others, 30))
+    assert found[0] is others[1] and found[1] is start and len(found) == 2
+    assert not set(seen[0]) & set(machine.order[:30])
 
 
 def test_targets_that_do_not_vary():

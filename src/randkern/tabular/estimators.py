@@ -273,8 +273,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         They are as many as can be factorised several times in so many seconds.
         """
-        m, X_seen = min(len(Y), most), self._sample(trial)
-        share = gram_seconds(trial.kernel, X_seen, m) + factorising_seconds(m)
+        m, n_columns = min(len(Y), most), self._sample(trial).shape[1]
+        share = gram_seconds(m, n_columns) + factorising_seconds(m)
         share *= _ADAPTING_FITS / max(seconds, 1e-9)
         m = int(m / max(share, 1.0) ** (1 / 3))
         if m < _ADAPTED_SHARE * trial.n_rows:
@@ -483,7 +483,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
-            last = 2 * gram_seconds(trial.kernel, self._sample(trial), n)
+            last = 2 * gram_seconds(n, self._sample(trial).shape[1])
             if self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
