@@ -664,8 +664,9 @@ def test_probabilities_are_calibrated(monkeypatch):
     assert excess.mean() < 0.05
 
 
-def test_intervals_are_those_of_cv_plus():
+def test_intervals_are_those_of_cv_plus(monkeypatch):
     """Of all fits without a fold, by hand, as in Barber et al. 2021."""
+    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.25)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=200)
@@ -681,7 +682,7 @@ def test_intervals_are_those_of_cv_plus():
             share = member.weight
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
-    sizes = abs(sizes) * (1 + (3 + 1) / 200)  # three lengthscales and the penalty
+    sizes = abs(sizes) * 1.25
     width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
@@ -1027,18 +1028,75 @@ def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
     assert goal.best[1] is not None and np.exp(goal.best[1][-1]) >= 1e-2
 
 
-def test_intervals_allow_for_every_lengthscale_of_a_full_metric():
-    fit = regressor().fit(TABLE, TARGET)
-    (first, *_) = fit.model_.members
-    fit._how, fit._order = "factorise", np.arange(N)
-    width, blocks = len(first.encoder.columns_), int(first.encoder.blocks_.max())
-    sizes = []
-    for turn in (None, np.eye(width)):
-        first.turn = turn
-        fit._keep_residuals(N)
-        sizes.append(np.abs(fit._residuals).mean())
-    allowed = (1 + (2 + blocks) / N, 1 + (1 + width) / N)
-    assert sizes[1] / sizes[0] == pytest.approx(allowed[1] / allowed[0])
+@pytest.fixture
+def learned(monkeypatch):
+    """A regressor that has searched 100 rows, a trial of it, and its targets."""
+    given = []
+    monkeypatch.setattr(
+        *(rk.TabularRegressor, "_learning_factor"),
+        lambda *args: given.append(args) or 1.0,
+    )
+    monkeypatch.setattr(rk.TabularRegressor, "_forget", lambda _: None)
+    regressor(time_limit=8).fit(TABLE[:100], TARGET[:100])
+    monkeypatch.undo()
+    return given[0]
+
+
+def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(
+    learned, monkeypatch
+):
+    """By the residuals of five folds that have told no kernel."""
+    fit, trial, Y, weight = learned
+    seen, trial = [], replace(trial, turn=None)
+
+    def again(machine, like, rows):
+        seen.append(rows)
+        return replace(like, alpha=1e9)  # the mean
+
+    monkeypatch.setattr(KernelSearch, "again", again)
+    U, y = fit._rows[trial.numbers], Y[fit._searched]
+    kernel, sizes = trial.kernel, np.zeros(2)
+    for fold in range(5):
+        held = np.arange(100) % 5 == fold
+        without = krr(kernel, trial.alpha).fit(U[~held], y[~held])
+        sizes[0] += np.abs(y[held, 0] - without.predict(U[held]).ravel()).sum()
+        sizes[1] += np.abs(y[held, 0] - y[~held].mean()).sum()
+    assert fit._learning_factor(trial, Y, weight) == pytest.approx(
+        sizes[1] / sizes[0], rel=1e-3
+    )
+    assert np.array_equal(np.sort(seen[0]), np.flatnonzero(np.arange(100) % 5 != 0))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch, full):
+    monkeypatch.setattr(estimators, "_MOST_RELEARNED", 99)
+    fit, trial, Y, weight = learned
+    encoder = fit._encoders[trial.numbers]
+    width, blocks = len(encoder.columns_), int(encoder.blocks_.max())
+    trial = replace(trial, turn=np.eye(width) if full else None)
+    allowed = 1 + (1 + width if full else 2 + blocks) / 100
+    assert fit._learning_factor(trial, Y, weight) == pytest.approx(allowed)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_kernels_are_learned_again_from_some_rows_alone(monkeypatch, full):
+    """Targets of the others have no say."""
+    rng = np.random.default_rng(31)
+    X = rng.normal(size=(120, 3))
+    Y, rows = np.sin(X[:, :1] + X[:, 1:2]), np.arange(0, 120, 2)
+    found = []
+    for shift in (0.0, rng.normal(size=(60, 1))):
+        Y[1::2] += shift
+        machine = KernelSearch(
+            *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(120), np.inf),
+            *(rk._random.root_stream(0), lambda trial: False),
+        )
+        machine._until = np.inf
+        like = machine.isotropic("Matern 3/2", "standard", 40)
+        like = replace(like, turn=np.eye(3) if full else None)
+        found.append(machine.again(like, rows))
+    assert found[0].metric == ("full" if full else "diagonal")
+    assert np.array_equal(found[0].theta, found[1].theta)
 
 
 def test_blended_probabilities_have_the_least_log_loss():

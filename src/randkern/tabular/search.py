@@ -373,6 +373,18 @@ class KernelSearch:
         like = {"form": start.form, "numbers": start.numbers, "metric": "full"}
         return self._record(best, like | {"turn": turn}, began)
 
+    def again(self, like: Trial, rows: np.ndarray) -> Trial:
+        """Return what these rows alone make of the kernel and metric of a trial."""
+        self.order, self._until, n = rows, self.until, len(rows)
+        form = like.form
+        if like.turn is not None:
+            base = form.partition(" + ")[0]
+            form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
+        found = self.descend(self.isotropic(form, like.numbers, n), n, _FIRST_STEPS)
+        if like.turn is None:
+            return found
+        return self.turn(found, n, _FIRST_STEPS) or found
+
     # -- the whole --------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
