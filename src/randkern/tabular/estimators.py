@@ -641,11 +641,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         near `coverage` in practice. The kernel is not given, but has been learned from
         these rows: of n, residuals are multiplied by 1 + p/n, with p the number of
         lengthscales and penalties, and up to 600 rows by how much larger they are in
-        five folds where these are learned without the fold, if that is more. For more rows they are around the prediction,
-        as wide as a quantile of the residuals of 1,500 rows: for up to 16,000 rows
-        those of rows left out one at a time (the jackknife, whose coverage is right in
-        the limit for stable fits), beyond of rows that are set apart (split conformal
-        prediction: at least `coverage`).
+        five folds where these are learned without the fold, if that is more. For more
+        rows they are around the prediction, as wide as a quantile of the residuals of
+        1,500 rows: for up to 16,000 rows those of rows left out one at a time (the
+        jackknife, whose coverage is right in the limit for stable fits), beyond of rows
+        that are set apart (split conformal prediction: at least `coverage`).
 
         Residuals are divided by the mean size of those near their rows, by the
         similarity that the kernel has learned, where that predicts their sizes: the
