@@ -396,6 +396,22 @@ def test_plans():
     assert model.plan_of(50_000, 1e-6) == ("features", 500)
 
 
+@pytest.mark.parametrize("times, planned", [(0.1, 1), (1.3, 1), (1.6, 2), (7.0, 8)])
+def test_plans_are_those_of_slower_machines_by_powers_of_two(
+    monkeypatch, times, planned
+):
+    """So that what a measurement errs by changes no plan."""
+    step = times * model._TIMED_ROWS**3 / 3 / model._RATE
+    ticks = iter(np.arange(20) * step)
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks), monotonic=lambda: 0.0)
+    monkeypatch.setattr(model, "time", clock)
+    model._slowness.cache_clear()
+    try:
+        assert model.operations_per_second() == model._RATE / planned
+    finally:
+        model._slowness.cache_clear()
+
+
 def test_learns(fitted, fitted_classifier):
     rng = np.random.default_rng(1)
     new = TABLE.sample(frac=1.0, random_state=1, ignore_index=True)
