@@ -1228,6 +1228,20 @@ def test_slower_clocks_choose_the_same(monkeypatch):
     ]
 
 
+def test_one_that_uses_its_share_up_leaves_the_others_theirs(monkeypatch):
+    machine, now = streaming(monkeypatch, 60), [0.0]
+    trial = machine.isotropic("Matern 3/2", "standard", 30)
+    machine.clock, machine.until, shares = lambda: now[0], 9.0, []
+
+    def slow(start):
+        shares.append(machine._until - now[0])
+        now[0] = machine._until + 1e-3
+        return start
+
+    machine._each([trial] * 4, slow)
+    assert shares == pytest.approx([3.0] * 3, abs=1e-2)
+
+
 def test_restarts_end_where_they_agree(monkeypatch):
     """Two in a row that take less than a tenth of a standard error off the loss."""
     monkeypatch.setattr(search, "_MOST_ROWS", 80)

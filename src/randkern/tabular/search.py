@@ -607,9 +607,10 @@ class KernelSearch:
         """Go on with the best; the others follow behind."""
         refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
+            # One that has used its share up takes nothing from the next.
+            self._until, now = self.until, self.clock()
             if refined and self._over:
                 break
-            now = self.clock()
             self._until = now + (self.until - now) / (_REFINED - position)
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
