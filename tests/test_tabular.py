@@ -1239,7 +1239,7 @@ def test_one_that_uses_its_share_up_leaves_the_others_theirs(monkeypatch):
         return start
 
     machine._each([trial] * 4, slow)
-    assert shares == pytest.approx([3.0] * 3, abs=1e-2)
+    assert shares == pytest.approx([4.5, 2.25, 2.25], abs=1e-2)
 
 
 def test_restarts_end_where_they_agree(monkeypatch):

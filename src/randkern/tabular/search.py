@@ -604,14 +604,15 @@ class KernelSearch:
     def _each(
         self, found: list[Trial], refined_of: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Go on with the best; the others follow behind."""
+        """Go on with the best, which has half of the time; the others follow behind."""
         refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
             # One that has used its share up takes nothing from the next.
             self._until, now = self.until, self.clock()
             if refined and self._over:
                 break
-            self._until = now + (self.until - now) / (_REFINED - position)
+            last = position == min(len(found), _REFINED) - 1
+            self._until = self.until if last else now + (self.until - now) / 2
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
