@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -395,6 +396,22 @@ def test_plans():
     assert model.plan_of(50_000, 1e-6) == ("features", 500)
 
 
+@pytest.mark.parametrize("times, planned", [(0.1, 1), (1.3, 1), (1.6, 2), (7.0, 8)])
+def test_plans_are_those_of_slower_machines_by_powers_of_two(
+    monkeypatch, times, planned
+):
+    """So that what a measurement errs by changes no plan."""
+    step = times * model._TIMED_ROWS**3 / 3 / model._RATE
+    ticks = iter(np.arange(20) * step)
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks), monotonic=lambda: 0.0)
+    monkeypatch.setattr(model, "time", clock)
+    model._slowness.cache_clear()
+    try:
+        assert model.operations_per_second() == model._RATE / planned
+    finally:
+        model._slowness.cache_clear()
+
+
 def test_learns(fitted, fitted_classifier):
     rng = np.random.default_rng(1)
     new = TABLE.sample(frac=1.0, random_state=1, ignore_index=True)
@@ -406,7 +423,9 @@ def test_learns(fitted, fitted_classifier):
     assert (fitted_classifier.predict(new) == labels).mean() > 0.85
     board = fitted.leaderboard_
     assert list(board) == ["kernel", "numbers", "metric", "rows", "error", "seconds"]
-    assert board["error"].is_monotonic_increasing
+    assert board["rows"].is_monotonic_decreasing
+    for _, errors in board.groupby("rows")["error"]:  # of as many rows
+        assert errors.is_monotonic_increasing
     kinds = set(board["metric"])
     assert {"none", "diagonal"} <= kinds <= {"none", "diagonal", "full"}
 
@@ -599,6 +618,14 @@ def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypat
     assert objectives == sorted(objectives)
 
 
+def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
+    """What they say of themselves is not of the same rows."""
+    machine = streaming(monkeypatch, 300)
+    fair = machine.isotropic("Matern 3/2", "standard", 100)
+    wrong = replace(fair, alpha=1e3 * fair.alpha, objective=fair.objective - 1)
+    assert machine._by_judges([wrong, fair], 100) == [fair, wrong]
+
+
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 60)
     monkeypatch.setattr(search, "_MOST_ROWS", 60)
@@ -655,8 +682,9 @@ def test_probabilities_are_calibrated(monkeypatch):
     assert excess.mean() < 0.05
 
 
-def test_intervals_are_those_of_cv_plus():
+def test_intervals_are_those_of_cv_plus(monkeypatch):
     """Of all fits without a fold, by hand, as in Barber et al. 2021."""
+    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.25)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=200)
@@ -672,7 +700,7 @@ def test_intervals_are_those_of_cv_plus():
             share = member.weight
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
-    sizes = abs(sizes) * (1 + (3 + 1) / 200)  # three lengthscales and the penalty
+    sizes = abs(sizes) * 1.25
     width = sizes / fit._local[:, 0] * fit._sizes_near(new)
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
@@ -764,8 +792,8 @@ def test_rows_of_weight_zero_are_no_rows(make):
     y = TARGET if make is regressor else LABELS
     used = np.arange(N) % 4 > 0
     fits = [
-        make(time_limit=30).fit(TABLE, y, sample_weight=3.0 * used),
-        make(time_limit=30).fit(
+        make(time_limit=200).fit(TABLE, y, sample_weight=3.0 * used),
+        make(time_limit=200).fit(
             TABLE[used], y[used], sample_weight=np.ones(used.sum())
         ),
     ]
@@ -780,8 +808,8 @@ def test_rows_of_weight_zero_are_no_rows(make):
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)
-    fit = make(time_limit=30).fit(TABLE, y, weight)
-    again = make(time_limit=30).fit(TABLE, y, np.round(weight))
+    fit = make(time_limit=200).fit(TABLE, y, weight)
+    again = make(time_limit=200).fit(TABLE, y, np.round(weight))
     assert np.array_equal(fit.predict(TABLE), again.predict(TABLE))
 
 
@@ -955,7 +983,7 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     y = X[:, 0] * X[:, 1] > 0
     fits = []
     for seconds in (1e-12, 1e-6):
-        monkeypatch.setattr(model, "_seconds_per_entry", lambda _, s=seconds: s)
+        monkeypatch.setattr(model, "_READING_SECONDS", seconds)
         fits.append(classifier(time_limit=4).fit(X, y).model_.members[0].fit)
     assert [fit.n_components for fit in fits] == [None, 500]
     assert fits[0].max_iter == 300 > 100 > fits[1].max_iter
@@ -1018,18 +1046,75 @@ def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
     assert goal.best[1] is not None and np.exp(goal.best[1][-1]) >= 1e-2
 
 
-def test_intervals_allow_for_every_lengthscale_of_a_full_metric():
-    fit = regressor().fit(TABLE, TARGET)
-    (first, *_) = fit.model_.members
-    fit._how, fit._order = "factorise", np.arange(N)
-    width, blocks = len(first.encoder.columns_), int(first.encoder.blocks_.max())
-    sizes = []
-    for turn in (None, np.eye(width)):
-        first.turn = turn
-        fit._keep_residuals(N)
-        sizes.append(np.abs(fit._residuals).mean())
-    allowed = (1 + (2 + blocks) / N, 1 + (1 + width) / N)
-    assert sizes[1] / sizes[0] == pytest.approx(allowed[1] / allowed[0])
+@pytest.fixture
+def learned(monkeypatch):
+    """A regressor that has searched 100 rows, a trial of it, and its targets."""
+    given = []
+    monkeypatch.setattr(
+        *(rk.TabularRegressor, "_learning_factor"),
+        lambda *args: given.append(args) or 1.0,
+    )
+    monkeypatch.setattr(rk.TabularRegressor, "_forget", lambda _: None)
+    regressor(time_limit=8).fit(TABLE[:100], TARGET[:100])
+    monkeypatch.undo()
+    return given[0]
+
+
+def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(
+    learned, monkeypatch
+):
+    """By the residuals of five folds that have told no kernel."""
+    fit, trial, Y, weight = learned
+    seen, trial = [], replace(trial, turn=None)
+
+    def again(machine, like, rows):
+        seen.append(rows)
+        return replace(like, alpha=1e9)  # the mean
+
+    monkeypatch.setattr(KernelSearch, "again", again)
+    U, y = fit._rows[trial.numbers], Y[fit._searched]
+    kernel, sizes = trial.kernel, np.zeros(2)
+    for fold in range(5):
+        held = np.arange(100) % 5 == fold
+        without = krr(kernel, trial.alpha).fit(U[~held], y[~held])
+        sizes[0] += np.abs(y[held, 0] - without.predict(U[held]).ravel()).sum()
+        sizes[1] += np.abs(y[held, 0] - y[~held].mean()).sum()
+    assert fit._learning_factor(trial, Y, weight) == pytest.approx(
+        sizes[1] / sizes[0], rel=1e-3
+    )
+    assert np.array_equal(np.sort(seen[0]), np.flatnonzero(np.arange(100) % 5 != 0))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch, full):
+    monkeypatch.setattr(estimators, "_MOST_RELEARNED", 99)
+    fit, trial, Y, weight = learned
+    encoder = fit._encoders[trial.numbers]
+    width, blocks = len(encoder.columns_), int(encoder.blocks_.max())
+    trial = replace(trial, turn=np.eye(width) if full else None)
+    allowed = 1 + (1 + width if full else 2 + blocks) / 100
+    assert fit._learning_factor(trial, Y, weight) == pytest.approx(allowed)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_kernels_are_learned_again_from_some_rows_alone(monkeypatch, full):
+    """Targets of the others have no say."""
+    rng = np.random.default_rng(31)
+    X = rng.normal(size=(120, 3))
+    Y, rows = np.sin(X[:, :1] + X[:, 1:2]), np.arange(0, 120, 2)
+    found = []
+    for shift in (0.0, rng.normal(size=(60, 1))):
+        Y[1::2] += shift
+        machine = KernelSearch(
+            *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(120), np.inf),
+            *(rk._random.root_stream(0), lambda trial: False),
+        )
+        machine._until = np.inf
+        like = machine.isotropic("Matern 3/2", "standard", 40)
+        like = replace(like, turn=np.eye(3) if full else None)
+        found.append(machine.again(like, rows))
+    assert found[0].metric == ("full" if full else "diagonal")
+    assert np.array_equal(found[0].theta, found[1].theta)
 
 
 def test_blended_probabilities_have_the_least_log_loss():
@@ -1086,7 +1171,7 @@ def test_round_trips(kind, request, tmp_path):
 
 def test_same_seeds_give_the_same_model(fitted):
     """With time enough that the clock decides nothing."""
-    fits = [regressor(time_limit=20).fit(TABLE[:60], TARGET[:60]) for _ in range(2)]
+    fits = [regressor(time_limit=200).fit(TABLE[:60], TARGET[:60]) for _ in range(2)]
     assert np.array_equal(*(fit.predict(TABLE) for fit in fits))
 
 
@@ -1097,31 +1182,97 @@ def test_few_seconds_are_kept():
     assert 1 <= len(fit.leaderboard_) <= 3
 
 
-@pytest.mark.parametrize("share", [0.05, 5.0])
-def test_rows_follow_the_time(monkeypatch, share):
-    """On a clock of n³ operations: all kernels are tried, and no time is left over."""
-    spent = [0.0]
+def timed_search(monkeypatch, n, limit, slowness=1.0):
+    """Return a search by a clock of what plans take an evaluation to last."""
+    spent, rng = [0.0], np.random.default_rng(30)
+    X = rng.normal(size=(n, 3))
+    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rng.normal(size=(n, 1))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(n), limit),
+        *(rk._random.root_stream(0), lambda trial: False, lambda: spent[0]),
+    )
 
     def counted(gram, penalty):
-        spent[0] += len(gram) ** 3
+        spent[0] += slowness * machine._planned_seconds(len(gram))
         return inverse(gram, penalty)
 
     monkeypatch.setattr(objectives, "inverse", counted)
-    X, Y = rows_and_targets(700)
-    # 250 evaluations on 600 rows are what first descents take about, half of the time.
-    limit = share * 500 * 600**3
-    machine = KernelSearch(
-        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(700), limit),
-        *(rk._random.root_stream(0), lambda trial: False, lambda: spent[0]),
-    )
     machine.run()
-    trials = machine.trials
+    return machine.trials, spent[0]
+
+
+@pytest.mark.parametrize("share", [0.05, 5.0])
+def test_rows_follow_the_time(monkeypatch, share):
+    """All kernels are tried, and nothing lasts too long."""
+    limit = share * 14
+    trials, spent = timed_search(monkeypatch, 700, limit)
     assert {trial.form for trial in trials} >= set(search.FORMS)
-    assert spent[0] < 1.1 * limit
+    assert spent < 1.1 * limit
     first, last = trials[0].n_rows, max(trial.n_rows for trial in trials)
     assert 200 <= first <= 600
     assert (first < 600) == (share < 0.5)
     assert last == 700 if share == 5 else last > first
+
+
+def test_slower_clocks_choose_the_same(monkeypatch):
+    """Where the limit cuts nothing off, sizes decide, though they follow the limit."""
+    for name, rows in (("_FIRST_ROWS", 60), ("_LEAST_ROWS", 20), ("_MOST_ROWS", 140)):
+        monkeypatch.setattr(search, name, rows)
+    limit = 10.0
+    fast, spent = timed_search(monkeypatch, 140, limit, 0.1)
+    slow, _ = timed_search(monkeypatch, 140, limit, 0.4)
+    assert 4 * spent < limit
+    assert 20 < fast[0].n_rows < 60 < max(trial.n_rows for trial in fast) < 140
+    assert [trial.theta.tolist() for trial in fast] == [
+        trial.theta.tolist() for trial in slow
+    ]
+
+
+def test_one_that_uses_its_share_up_leaves_the_others_theirs(monkeypatch):
+    machine, now = streaming(monkeypatch, 60), [0.0]
+    trial = machine.isotropic("Matern 3/2", "standard", 30)
+    machine.clock, machine.until, shares = lambda: now[0], 9.0, []
+
+    def slow(start):
+        shares.append(machine._until - now[0])
+        now[0] = machine._until + 1e-3
+        return start
+
+    machine._each([trial] * 4, slow)
+    assert shares == pytest.approx([4.5, 2.25, 2.25], abs=1e-2)
+
+
+def test_restarts_end_where_they_agree(monkeypatch):
+    """Two in a row that take less than a tenth of a standard error off the loss."""
+    monkeypatch.setattr(search, "_MOST_ROWS", 80)
+    machine = streaming(monkeypatch, 200)
+    machine._until = np.inf
+    first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=0.0)
+    little, much = 0.09 * np.sqrt(2 / 80), 0.2
+    ends = iter([-little, -much, -much - little, 0.0, -10.0])
+    starts = [replace(first, n_rows=40, metric="diagonal")] * 5
+    monkeypatch.setattr(machine, "_other_starts", lambda *_: iter(starts))
+    machine.descend = lambda start, n, steps: replace(first, objective=next(ends))
+    found = machine._restarted([first], 40)
+    assert [trial.objective for trial in found] == sorted(
+        [0.0, -little, -much, -much - little, 0.0]
+    )
+
+
+def test_other_starts_are_of_other_kinds_and_rows(monkeypatch):
+    machine = streaming(monkeypatch, 90)
+    start = machine.isotropic("Matern 3/2", "standard", 30)
+    refined = replace(start, metric="diagonal")
+    others = [
+        replace(refined, metric=metric) for metric in ("diagonal", "full", "full")
+    ]
+    seen = []
+    monkeypatch.setattr(
+        *(machine, "_descend", lambda start, rows, steps: seen.append(rows) or start)
+    )
+    found = list(machine._other_starts([refined], others, 30))
+    assert found[0] is others[1] and found[1] is start and len(found) == 2
+    assert not set(seen[0]) & set(machine.order[:30])
 
 
 def test_targets_that_do_not_vary():

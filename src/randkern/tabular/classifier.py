@@ -304,7 +304,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
             last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
-            last += 2 * gram_seconds(trial.kernel, self._sample(trial), n)
+            last += 2 * gram_seconds(n, self._sample(trial).shape[1])
             if last < seconds:
                 return None, last
         least, most = _LANDMARKS

@@ -81,6 +81,10 @@ _EFFECT_ROWS = 200
 _MOST_MIXED = 0.1
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _LEAST_WEIGHT = 1e-100
+# Rows of which kernels are learned again without a fold each, and folds; the share of
+# what is left of the time that this may take.
+_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
+_RELEARNING_SHARE = 0.8
 # Rows that are encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -273,8 +277,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
         They are as many as can be factorised several times in so many seconds.
         """
-        m, X_seen = min(len(Y), most), self._sample(trial)
-        share = gram_seconds(trial.kernel, X_seen, m) + factorising_seconds(m)
+        m, n_columns = min(len(Y), most), self._sample(trial).shape[1]
+        share = gram_seconds(m, n_columns) + factorising_seconds(m)
         share *= _ADAPTING_FITS / max(seconds, 1e-9)
         m = int(m / max(share, 1.0) ** (1 / 3))
         if m < _ADAPTED_SHARE * trial.n_rows:
@@ -432,7 +436,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
         self._finish(members)
-        self._keep_residuals(len(y))
+        self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
         self._forget()
         report.end()
         return self
@@ -483,7 +487,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
-            last = 2 * gram_seconds(trial.kernel, self._sample(trial), n)
+            last = 2 * gram_seconds(n, self._sample(trial).shape[1])
             if self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
@@ -547,7 +551,47 @@ class TabularRegressor(RegressorMixin, Tabular):
             return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
         return Member(1.0, encoder, whole, trial.turn)
 
-    def _keep_residuals(self, n: int) -> None:
+    def _learning_factor(
+        self, trial: Trial, Y: np.ndarray, weight: np.ndarray
+    ) -> float:
+        """Return how many times larger residuals are of rows that no kernel knows.
+
+        The kernel is that of the least residuals of rows left out. Where rows are few,
+        it is learned again without a fold each; of more rows, p numbers that are
+        learned, lengthscales and the penalty, take about 2p/n off the squares (Akaike
+        1974).
+        """
+        n, encoder = len(Y), self._encoders[trial.numbers]
+        n_learned = 2 + int(encoder.blocks_.max(initial=-1))
+        if trial.turn is not None:
+            n_learned = 1 + len(encoder.columns_)
+        usual = 1 + n_learned / n
+        if not _LEAST_RELEARNED <= n <= _MOST_RELEARNED or self._how != "factorise":
+            return usual
+        U, Y, weight = (
+            self._rows[trial.numbers],
+            Y[self._searched],
+            weight[self._searched],
+        )
+        until, sizes = self._clock() + _RELEARNING_SHARE * self._left(), np.zeros(2)
+        for fold in range(_RELEARNED):
+            held = np.arange(n) % _RELEARNED == fold
+            if self._clock() > until:
+                break
+            search = KernelSearch(
+                *({trial.numbers: U}, {trial.numbers: encoder.blocks_}, Y, weight),
+                *(until, root_stream(fold), lambda _: False, self._clock),
+            )
+            for at, each in enumerate(
+                (trial, search.again(trial, np.flatnonzero(~held)))
+            ):
+                V, order = each.turned(U), np.arange(n - held.sum())
+                rest = V[~held], Y[~held], weight[~held]
+                fit = fit_ridge(each.kernel, each.alpha, *rest, order)
+                sizes[at] += np.abs(Y[held] - fit.predict(V[held])).sum()
+        return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
+
+    def _keep_residuals(self, n: int, learning: float) -> None:
         """Keep the residuals of rows that a fit has not seen, (m, k)."""
         members = self.model_.members
         self._folds: np.ndarray | None = None
@@ -560,13 +604,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             self._residuals = np.sum(parts, axis=0)
             rows = first.fit.X
             if first.fit.fold_dual is not None:
-                # The kernel is that of the least residuals of these rows: p numbers
-                # that are learned, its lengthscales and the penalty, take about 2p/n
-                # off their squares (Akaike 1974).
-                n_learned = 2 + int(first.encoder.blocks_.max())
-                if first.turn is not None:
-                    n_learned = 1 + len(first.encoder.columns_)
-                self._residuals *= 1 + n_learned / n
+                self._residuals *= learning
                 self._folds = np.empty(n, dtype=int)
                 self._folds[self._order] = folds_of(n)
             else:  # they are in random order, those left out at the end
@@ -602,11 +640,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         and the kernel given, the probability is at least 2·coverage − 1 − √(2/n), and
         near `coverage` in practice. The kernel is not given, but has been learned from
         these rows: of n, residuals are multiplied by 1 + p/n, with p the number of
-        lengthscales and penalties. For more rows they are around the prediction,
-        as wide as a quantile of the residuals of 1,500 rows: for up to 16,000 rows
-        those of rows left out one at a time (the jackknife, whose coverage is right in
-        the limit for stable fits), beyond of rows that are set apart (split conformal
-        prediction: at least `coverage`).
+        lengthscales and penalties, and up to 600 rows by how much larger they are in
+        five folds where these are learned without the fold, if that is more. For more
+        rows they are around the prediction, as wide as a quantile of the residuals of
+        1,500 rows: for up to 16,000 rows those of rows left out one at a time (the
+        jackknife, whose coverage is right in the limit for stable fits), beyond of rows
+        that are set apart (split conformal prediction: at least `coverage`).
 
         Residuals are divided by the mean size of those near their rows, by the
         similarity that the kernel has learned, where that predicts their sizes: the

@@ -53,6 +53,11 @@ _TIMED_ROWS = 1500
 _FACTORISING = 0.4
 _ITERATING = 1200.0
 _FEATURES_SHARE = 0.15
+# What plans are made of: operations per second of a factorisation, and about the
+# seconds of an entry of a Gram matrix, for each column, and to be read twice, by one
+# core.
+_RATE = 3e10
+_ENTRY_SECONDS, _COLUMN_SECONDS, _READING_SECONDS = 2e-8, 2e-10, 2e-9
 MEMORY_LIMIT = "3GB"
 SOLVER = PCG(max_iter=60)
 _FEATURES = (500, 8000)
@@ -305,12 +310,10 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
     return shorter, alpha * _SMALLER ** at[1]
 
 
-def gram_seconds(kernel: Kernel, X: np.ndarray, n: int) -> float:
+def gram_seconds(n: int, n_columns: int) -> float:
     """Return about how long the Gram matrix of n rows takes, its upper triangle."""
-    sample = X[:_TIMED_ROWS]
-    began = working_seconds()
-    kernel._gram(sample, None)
-    return (working_seconds() - began) * (n / len(sample)) ** 2 / 2
+    entry = _ENTRY_SECONDS + _COLUMN_SECONDS * n_columns
+    return entry * n**2 / 2 * _slowness(_minute())
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
@@ -342,19 +345,26 @@ def factorised_rows(seconds: float) -> int:
 
 
 def operations_per_second() -> float:
-    """Return how fast a matrix is factorised, measured once a minute at most."""
-    return _measured_rate(_minute())
+    """Return about how fast a matrix is factorised.
+
+    Plans hang on sizes: no machine is thought to be faster than this, and slower only
+    by powers of two, where it is slower by more than half of one.
+    """
+    return _RATE / _slowness(_minute())
 
 
 @lru_cache(maxsize=1)
-def _measured_rate(minute: int) -> float:
-    n, seconds = _TIMED_ROWS, math.inf
-    for _ in range(3):
+def _slowness(minute: int) -> float:
+    """Return how many times slower than planned this is, measured once a minute."""
+    n, slowest = _TIMED_ROWS, math.inf
+    for _ in range(5):
         matrix = np.eye(n) + 1e-6
         began = time.perf_counter()
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
-        seconds = min(seconds, time.perf_counter() - began)
-    return n**3 / 3 / max(seconds, 1e-6)
+        slowest = min(slowest, (time.perf_counter() - began) * 3 * _RATE / n**3)
+        if slowest < math.sqrt(2):
+            break
+    return 2.0 ** max(round(math.log2(slowest)), 0)
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:
@@ -362,21 +372,12 @@ def pass_seconds(n: int, D: int, k: int) -> float:
 
     In single precision for D < n.
     """
-    reading = _seconds_per_entry(_minute()) * (0.5 if D < n else 1.0)
+    reading = _READING_SECONDS * _slowness(_minute()) * (0.5 if D < n else 1.0)
     return n * D * (4 * k / operations_per_second() + reading)
 
 
 def _minute() -> int:
     return int(time.monotonic() // 60)
-
-
-@lru_cache(maxsize=1)
-def _seconds_per_entry(minute: int) -> float:
-    matrix, vectors = np.ones((_TIMED_ROWS, _TIMED_ROWS)), np.ones((_TIMED_ROWS, 2))
-    began = time.perf_counter()
-    for _ in range(3):
-        matrix.T @ (matrix @ vectors)
-    return (time.perf_counter() - began) / (3 * matrix.size)
 
 
 # -- code -------------------------------------------------------------------------

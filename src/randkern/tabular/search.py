@@ -82,10 +82,15 @@ _KEPT = 6
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
 _LEAST_ROWS = 200
-# An evaluation takes time as the rows to this power.
+# About the seconds of an evaluation on _FIRST_ROWS rows by one core, without columns
+# and for each of them; it takes time as the rows to this power. Plans are made of
+# these, so that they hang on sizes alone: the clock only cuts what is too slow.
+_STEP_SECONDS, _COLUMN_SECONDS = 0.025, 0.0005
 _ORDER = 2.7
-# The number of rows is worth more steps where it grows by this factor.
-_LEAST_GROWTH = 1.2
+# Searches end after so many starts in a row that have not taken this share of its
+# standard error off the loss.
+_PATIENCE = 2
+_RESTART_GAIN = 0.1
 # What a fit must take off the error of a blend, and weigh in it.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
@@ -368,13 +373,25 @@ class KernelSearch:
         like = {"form": start.form, "numbers": start.numbers, "metric": "full"}
         return self._record(best, like | {"turn": turn}, began)
 
+    def again(self, like: Trial, rows: np.ndarray) -> Trial:
+        """Return what these rows alone make of the kernel and metric of a trial."""
+        self.order, self._until, n = rows, self.until, len(rows)
+        form = like.form
+        if like.turn is not None:
+            base = form.partition(" + ")[0]
+            form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
+        found = self.descend(self.isotropic(form, like.numbers, n), n, _FIRST_STEPS)
+        if like.turn is None:
+            return found
+        return self.turn(found, n, _FIRST_STEPS) or found
+
     # -- the whole --------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
         """Return the best trials, those that were refined first."""
-        began = self.clock()
-        self._until = began + _FIRST_SHARE * (self.until - began)
-        n = self._first_rows(self._until - began)
+        self._began = self.clock()
+        seconds = _FIRST_SHARE * (self.until - self._began)
+        self._until, n = self._began + seconds, self._first_rows(seconds)
         if len(self.Y) > _MOST_ROWS:
             found = self._from_many(n)
         else:
@@ -383,7 +400,7 @@ class KernelSearch:
         return self.refined
 
     def _from_few(self, n: int) -> list[Trial]:
-        """Descend on n rows, and go on with the best on more."""
+        """Descend on n rows, go on with the best on more, and from other starts."""
         found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
@@ -398,10 +415,54 @@ class KernelSearch:
                 break
             found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
         found.sort(key=lambda trial: trial.objective)
-        while (more := self._more_rows(found[0], n, _REFINED * _REFINED_STEPS)) > n:
-            n = more
-            found = self._each(found, partial(self.descend, n=n, steps=_REFINED_STEPS))
-        return found
+        more = self._planned_rows(_FIRST_EVALUATIONS, _REFINED * _REFINED_STEPS, n)
+        if more > n and not self._stopped:
+            found = self._each(
+                found, partial(self.descend, n=more, steps=_REFINED_STEPS)
+            )
+        self._until = self.until
+        return self._restarted(found, n)
+
+    def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
+        """Go on from other starts, until some in a row find nothing better.
+
+        Better is a loss that is smaller by a part of its standard error: that of the
+        logarithm of a mean of n squares is √(2/n).
+        """
+        most = found[0].n_rows
+        refined = [trial for trial in found if trial.n_rows == most]
+        least, failed = found[0].objective, 0
+        for start in self._other_starts(refined, found, n):
+            if failed == _PATIENCE or self._over:
+                break
+            trial = self.descend(start, most, _REFINED_STEPS)
+            refined.append(trial)
+            better = trial.objective < least - _RESTART_GAIN * math.sqrt(2 / most)
+            failed = 0 if better else failed + 1
+            least = min(least, trial.objective)
+        refined.sort(key=lambda trial: trial.objective)
+        return refined + [trial for trial in found if trial.n_rows < most]
+
+    def _other_starts(
+        self, refined: Sequence[Trial], found: Sequence[Trial], n: int
+    ) -> Iterator[Trial]:
+        """Yield where no descent on most rows has begun.
+
+        The best of each other metric and way to scale numbers, then what other rows
+        make of isotropic starts.
+        """
+        seen = {(trial.numbers, trial.metric) for trial in refined}
+        for trial in found:
+            if (trial.numbers, trial.metric) not in seen:
+                seen.add((trial.numbers, trial.metric))
+                yield trial
+        starts = [trial for trial in self.trials if trial.metric == "none"]
+        starts.sort(key=lambda trial: trial.objective)
+        n = min(n, 2 * len(self.order) // 3)
+        for at, start in enumerate(starts, start=1):
+            if n > 1 and not self._over:
+                rows = np.roll(self.order, -at * n)[:n]
+                yield self._descend(start, rows, _FIRST_STEPS)
 
     def _from_many(self, n: int) -> list[Trial]:
         """Stream rows, from isotropic starts: at first with all kernels, for few steps.
@@ -416,7 +477,8 @@ class KernelSearch:
         pairs = [(start, start.form) for start in starts]
         pairs += self._relatives(starts)
         steps = len(pairs) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
-        n = max(n, self._more_rows(starts[0], n, steps))
+        evaluations = len(starts) * len(_SPREADS) * len(_ALPHAS)
+        n = self._planned_rows(evaluations, steps, n)
         share = len(pairs) * _TRIED_STEPS / steps
         self._until = self.clock() + share * (self.until - self.clock())
         found: list[Trial] = []
@@ -425,21 +487,37 @@ class KernelSearch:
                 break
             found.append(self.stream(start, n, _TRIED_STEPS, form))
         found += self._turned(found, n, _FIRST_STEPS)
-        found.sort(key=lambda trial: trial.objective)
+        found = self._by_judges(found, n)
         return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
+
+    def _by_judges(self, found: Sequence[Trial], n: int) -> list[Trial]:
+        """Return trials by their loss on the same rows, which end the order.
+
+        Those of a stream are the means of many small sets of rows, those of full
+        metrics the least of one set.
+        """
+        rows = self.order[-n:]
+        losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
+        return [found[at] for at in np.argsort(losses, kind="stable")]
+
+    def _planned_seconds(self, n: int) -> float:
+        """Return about the seconds of an evaluation on n rows."""
+        columns = _COLUMN_SECONDS * len(self.blocks["standard"])
+        return (_STEP_SECONDS + columns) * (n / _FIRST_ROWS) ** _ORDER
 
     def _first_rows(self, seconds: float) -> int:
         """Return on how many rows the first descents all end in time."""
-        n = min(_FIRST_ROWS, len(self.Y))
-        form, numbers = next(self._first_choices())
-        kernel = self._kernel(form, numbers, _SPREADS[0])
-        for rows in (2, n):  # compiled code is loaded by the first
-            began = self.clock()
-            goal = self._objective(kernel, form, numbers, self.order[:rows])
-            goal(goal.start(_ALPHAS[0]))
-        step = max(self.clock() - began, 1e-6)
-        share = (max(seconds, 0.0) / (_FIRST_EVALUATIONS * step)) ** (1 / _ORDER)
-        return int(min(n, max(n * share, _LEAST_ROWS)))
+        planned = _FIRST_EVALUATIONS * self._planned_seconds(_FIRST_ROWS)
+        n = _FIRST_ROWS * (max(seconds, 0.0) / planned) ** (1 / _ORDER)
+        return int(min(max(n, _LEAST_ROWS), _FIRST_ROWS, len(self.Y)))
+
+    def _planned_rows(self, evaluations: int, steps: int, n: int) -> int:
+        """Return on how many rows steps are taken in what evaluations on n leave."""
+        left = self.until - self._began - evaluations * self._planned_seconds(n)
+        affordable = (max(left, 0.0) / (steps * self._planned_seconds(1))) ** (
+            1 / _ORDER
+        )
+        return int(max(n, min(affordable, len(self.Y), _MOST_ROWS)))
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
         for numbers in self.rows:
@@ -523,32 +601,18 @@ class KernelSearch:
         others = [(best, f"{best.form} + linear")]
         return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
 
-    def _more_rows(self, trial: Trial, n: int, steps: int) -> int:
-        """Return on how many rows so many steps are taken in the time left, or n."""
-        n_all, left = min(len(self.Y), _MOST_ROWS), self.until - self.clock()
-        if n >= n_all or left <= 0 or self._stopped:
-            return n
-        self._until = math.inf
-        rows = self.order[:n]
-        goal = self._objective(
-            *(trial.kernel, trial.form, trial.numbers, rows, trial.turn)
-        )
-        began = self.clock()
-        goal(trial.theta)
-        step = max(self.clock() - began, 1e-6)
-        affordable = n * (left / (steps * step)) ** (1 / _ORDER)
-        return int(min(n_all, affordable)) if affordable > _LEAST_GROWTH * n else n
-
     def _each(
         self, found: list[Trial], refined_of: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Go on with the best; the others follow behind."""
+        """Go on with the best, which has half of the time; the others follow behind."""
         refined: list[Trial] = []
         for position, trial in enumerate(found[:_REFINED]):
+            # One that has used its share up takes nothing from the next.
+            self._until, now = self.until, self.clock()
             if refined and self._over:
                 break
-            now = self.clock()
-            self._until = now + (self.until - now) / (_REFINED - position)
+            last = position == min(len(found), _REFINED) - 1
+            self._until = self.until if last else now + (self.until - now) / 2
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
