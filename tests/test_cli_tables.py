@@ -155,6 +155,21 @@ def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tm
     assert given == [pytest.approx(51.0)]
 
 
+@pytest.mark.parametrize(
+    "command", [("fit",), ("compare", "--data"), ("tune", "--data")]
+)
+def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
+    rows = table().drop(columns="sold")
+    rows.to_csv(tmp_path / "good.csv", index=False)
+    rows.loc[7, "weight"] = np.inf
+    rows.to_csv(tmp_path / "bad.csv", index=False)
+    for given in (["bad.csv"], ["good.csv", "--test", tmp_path / "bad.csv"]):
+        where = (tmp_path / given[0], *given[1:], "--out", tmp_path / "out")
+        result = run(*command, *where, "--target", "price")
+        assert result.exit_code == 2
+        assert "'weight' contains infinity: row 7 holds inf" in result.output
+
+
 def test_predictions_are_those_of_the_model(fitted, tmp_path):
     folder, _ = fitted
     path = folder / "out" / "model.skops"

@@ -78,6 +78,16 @@ def numbers_of(column: Any) -> np.ndarray:
     return np.asarray(values, dtype=float)
 
 
+def check_not_infinite(name: object, values: np.ndarray) -> None:
+    """Raise a ValueError that names the first row of an infinite number."""
+    infinite = np.flatnonzero(np.isinf(values))
+    if len(infinite):
+        raise ValueError(
+            f"column {name!r} contains infinity: {cell(values, infinite)}; "
+            "replace it by a missing value or a large number."
+        )
+
+
 def count_missing(values: Any) -> int:
     """Return how many values of a column, a table or an array of objects are missing.
 

@@ -13,6 +13,7 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._tables import (
     cell,
+    check_not_infinite,
     days_of,
     is_time,
     n_free_texts,
@@ -65,7 +66,7 @@ def dataset_from_frame(
         only, a target of numbers but for a few texts, columns that are neither
         numbers nor categories.
     ValueError
-        ``target`` missing or unknown, or ``task`` that does not suit it.
+        ``target`` missing or unknown, ``task`` that does not suit it, infinite numbers.
     """
     if task is not None and task not in _TASKS:
         raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
@@ -82,6 +83,8 @@ def dataset_from_frame(
     found = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, found, str(target), source, given=task is not None)
     X = _typed_features(dates_as_days(frame.drop(columns=[target])), source)
+    for column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
+        check_not_infinite(column, X[column].to_numpy())
     classes = np.unique(y) if found == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(

@@ -21,6 +21,7 @@ from randkern._fitting import all_or_nothing
 from randkern._tables import (
     cell,
     check_categories,
+    check_not_infinite,
     days_of,
     is_numeric,
     is_table,
@@ -285,12 +286,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 f"{found} here; mend or empty it."
             )
         values = numbers_of(column)
-        infinite = np.flatnonzero(np.isinf(values))
-        if len(infinite):
-            raise ValueError(
-                f"column {name!r} contains infinity: {cell(values, infinite)}; "
-                "replace it by a missing value or a large number."
-            )
+        check_not_infinite(name, values)
         return values
 
     def __sklearn_tags__(self) -> Any:
