@@ -109,10 +109,10 @@ CHOICES = (
 )
 
 
-def fitting(text: str, narrow: bool) -> str:
+def fitting(text: str, most: int, narrow: bool) -> str:
     """Return the attribute that keeps a long text in its box, whatever the font."""
     return ' textLength="320" lengthAdjust="spacingAndGlyphs"' * (
-        narrow and len(text) > 34
+        narrow and len(text) > most
     )
 
 
@@ -165,10 +165,10 @@ def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
             f'<rect x="{left}" y="{below}" width="{width - left - 4}" height="{box}" '
             f'rx="10" fill="{PALE}" stroke="{ACCENT}"/><text x="{left + 16}" '
             f'y="{below + 29}" fill="{ACCENT}" font-weight="600" '
-            f'font-size="{16 if narrow else 17}"{fitting(choice.answer, narrow)}>'
+            f'font-size="{16 if narrow else 17}"{fitting(choice.answer, 34, narrow)}>'
             f"{escape(choice.answer)}</text>"
             f'<text x="{left + 16}" y="{below + 53}" fill="{INK}" '
-            f'font-size="{14 if narrow else 15}"{fitting(choice.arguments, narrow)}>'
+            f'font-size="{14 if narrow else 15}"{fitting(choice.arguments, 40, narrow)}>'
             f"{escape(choice.arguments)}</text></a>"
         )
     return "".join(parts) + "</svg>\n"
