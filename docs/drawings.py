@@ -168,7 +168,8 @@ def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
             f'font-size="{16 if narrow else 17}"{fitting(choice.answer, 34, narrow)}>'
             f"{escape(choice.answer)}</text>"
             f'<text x="{left + 16}" y="{below + 53}" fill="{INK}" '
-            f'font-size="{14 if narrow else 15}"{fitting(choice.arguments, 40, narrow)}>'
+            f'font-size="{14 if narrow else 15}"'
+            f"{fitting(choice.arguments, 40, narrow)}>"
             f"{escape(choice.arguments)}</text></a>"
         )
     return "".join(parts) + "</svg>\n"
