@@ -159,11 +159,6 @@ def tune(
         report(progress, done, total, f"{choice.label}: the best on the test rows")
         search.conclude(choice)
         done += 1
-    beside, refused = baselines(data, memory_limit)
-    search.skipped += [
-        {"kernel": name, "hyperparameters": {}, "reason": reason}
-        for name, reason in refused.items()
-    ]
     report(progress, total, total, "done")
     arguments = {
         "kernels": [choice.label for choice in choices],
@@ -179,7 +174,7 @@ def tune(
         "records": search.records,
         "settings": search.settings,
         "best": search.best,
-        "baselines": beside,
+        "baselines": search.score_baselines(),
         "skipped": search.skipped,
         "warnings": search.warnings,
     }
@@ -394,6 +389,15 @@ class _Search:
             "fit_seconds": seconds,
             "at_edge": at_edge(named, own, choice.opens),
         }
+
+    def score_baselines(self) -> dict[str, dict[str, Any]]:
+        """Score a constant and a linear model on the test rows."""
+        found, refused = baselines(self.data, self.options.memory_limit)
+        self.skipped += [
+            {"kernel": name, "hyperparameters": {}, "reason": reason}
+            for name, reason in refused.items()
+        ]
+        return found
 
     def _model(self, kernel: Any, choice: KernelChoice, *, search: bool) -> Any:
         size = self.options.n_components
