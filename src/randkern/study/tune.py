@@ -160,14 +160,13 @@ def tune(
         search.conclude(choice)
         done += 1
     report(progress, total, total, "done")
-    arguments = {
-        "kernels": [choice.label for choice in choices],
-        **asdict(grid),
-        **asdict(options),
-    }
     return {
         "command": "tune",
-        "arguments": arguments,
+        "arguments": {
+            "kernels": [choice.label for choice in choices],
+            **asdict(grid),
+            **asdict(options),
+        },
         "dataset": describe_dataset(dataset, data) | {"validation": search.described},
         "versions": installed_versions(),
         "machine": describe_machine(),
