@@ -36,7 +36,8 @@ def logo(text: str = INK) -> str:
         f'<polyline points="{wave}" fill="none" stroke="{WHITE}" stroke-width="3" '
         f'stroke-linecap="round" stroke-linejoin="round"/>{dots}'
         '<text x="74" y="43" font-family="Helvetica, Arial, sans-serif" '
-        f'font-size="33" font-weight="600" fill="{text}">randkern</text></svg>\n'
+        f'font-size="33" font-weight="600" fill="{text}" textLength="156" '
+        'lengthAdjust="spacingAndGlyphs">randkern</text></svg>\n'
     )
 
 
@@ -108,6 +109,13 @@ CHOICES = (
 )
 
 
+def fitting(text: str, most: int, narrow: bool) -> str:
+    """Return the attribute that keeps a long text in its box, whatever the font."""
+    return ' textLength="320" lengthAdjust="spacingAndGlyphs"' * (
+        narrow and len(text) > most
+    )
+
+
 def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
     """Draw questions one below the other, each with what to use to its right.
 
@@ -157,9 +165,12 @@ def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
             f'<rect x="{left}" y="{below}" width="{width - left - 4}" height="{box}" '
             f'rx="10" fill="{PALE}" stroke="{ACCENT}"/><text x="{left + 16}" '
             f'y="{below + 29}" fill="{ACCENT}" font-weight="600" '
-            f'font-size="{16 if narrow else 17}">{escape(choice.answer)}</text>'
+            f'font-size="{16 if narrow else 17}"{fitting(choice.answer, 34, narrow)}>'
+            f"{escape(choice.answer)}</text>"
             f'<text x="{left + 16}" y="{below + 53}" fill="{INK}" '
-            f'font-size="{14 if narrow else 15}">{escape(choice.arguments)}</text></a>'
+            f'font-size="{14 if narrow else 15}"'
+            f"{fitting(choice.arguments, 40, narrow)}>"
+            f"{escape(choice.arguments)}</text></a>"
         )
     return "".join(parts) + "</svg>\n"
 

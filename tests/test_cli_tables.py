@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
+from randkern.cli import fit
 from randkern.report import baselines, evaluate, summarise
 
 QUICK = ("--time-limit", "2")
@@ -106,6 +107,67 @@ def test_reports_need_no_other_file(fitted):
     assert steps.max() <= 1  # no level is left out
     for text in ("weight", "colour", "Residuals", "rk.KernelRidgeRegressor", "mean"):
         assert text in page
+
+
+def test_figures_of_reports_have_the_colours_of_the_page(fitted):
+    page = (fitted[0] / "out" / "report.html").read_text(encoding="utf-8")
+    style, figures = (
+        page.split("</style>", 1)[0],
+        re.findall("<svg.*?</svg>", page, re.S),
+    )
+    assert len(figures) >= 4
+    known = set(re.findall(r"(--\w+):", style.partition("@media")[0]))
+    assert set(re.findall(r"(--\w+):", style.partition("@media")[2])) == known
+    for figure in figures:
+        used = set(re.findall(r"var\((--\w+)\)", figure))
+        assert {"--ink", "--link"} <= used <= known
+        # Black would not be seen in the dark.
+        assert not re.search(
+            "#000000|#0b6e99", "".join(re.findall('style="(.*?)"', figure))
+        )
+
+
+@pytest.mark.parametrize(("judging", "limits"), [(9.0, [27.0, 24.0]), (30.0, [27, 15])])
+def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tmp_path):
+    clock, given = [0.0], []
+    monkeypatch.setattr(fit, "perf_counter", lambda: clock[0])
+    quick = rk.TabularRegressor.fit
+
+    def spend(model, X, y):
+        given.append(model.time_limit)
+        clock[0] += model.time_limit
+        return quick(model.set_params(time_limit=0.3), X, y)
+
+    def page(*_):
+        clock[0] += judging
+        return ""
+
+    monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
+    monkeypatch.setattr(fit._Judged, "page", page)
+    table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
+    where = ("--target", "price", "--out", tmp_path / "out")
+    result = run("fit", tmp_path / "sales.csv", *where)
+    assert result.exit_code == 0, result.output
+    # What the report leaves of 60 seconds, but at least a quarter.
+    assert given == pytest.approx(limits)
+    clock[0], given[:] = 0.0, []
+    result = run("fit", tmp_path / "sales.csv", *where, "--no-refit")
+    assert given == [pytest.approx(51.0)]
+
+
+@pytest.mark.parametrize(
+    "command", [("fit",), ("compare", "--data"), ("tune", "--data")]
+)
+def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
+    rows = table().drop(columns="sold")
+    rows.to_csv(tmp_path / "good.csv", index=False)
+    rows.loc[7, "weight"] = np.inf
+    rows.to_csv(tmp_path / "bad.csv", index=False)
+    for given in (["bad.csv"], ["good.csv", "--test", tmp_path / "bad.csv"]):
+        where = (tmp_path / given[0], *given[1:], "--out", tmp_path / "out")
+        result = run(*command, *where, "--target", "price")
+        assert result.exit_code == 2
+        assert "'weight' contains infinity: row 7 holds inf" in result.output
 
 
 def test_predictions_are_those_of_the_model(fitted, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn import datasets as sklearn_datasets
 
+from randkern import TabularEncoder
 from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
 from randkern.datasets.frames import (
     dataset_from_frame,
@@ -340,6 +341,31 @@ def test_dates_are_days(tmp_path):
         odd.to_csv(tmp_path / "dates.csv", index=False)
         with pytest.raises(DataFileError, match=f"for 1 rows: row {row} holds 'soon'"):
             load_dataset(tmp_path / "dates.csv", target="y")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["text", "object", "M8[s]", "M8[us]", "datetime64[us, UTC]", "date"]
+)
+def test_dates_that_nanoseconds_have_no_room_for(dtype):
+    pandas = pytest.importorskip("pandas")
+    times = np.array(["2020-01-01", "9999-12-31", "0001-01-01", "1969-12-31T12"], "M8")
+    column = pandas.Series(times.astype("M8[us]").astype(object))
+    if dtype == "text":
+        column = pandas.Series([*map(str, times[:3]), "1969-12-31T13:00+01:00"])
+    elif dtype == "date":
+        column = column.map(lambda time: time.date())
+    elif dtype != "object":
+        values = pandas.Series(times.astype("M8[s]" if dtype == "M8[s]" else "M8[us]"))
+        column = values.dt.tz_localize("UTC") if "UTC" in dtype else values
+    days = [18262, 2932896, -719162, -1 if dtype == "date" else -0.5]
+    table = pandas.DataFrame({"when": column})
+    np.testing.assert_array_equal(dates_as_days(table)["when"], days)
+    if dtype not in ("text", "object", "date"):
+        rows = TabularEncoder().fit(table)._read_numbers(table["when"], 0)
+        np.testing.assert_array_equal(rows, days)
+    column = column.mask([False, True, False, False])
+    gone = dates_as_days(pandas.DataFrame({"when": column}))["when"]
+    np.testing.assert_array_equal(gone, [days[0], np.nan, *days[2:]])
 
 
 def test_remarks_that_begin_with_dates_are_texts():

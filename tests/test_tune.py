@@ -1,6 +1,7 @@
 """Grids of hyperparameters: their scores, their records, their heatmap, the command."""
 
 import json
+import re
 import sys
 from itertools import pairwise
 
@@ -206,7 +207,7 @@ def test_what_does_not_fit_is_skipped():
 def test_results_have_the_documented_keys(results):
     assert set(results) == {
         *("command", "arguments", "dataset", "versions", "machine", "records"),
-        *("settings", "best", "skipped", "warnings"),
+        *("settings", "best", "baselines", "skipped", "warnings"),
     }
     assert results["command"] == "tune"
     assert json.loads(json.dumps(results, allow_nan=False)) == results
@@ -224,7 +225,7 @@ def test_results_have_the_documented_keys(results):
     for best in results["best"].values():
         assert set(best) == {
             *("kernel", "hyperparameters", "validation_error", "test_error"),
-            *("fit_seconds", "at_edge"),
+            *("standard_error", "log_loss", "auc", "fit_seconds", "at_edge"),
         }
     assert len(results["records"]) == 6 * (7 + 1 + 6)
 
@@ -415,6 +416,12 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "test": None,
     }
     assert len(results["records"]) == 3 * 4
+    # The best stands beside what any kernel should beat, with all scores.
+    assert list(results["baselines"]) == ["most frequent class", "linear model"]
+    for name, found in {**results["baselines"], **results["best"]}.items():
+        error, size = 100 * found["test_error"], 100 * found["standard_error"]
+        cells = rf"{error:.2f} ± {size:.2f} % \| +{found['log_loss']:.4f} \| +0?[\d.]+"
+        assert re.search(rf"\| {name} +\|.*{cells} \|", result.output), name
     assert (tmp_path / "new" / "tune.png").stat().st_size > 10_000
     *table, _ = result.output.splitlines()  # the last names the files
     assert all(len(line) <= 100 for line in table)

@@ -52,6 +52,22 @@ def is_time(column: Any) -> bool:
     return dtype.startswith(("date", "timedelta", "duration"))
 
 
+def days_of(column: Any) -> np.ndarray:
+    """Return dates as days since 1970, durations as days, missing ones as NaN.
+
+    Days and what is left of them are counted apart: nanoseconds end in 2262, and
+    9999-12-31 often stands for "never".
+    """
+    if getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert(None)
+    values = np.asarray(column.to_numpy())
+    if values.dtype == object:
+        values = values.astype("M8[us]")
+    whole = values.astype(f"{values.dtype.kind}8[D]")
+    days = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "D")
+    return np.where(np.isnat(values), np.nan, days)
+
+
 def numbers_of(column: Any) -> np.ndarray:
     """Return a column of numbers as float64, missing ones being NaN."""
     if hasattr(column, "isna"):
@@ -60,6 +76,16 @@ def numbers_of(column: Any) -> np.ndarray:
     if values.dtype == object:  # booleans of polars, some of them missing
         values = np.array(column.to_list(), dtype=float)
     return np.asarray(values, dtype=float)
+
+
+def check_not_infinite(name: object, values: np.ndarray) -> None:
+    """Raise a ValueError that names the first row of an infinite number."""
+    infinite = np.flatnonzero(np.isinf(values))
+    if len(infinite):
+        raise ValueError(
+            f"column {name!r} contains infinity: {cell(values, infinite)}; "
+            "replace it by a missing value or a large number."
+        )
 
 
 def count_missing(values: Any) -> int:

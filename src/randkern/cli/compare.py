@@ -108,21 +108,21 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     described = results["dataset"]
     share = described["task"] == "classification"
     table = Table(
-        title=f"{described['name']}: {described['metric']} on "
+        title=f"{described['name']}: {described['metric']}{' (%)' if share else ''} on "
         f"{described['n_test']:,} test rows, {described['n_train']:,} training rows, "
         f"{described['n_features']:,} columns",
         title_justify="left",
         title_style="" if plain else "bold",
         box=box.ASCII2 if plain else box.SIMPLE_HEAD,
         caption="± after an error: over seeds; ± rows: one standard error of the test "
-        "rows; MB: peak memory",
+        "rows; MB: peak memory" + ("; AUC: for test rows of all classes" * share),
         caption_justify="left",
         pad_edge=False,
     )
     table.add_column("kernel", overflow="fold")
     headings = ["features", "test error", "± rows"]
     headings += ["log loss", "AUC"] if share else []
-    for heading in (*headings, "fit s", "predict s", "MB"):
+    for heading in (*headings, "fit s", "test s", "MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     rows: list[tuple[tuple[str, int | None], list[Mapping[str, Any]]]]
     rows = [((name, 0), [each]) for name, each in results["baselines"].items()]
@@ -148,19 +148,19 @@ def _cells(
 ) -> list[str]:
     """Return the cells of one kernel and number of features; 0 is a baseline."""
     errors = [record["test_error"] for record in records]
-    scale, unit, digits = (100, " %", 2) if share else (1, "", 4)
+    scale, digits = (100, 2) if share else (1, 4)
     error = f"{scale * fmean(errors):.{digits}f}"
     if len(errors) > 1:  # of one seed nothing is known
         error += f" ± {scale * pstdev(errors):.{digits}f}"
     of_rows = fmean(record["standard_error"] for record in records)
     cells = [
         "exact" if size is None else f"{size:,}" if size else "",
-        error + unit,
+        error,
         f"{scale * of_rows:.{digits}f}",
     ]
-    for name in ("log_loss", "auc") if share else ():
+    for name, places in {"log_loss": 4, "auc": 3}.items() if share else ():
         found = [record[name] for record in records if record[name] is not None]
-        cells.append(f"{fmean(found):.4f}" if found else "")
+        cells.append(f"{fmean(found):.{places}f}" if found else "")
     return [
         *cells,
         _seconds([record["fit_seconds"] for record in records]),

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,10 @@ _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8
 # Rows of a table without which nothing can be said.
 _LEAST = 10
+# Of the time that is left when rows are read the model that is judged has this share,
+# with a refit and without; the refit has what that and the report have left. Neither
+# has less than a share of the limit.
+_JUDGED_SHARES, _LEAST_SHARE = {True: 0.45, False: 0.85}, 0.25
 
 
 def command(
@@ -50,6 +55,7 @@ def command(
     Prints what was tried and how well the model predicts rows that were held out;
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
+    began = perf_counter()
     with user_messages():
         from sklearn.base import clone
 
@@ -64,20 +70,25 @@ def command(
         console.print(described(table, task), soft_wrap=True)
         classes = table.task == "classification"
         kind = TabularClassifier if classes else TabularRegressor
-        seconds = time_limit / 2 if refit else time_limit
-        model = kind(time_limit=seconds, random_state=seed)
+
+        def left(share: float) -> float:
+            seconds = time_limit - (perf_counter() - began)
+            return max(share * seconds, _LEAST_SHARE * time_limit)
+
+        model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
         out.mkdir(parents=True, exist_ok=True)
         judged = _Judged.of(model, table.task, split)
         plain = not console.is_terminal
         console.print(_leaderboard(model, plain))
         console.print(_scores(judged.evaluation, judged.others, plain))
+        page = judged.page(table, target)
         if refit:
-            model = clone(model)
+            model = clone(model).set_params(time_limit=left(1))
             with trial_progress(model, "fitting all rows"):
                 model.fit(table.X_train, table.y_train)
         written = [out / name for name in ("model.skops", "report.html")]
         randkern.save(model, written[0])
-        written[1].write_text(judged.page(table, target), encoding="utf-8")
+        written[1].write_text(page, encoding="utf-8")
         results = {
             "command": "fit",
             "arguments": {

@@ -52,7 +52,7 @@ Save = Annotated[
     ),
 ]
 TimeLimit = Annotated[
-    float, typer.Option(min=1, help="Seconds for the search and the fits.")
+    float, typer.Option(min=1, help="Seconds for everything: search, fits and report.")
 ]
 Kernels = Annotated[
     str,

@@ -250,11 +250,11 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
     console.print(prepared, soft_wrap=True)
     if results["settings"]:
         console.print(settings_table(results, plain=not console.is_terminal))
+    if results["best"]:
+        console.print(_scores(results, share, plain=not console.is_terminal))
     for kernel, best in results["best"].items():
         named = ", ".join(f"{k} {v:.4g}" for k, v in best["hyperparameters"].items())
-        validated = _error(best["validation_error"], share)
-        tested = _error(best["test_error"], share)
-        console.print(f"{kernel}: {named}: validation {validated}, test {tested}")
+        console.print(f"{kernel}: {named}")
         if best["at_edge"]:
             console.print(
                 f"{kernel}: the best {' and '.join(best['at_edge'])} is at the edge of "
@@ -264,6 +264,34 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
         console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
+
+
+def _scores(results: Mapping[str, Any], share: bool, *, plain: bool) -> Table:
+    """Return a table of the best of each kernel on the test rows, and of baselines."""
+    table = Table(
+        title=f"the best on {results['dataset']['n_test']:,} test rows "
+        "(± one standard error)",
+        title_justify="left",
+        title_style="" if plain else "bold",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+    )
+    table.add_column("")
+    names = ("log_loss", "auc") if share else ()
+    headings = [name.replace("_", " ").replace("auc", "AUC") for name in names]
+    for heading in ("validation error", "test error", *headings):
+        table.add_column(heading, justify="right", no_wrap=True)
+    scale, unit = (100, "%") if share else (1, "")
+    for name, found in {**results["baselines"], **results["best"]}.items():
+        validated, form = found.get("validation_error"), ".2f" if share else ".4f"
+        others = (found[score] for score in names)
+        table.add_row(
+            name,
+            "" if validated is None else _error(validated, share),
+            f"{scale * found['test_error']:{form}} ± "
+            f"{scale * found['standard_error']:{form}} {unit}".rstrip(),
+            *("" if value is None else f"{value:.4f}" for value in others),
+        )
+    return table
 
 
 def _setting(note: Mapping[str, Any]) -> str:

@@ -5,12 +5,21 @@ import re
 import warnings
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern._tables import cell, is_time, n_free_texts, objects_of, rows_of_text
+from randkern._tables import (
+    cell,
+    check_not_infinite,
+    days_of,
+    is_time,
+    n_free_texts,
+    objects_of,
+    rows_of_text,
+)
 from randkern.datasets.record import Dataset, Task
 from randkern.exceptions import DataFileError
 
@@ -21,6 +30,7 @@ _TASKS = ("classification", "regression")
 _MANY_FRACTIONAL = 20
 _MANY_WHOLE = 100
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def dataset_from_frame(
@@ -56,7 +66,7 @@ def dataset_from_frame(
         only, a target of numbers but for a few texts, columns that are neither
         numbers nor categories.
     ValueError
-        ``target`` missing or unknown, or ``task`` that does not suit it.
+        ``target`` missing or unknown, ``task`` that does not suit it, infinite numbers.
     """
     if task is not None and task not in _TASKS:
         raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
@@ -73,6 +83,8 @@ def dataset_from_frame(
     found = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, found, str(target), source, given=task is not None)
     X = _typed_features(dates_as_days(frame.drop(columns=[target])), source)
+    for column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
+        check_not_infinite(column, X[column].to_numpy())
     classes = np.unique(y) if found == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(
@@ -113,24 +125,20 @@ def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.Data
     pandas = import_extra("pandas", "Reading dates", "data")
     found = {}
     for name in frame.columns:
-        column, start = frame[name], pandas.Timestamp(0, tz="UTC")
+        column = frame[name]
         if name in keep or pandas.api.types.is_numeric_dtype(column.dtype):
             continue
-        if pandas.api.types.is_timedelta64_dtype(column.dtype):
-            start = pandas.Timedelta(0)
-        elif is_time(column):
-            column = pandas.to_datetime(column, utc=True)
-        elif (column := _dates_of_texts(name, column)) is None:
-            continue
-        found[name] = (column - start) / pandas.Timedelta(days=1)
+        days = days_of(column) if is_time(column) else _days_of_texts(name, column)
+        if days is not None:
+            found[name] = days
     frame = frame.copy(deep=False) if found else frame
     for name, days in found.items():
         frame[name] = days
     return frame
 
 
-def _dates_of_texts(name: str, column: "pd.Series") -> "pd.Series | None":
-    """Return the dates that a column of texts holds, None if it holds others."""
+def _days_of_texts(name: str, column: "pd.Series") -> np.ndarray | None:
+    """Return the days of a column of texts that are dates, None if they are not."""
     import pandas
 
     given = column.dropna()
@@ -140,7 +148,10 @@ def _dates_of_texts(name: str, column: "pd.Series") -> "pd.Series | None":
     times = pandas.to_datetime(
         column.astype(object), format="ISO8601", errors="coerce", utc=True
     )
-    odd = np.flatnonzero(times.isna() & column.notna())
+    days = days_of(times)
+    for row in np.flatnonzero(times.isna() & column.notna()):
+        days[row] = _day(str(column.iloc[row]))
+    odd = np.flatnonzero(np.isnan(days) & column.notna())
     if len(odd) > len(given) / 2:
         return None
     if len(odd):
@@ -148,7 +159,17 @@ def _dates_of_texts(name: str, column: "pd.Series") -> "pd.Series | None":
             f"column {name!r} holds dates but for {len(odd):,} rows: "
             f"{cell(column, odd)}; mend or empty it"
         )
-    return times
+    return days
+
+
+def _day(text: str) -> float:
+    """Return the days since 1970 of a date beyond pandas 2, NaN if it is none."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return np.nan
+    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _START
+    return since / timedelta(days=1)
 
 
 def without_free_texts(table: Dataset) -> Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
 
-_INK, _ACCENT, _PALE = "#33415c", "#0b6e99", "#9ec9dd"
+_INK, _ACCENT, _PALE = "#000000", "#0b6e99", "#9ec9dd"
+# What the page calls these colours, which are others in the dark.
+_OF_PAGE = {_INK: "var(--ink)", _ACCENT: "var(--link)", _PALE: "var(--pale)"}
 _MOST_COLUMNS = 15
 _MOST_POINTS = 2000
 _MOST_CLASSES = 6
@@ -42,7 +45,7 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
 
 def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> Drawing:
     """Draw the error against the number of rows that the best kernel is fitted to."""
-    figure, axes = _figure(3.0)
+    figure, axes = _figure(2.7)
     axes.plot(sizes, errors, "o-", color=_ACCENT)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -66,7 +69,7 @@ def quality(
         return
     few = np.linspace(0, len(y) - 1, min(len(y), _MOST_POINTS)).astype(int)
     predictions = evaluation.predictions[few]
-    figure, axes = _figure(3.6)
+    figure, axes = _figure(3.2)
     if evaluation.intervals is not None:
         sizes = abs(evaluation.intervals[few].T - predictions)
         axes.errorbar(
@@ -84,7 +87,7 @@ def quality(
     said = f"R² = {evaluation.scores['r2']:.3f} on rows that the model has not seen."
     yield _svg(figure), "Predictions and truth", said
     residuals = y - evaluation.predictions
-    figure, axes = _figure(3.0)
+    figure, axes = _figure(2.7)
     axes.plot(predictions, residuals[few], ".", color=_ACCENT, markersize=3)
     axes.axhline(0, color=_INK, linewidth=0.8)
     axes.set_xlabel(f"predicted {_plain(target)}")
@@ -98,7 +101,7 @@ def effects(
 ) -> Drawing:
     """Draw the partial dependence of predictions on the columns that matter most."""
     order = np.argsort(-shares, kind="stable")[: min(most, X.shape[1])]
-    figure, panels = _figure(2.4 * ((len(order) + 1) // 2), len(order))
+    figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
     for axes, j in zip(panels, order, strict=True):
         name, classes = X.columns[j], is_classifier(model)
@@ -135,7 +138,7 @@ def effects(
 
 
 def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
-    figure, axes = _figure(3.2)
+    figure, axes = _figure(2.9)
     P: Any = evaluation.probabilities
     # Of two classes one says it all; of many, all together.
     binary = len(model.classes_) == 2
@@ -160,8 +163,10 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     rows = np.array(
         [[np.mean(evaluation.predictions[y == a] == b) for b in labels] for a in labels]
     )
+    from matplotlib.colors import to_rgba
+
     figure, axes = _figure(1.6 + 0.3 * len(labels))
-    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1)
+    axes.imshow([[to_rgba(_ACCENT, share) for share in row] for row in rows])
     for (i, j), share in np.ndenumerate(rows):
         colour = "white" if share > 0.5 else _INK
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=colour)
@@ -177,17 +182,19 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
 
 
 def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
-    """Return a figure 6.4 inches wide with its axes, or as many in two columns."""
+    """Return a figure 5 inches wide with its axes, or as many in two columns."""
     import_extra("matplotlib", "A report", "plot")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, height), layout="constrained")
+    figure = Figure(figsize=(5, height), layout="constrained")
     if n_panels is None:
         axes: Any = figure.subplots()
         _clean(axes)
         return figure, axes
     n_columns = min(n_panels, 2)
-    grid = figure.subplots(-(-n_panels // 2), n_columns, squeeze=False).ravel()
+    grid = figure.subplots(
+        -(-n_panels // 2), n_columns, squeeze=False, sharey=True
+    ).ravel()
     for axes in grid[n_panels:]:
         axes.remove()
     for axes in grid[:n_panels]:
@@ -210,5 +217,10 @@ def _svg(figure: Figure) -> str:
     out = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "randkern"}):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    text = out.getvalue()
+    found = re.compile("|".join(_OF_PAGE))
+    text = re.sub(
+        'style="[^"]*"',
+        lambda style: found.sub(lambda colour: _OF_PAGE[colour[0]], style[0]),
+        out.getvalue(),
+    )
     return text[text.index("<svg") :]

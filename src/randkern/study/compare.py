@@ -132,7 +132,9 @@ def compare(
     data = prepare(dataset)
     runs = _Runs(data, memory_limit)
     total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
-    runs.fit_baselines()
+    beside, refused = baselines(data, memory_limit)
+    for name, reason in refused.items():
+        runs.skip(name, None, reason)
     done = 0
     for choice in choices:
         report(progress, done, total, f"{choice.label}: choosing hyperparameters")
@@ -159,7 +161,7 @@ def compare(
         "versions": installed_versions(),
         "machine": describe_machine(),
         "selection": {k: asdict(v) for k, v in runs.selections.items()},
-        "baselines": runs.baselines,
+        "baselines": beside,
         "records": [record.to_dict() for record in runs.records],
         "skipped": runs.skipped,
         "warnings": runs.warnings,
@@ -230,6 +232,65 @@ def scores(model: Any, data: PreparedData, predicted: NDArray[Any]) -> dict[str,
 test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 
 
+def baselines(
+    data: PreparedData, memory_limit: int | str | None
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Score what any kernel should beat: a constant, and a linear model.
+
+    Parameters
+    ----------
+    data : PreparedData
+    memory_limit : int, str or None
+
+    Returns
+    -------
+    found : dict of dict
+        Scores and costs by name.
+    refused : dict of str
+        Why a model of this name has none: it would take too much memory.
+    """
+    n, d = data.X_train.shape
+    # One feature a column, or, of fewer rows, one equation a row.
+    options: dict[str, Any] = {
+        "n_components": d if d <= n else None,
+        "fit_intercept": True,
+        "memory_limit": memory_limit,
+    }
+    linear = randkern.Linear()
+    models: dict[str, Any] = {
+        "mean": DummyRegressor(),
+        "linear model": randkern.KernelRidgeRegressorCV(linear, **options),
+    }
+    if data.task == "classification":
+        models = {
+            "most frequent class": DummyClassifier(),
+            "linear model": randkern.KernelRidgeClassifierCV(linear, **options),
+        }
+    found, refused = {}, {}
+    for name, model in models.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found[name], _ = _measured(model, data)
+            except MemoryLimitError as error:
+                refused[name] = str(error)
+    return found, refused
+
+
+def _measured(model: Any, data: PreparedData) -> tuple[dict[str, Any], int]:
+    """Return scores and costs of a model, and the memory before its fit."""
+    with Measurement() as fit:
+        model.fit(data.X_train, data.y_train)
+    with Measurement() as predict:
+        predicted = model.predict(data.X_test)
+    found = scores(model, data, predicted) | {
+        "fit_seconds": fit.seconds,
+        "predict_seconds": predict.seconds,
+        "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
+    }
+    return found, fit.before_bytes
+
+
 @dataclass(frozen=True)
 class _Chosen:
     """A kernel with its hyperparameters."""
@@ -249,38 +310,7 @@ class _Runs:
         self.selections: dict[str, Selection] = {}
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
-        self.baselines: dict[str, dict[str, float | None]] = {}
         self._chosen: dict[str, _Chosen] = {}
-
-    def fit_baselines(self) -> None:
-        """Score what any kernel should beat: a constant, and a linear model."""
-        data = self.data
-        n, d = data.X_train.shape
-        # One feature a column, or, of fewer rows, one equation a row.
-        options: dict[str, Any] = {
-            "n_components": d if d <= n else None,
-            "fit_intercept": True,
-        }
-        options["memory_limit"] = self.memory_limit
-        linear = randkern.Linear()
-        models: dict[str, Any] = {
-            "mean": DummyRegressor(),
-            "linear model": randkern.KernelRidgeRegressorCV(linear, **options),
-        }
-        if data.task == "classification":
-            models = {
-                "most frequent class": DummyClassifier(),
-                "linear model": randkern.KernelRidgeClassifierCV(linear, **options),
-            }
-        for name, model in models.items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    found, _ = self._measured(model)
-                except MemoryLimitError as error:
-                    self._skip(name, None, str(error))
-                    continue
-            self.baselines[name] = found
 
     def begin(self, choice: KernelChoice, alpha: float | None) -> None:
         """Choose the kernel's hyperparameters, and compile what it runs."""
@@ -316,7 +346,7 @@ class _Runs:
         label = _label(choice, features)
         n_features = self.data.X_train.shape[1]
         if choice.family == "linear" and size is not None and size > n_features:
-            self._skip(
+            self.skip(
                 label,
                 size,
                 f"the linear kernel is exact with {n_features} features, one a column",
@@ -326,9 +356,9 @@ class _Runs:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                found, before = self._measured(model)
+                found, before = _measured(model, self.data)
             except MemoryLimitError as error:
-                self._skip(label, size, str(error))
+                self.skip(label, size, str(error))
                 return
         self._keep_warnings(label, size, caught)
         self.records.append(
@@ -341,20 +371,6 @@ class _Runs:
                 hyperparameters=self._chosen[choice.label].hyperparameters,
             )
         )
-
-    def _measured(self, model: Any) -> tuple[dict[str, Any], int]:
-        """Return scores and costs of a model, and the memory before its fit."""
-        data = self.data
-        with Measurement() as fit:
-            model.fit(data.X_train, data.y_train)
-        with Measurement() as predict:
-            predicted = model.predict(data.X_test)
-        found = scores(model, data, predicted) | {
-            "fit_seconds": fit.seconds,
-            "predict_seconds": predict.seconds,
-            "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
-        }
-        return found, fit.before_bytes
 
     def _model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
         chosen = self._chosen[choice.label]
@@ -372,7 +388,7 @@ class _Runs:
             random_state=seed,
         )
 
-    def _skip(self, label: str, size: int | None, reason: str) -> None:
+    def skip(self, label: str, size: int | None, reason: str) -> None:
         note = {"kernel": label, "n_components": size, "reason": reason}
         if note not in self.skipped:  # once, not once a seed
             self.skipped.append(note)

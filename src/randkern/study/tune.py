@@ -23,7 +23,14 @@ from .._extras import import_extra
 from .._memory import resolve_memory_limit
 from .._validation import check_count, check_positive
 from ..exceptions import MemoryLimitError
-from .compare import describe_dataset, few_rows, report, test_error
+from .compare import (
+    baselines,
+    describe_dataset,
+    few_rows,
+    report,
+    scores,
+    test_error,
+)
 from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import PreparedData, prepare
 from .records import describe_machine, installed_versions
@@ -102,8 +109,10 @@ def tune(
         ``validation_error``), ``settings`` (one a decomposition: ``kernel``,
         ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``), ``best`` (by
         kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
-        ``fit_seconds``, ``at_edge``), ``skipped`` (``kernel``, ``hyperparameters``,
-        ``reason``) and ``warnings`` (``kernel``, ``hyperparameters``, ``message``).
+        ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
+        ``baselines`` (scores of a constant and of a linear model, by name),
+        ``skipped`` (``kernel``, ``hyperparameters``, ``reason``) and ``warnings``
+        (``kernel``, ``hyperparameters``, ``message``).
 
     Raises
     ------
@@ -151,20 +160,20 @@ def tune(
         search.conclude(choice)
         done += 1
     report(progress, total, total, "done")
-    arguments = {
-        "kernels": [choice.label for choice in choices],
-        **asdict(grid),
-        **asdict(options),
-    }
     return {
         "command": "tune",
-        "arguments": arguments,
+        "arguments": {
+            "kernels": [choice.label for choice in choices],
+            **asdict(grid),
+            **asdict(options),
+        },
         "dataset": describe_dataset(dataset, data) | {"validation": search.described},
         "versions": installed_versions(),
         "machine": describe_machine(),
         "records": search.records,
         "settings": search.settings,
         "best": search.best,
+        "baselines": search.score_baselines(),
         "skipped": search.skipped,
         "warnings": search.warnings,
     }
@@ -375,10 +384,19 @@ class _Search:
         seconds = time.perf_counter() - start
         predicted = model.predict(self.data.X_test)
         self.best[choice.label] = chosen | {
-            "test_error": test_error(self.data.y_test, predicted, self.data.task),
+            **scores(model, self.data, predicted),
             "fit_seconds": seconds,
             "at_edge": at_edge(named, own, choice.opens),
         }
+
+    def score_baselines(self) -> dict[str, dict[str, Any]]:
+        """Score a constant and a linear model on the test rows."""
+        found, refused = baselines(self.data, self.options.memory_limit)
+        self.skipped += [
+            {"kernel": name, "hyperparameters": {}, "reason": reason}
+            for name, reason in refused.items()
+        ]
+        return found
 
     def _model(self, kernel: Any, choice: KernelChoice, *, search: bool) -> Any:
         size = self.options.n_components

@@ -21,6 +21,8 @@ from randkern._fitting import all_or_nothing
 from randkern._tables import (
     cell,
     check_categories,
+    check_not_infinite,
+    days_of,
     is_numeric,
     is_table,
     is_time,
@@ -39,7 +41,6 @@ _LEAST_ROWS = 2
 _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
 FARTHEST = 3.0
-_NANOSECONDS_PER_DAY = 86_400 * 10**9
 # Rows that medians, scales and categories are learned from, at most.
 _MOST_FITTED = 100_000
 # Weights of a larger sum do not count repetitions.
@@ -275,11 +276,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _read_numbers(self, column: Any, j: int) -> np.ndarray:
         name = self._name(j)
         if is_time(column):
-            if getattr(getattr(column, "dtype", None), "tz", None) is not None:
-                column = column.dt.tz_convert(None)
-            values = np.asarray(column.to_numpy())
-            days = values.astype(f"{values.dtype.str[1]}8[ns]").astype(np.int64)
-            return np.where(np.isnat(values), np.nan, days / _NANOSECONDS_PER_DAY)
+            return days_of(column)
         if not is_numeric(column):
             values = objects_of(column)
             texts = rows_of_text(values)
@@ -289,12 +286,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 f"{found} here; mend or empty it."
             )
         values = numbers_of(column)
-        infinite = np.flatnonzero(np.isinf(values))
-        if len(infinite):
-            raise ValueError(
-                f"column {name!r} contains infinity: {cell(values, infinite)}; "
-                "replace it by a missing value or a large number."
-            )
+        check_not_infinite(name, values)
         return values
 
     def __sklearn_tags__(self) -> Any:
