@@ -19,14 +19,7 @@ triton = pytest.importorskip("triton")
 
 import randkern as rk  # noqa: E402
 from randkern._random import Stream  # noqa: E402
-from randkern.backend import (  # noqa: E402
-    torch_hadamard,
-    torch_random,
-    torch_triton,
-    triton_elementary,
-    triton_hadamard,
-    triton_product,
-)
+from randkern.backend import torch_hadamard, torch_random, triton_kernels  # noqa: E402
 from randkern.backend.counter import random_matrix  # noqa: E402
 from randkern.kernels.draw import fit_plan  # noqa: E402
 from randkern.plan import evaluate  # noqa: E402
@@ -50,9 +43,9 @@ def generated_product():
     ):
         X = torch.as_tensor(rng.normal(size=(n, d)), dtype=torch.float32)
         matrix = random_matrix(key, "normal", start, stop, 0, d)
-        got = torch_triton.generated_product(X, key, start, stop, 0.5, precision)
+        got = triton_kernels.generated_product(X, key, start, stop, 0.5, precision)
         close(got, 0.5 * X.numpy().astype(float) @ matrix.T, 1e-5)
-    assert torch_triton.generated_product(X, 1, 4, 4).shape == (258, 0)
+    assert triton_kernels.generated_product(X, 1, 4, 4).shape == (258, 0)
 
 
 def hadamard_features():
@@ -70,18 +63,18 @@ def hadamard_features():
         signs = torch_random.signs(99, blocks.start, count, 6, p, "cpu")
         rows = {"key": 99, "norms": norms, "row_start": start, "row_stop": start + D}
         cases = [
-            ("project", torch_triton.PROJECT, {}, {}),
-            ("pairs", torch_triton.PAIRS, {}, {"weight": 2.0}),
-            ("cosines", torch_triton.COSINES, {"offsets": offsets}, {"weight": 2.0}),
+            ("project", triton_kernels.PROJECT, {}, {}),
+            ("pairs", triton_kernels.PAIRS, {}, {"weight": 2.0}),
+            ("cosines", triton_kernels.COSINES, {"offsets": offsets}, {"weight": 2.0}),
             *(
-                ("modulus", torch_triton.MODULUS, {"power": power}, {"weight": 2.0})
+                ("modulus", triton_kernels.MODULUS, {"power": power}, {"weight": 2.0})
                 for power in (1.0, 2.0, 2.7, 3.0, 4.0)
             ),
         ]
         for name, kind, options, weight in cases:
             out = torch.zeros(5, D * (2 if name == "pairs" else 1))
             expected = out.clone()
-            torch_triton.hadamard_features(
+            triton_kernels.hadamard_features(
                 *(X, signs, norms * p**-1.5, start, start + D),
                 *(kind, weight.get("weight", 1.0), out),
                 **inputs,
@@ -99,14 +92,14 @@ def cos_sin_features():
         phase = torch.as_tensor(30 * rng.normal(size=(n, m)), dtype=torch.float32)
         offsets = torch.as_tensor(rng.uniform(0, 6, m), dtype=torch.float32)
         out = torch.zeros(n, 2 * m + 3)
-        torch_triton.cos_sin_features(phase, 1.5, out[:, 1 : 2 * m + 1])
+        triton_kernels.cos_sin_features(phase, 1.5, out[:, 1 : 2 * m + 1])
         close(out[:, 1 : 2 * m + 1 : 2], 1.5 * torch.cos(phase), 1e-6)
         close(out[:, 2 : 2 * m + 2 : 2], 1.5 * torch.sin(phase), 1e-6)
         assert not out[:, [0, 2 * m + 1, 2 * m + 2]].any()
         out = torch.zeros(n, m)
-        torch_triton.cos_sin_features(phase, 1.5, out, offsets)
+        triton_kernels.cos_sin_features(phase, 1.5, out, offsets)
         close(out, 1.5 * torch.cos(phase + offsets), 3e-6)
-    torch_triton.cos_sin_features(torch.zeros(0, 3), 1.0, torch.zeros(0, 6))
+    triton_kernels.cos_sin_features(torch.zeros(0, 3), 1.0, torch.zeros(0, 6))
 
 
 def huge_phases():
@@ -118,8 +111,8 @@ def huge_phases():
     signs = torch_random.signs(5, 0, 1, 6, p, "cpu")
     phases, out = torch.empty(5, p), torch.empty(5, 2 * p)
     given = (X, signs, norms * p**-1.5, 0, p)
-    torch_triton.hadamard_features(*given, torch_triton.PROJECT, 1.0, phases)
-    torch_triton.hadamard_features(*given, torch_triton.PAIRS, 1.0, out)
+    triton_kernels.hadamard_features(*given, triton_kernels.PROJECT, 1.0, phases)
+    triton_kernels.hadamard_features(*given, triton_kernels.PAIRS, 1.0, out)
     exact = phases[[0, 1, 3]].double()
     assert float(exact.abs().max()) > 1e11
     close(out[[0, 1, 3], ::2], torch.cos(exact), 1e-6)
@@ -144,7 +137,7 @@ def chunks():
             close(evaluate(plan, torch.as_tensor(X)), expected, 1e-6)
             close(evaluate(plan, torch.as_tensor(X), out=out), expected, 1e-6)
     double = torch.zeros(2, 2, dtype=torch.float64)
-    assert not torch_triton.runs_on(torch.zeros(2, 2), double)
+    assert not triton_kernels.runs_on(torch.zeros(2, 2), double)
 
 
 def features():
@@ -156,7 +149,7 @@ def features():
         {"cos_sin_features"},
     )
     spies = {
-        name: patch.object(torch_triton, name, wraps=getattr(torch_triton, name))
+        name: patch.object(triton_kernels, name, wraps=getattr(triton_kernels, name))
         for name in product | hadamard | trig
     }
     for kernel, projection, d, kernels in (
@@ -214,21 +207,21 @@ def compiled():
     for kind, p in ((1, 1024), (1, 8192), (3, 1024)):
         types = {**pointers, "signs": "*i8"}
         types |= dict.fromkeys(("scale", "bias", "weight"), "fp32")
-        rows = max(1, triton_hadamard.TILE_ENTRIES // p)
+        rows = max(1, triton_kernels.TILE_ENTRIES // p)
         constants = {"KIND": kind, "HALF": 1.0, "R": rows, "P": p}
         constants["BITS"] = p.bit_length() - 1
-        kernel, warps = triton_hadamard._hadamard_kernel, triton_hadamard.warps(p)
+        kernel, warps = triton_kernels._hadamard_kernel, triton_kernels.warps(p)
         assert bytes_on_stack(kernel, types, constants, num_warps=warps) == 0
     types = {**pointers, "phase": "*fp32", "weight": "fp32"}
     constants = {"SHIFTED": False, "WIDTH": 1024}
-    assert bytes_on_stack(triton_elementary._cos_sin_kernel, types, constants) == 0
+    assert bytes_on_stack(triton_kernels._cos_sin_kernel, types, constants) == 0
     types = {"X": "*fp32", "out": "*fp32", "scale": "fp32"}
     types |= {"key_low": "i64", "key_high": "i64"}
-    for precision, (rows, draws, warps, stages) in triton_product.TILES.items():
+    for precision, (rows, draws, warps, stages) in triton_kernels.TILES.items():
         constants = {"ROWS": rows, "DRAWS": draws, "PRECISION": precision}
         constants["MASKED"] = True
         options = {"num_warps": warps, "num_stages": stages}
-        kernel = triton_product._generated_kernel
+        kernel = triton_kernels._generated_kernel
         assert bytes_on_stack(kernel, types, constants, **options) == 0
 
 

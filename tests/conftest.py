@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from randkern.backend import threads
+from randkern.backend import compiled_loops
 
 # The same examples on every run, and no deadline: the first call of a compiled
 # function takes as long as its compilation.
@@ -42,7 +42,7 @@ def rng() -> np.random.Generator:
 class Meetings:
     """Two threads, neither of which goes on before both have work in their hands.
 
-    It stands in for ``threads._work``, which every thread of a call runs.
+    It stands in for ``compiled_loops._work``, which every thread of a call runs.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Meetings:
         self.tasks: set[str] = set()
         self._lock = threading.Lock()
         self._gates: list[tuple[list[tuple[int, int]], threading.Barrier]] = []
-        self._work = threads._work
+        self._work = compiled_loops._work
 
     def work(
         self, task: Callable[[int, int], object], ranges: list[tuple[int, int]]
@@ -97,8 +97,8 @@ def two_threads() -> Callable[[], AbstractContextManager[Meetings]]:
     def force() -> Iterator[Meetings]:
         meetings, before = Meetings(), numba.get_num_threads()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threads, "_NANOSECONDS_A_THREAD", 1e-30)
-            patch.setattr(threads, "_work", meetings.work)
+            patch.setattr(compiled_loops, "_NANOSECONDS_A_THREAD", 1e-30)
+            patch.setattr(compiled_loops, "_work", meetings.work)
             numba.set_num_threads(2)
             try:
                 yield meetings

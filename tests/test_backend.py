@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from oracles import primitives as reference
-from randkern.backend import counter, cpu, trig
-from randkern.backend.threads import on_one_thread
+from randkern.backend import counter, cpu
+from randkern.backend.compiled_loops import on_one_thread
 
 DTYPES = [np.float32, np.float64]
 SHAPES = [(0, 5), (1, 1), (1, 7), (3, 1), (5, 0), (7, 33), (4, 2051)]
@@ -52,18 +52,18 @@ def test_importing_the_room_does_not_load_numba():
 @numba.njit
 def fast_cos_sin(x, cosine, sine):
     for i in range(x.shape[0]):
-        cosine[i], sine[i] = trig.cos_sin(x[i])
+        cosine[i], sine[i] = cpu.cos_sin(x[i])
 
 
 @numba.njit
 def wide_cos_sin(x, cosine, sine):
     for i in range(x.shape[0]):
-        cosine[i], sine[i] = trig.cos_sin_wide(x[i])
+        cosine[i], sine[i] = cpu.cos_sin_wide(x[i])
 
 
 @numba.njit
 def compiled_is_fast(x):
-    return trig.is_fast(x)
+    return cpu.is_fast(x)
 
 
 def largest_error(function, x):
@@ -78,7 +78,7 @@ def largest_error(function, x):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("limit", [1.0, 100.0, 1e4, None])
 def test_cos_sin_error(dtype, limit):
-    fast_limit = trig.FAST_LIMIT_F32 if dtype == np.float32 else trig.FAST_LIMIT_F64
+    fast_limit = cpu.FAST_LIMIT_F32 if dtype == np.float32 else cpu.FAST_LIMIT_F64
     limit = limit or float(fast_limit)
     x = np.random.default_rng(0).uniform(-limit, limit, 100_000)
     # Multiples of a quarter turn, where the reduction cancels most.
@@ -109,7 +109,7 @@ def test_is_fast_sees_values_out_of_range(dtype, bad):
     assert compiled_is_fast(x)
     x[37] = bad
     assert not compiled_is_fast(x)
-    assert not trig.is_fast(x)
+    assert not cpu.is_fast(x)
 
 
 # Elementwise primitives against the reference.

@@ -8,8 +8,8 @@ import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randkern.backend import large_cholesky
-from randkern.backend.numpy_algebra import NumpyAlgebra
+from randkern.backend import blas
+from randkern.backend.array_ops import NumpyAlgebra
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers import Cholesky, Outcome, Solution
 
@@ -257,16 +257,16 @@ def test_other_layouts_are_refused(rng, make, got):
 @pytest.mark.parametrize("n", [1, 40, 64, 150])
 def test_large_matrices_are_factorised_by_panels(monkeypatch, rng, n):
     """LAPACK ends the process where they are larger than 15,000 rows (OpenBLAS)."""
-    monkeypatch.setattr(large_cholesky, "_MOST_ROWS", 32)
-    monkeypatch.setattr(large_cholesky, "_PANEL", 32)
+    monkeypatch.setattr(blas, "_MOST_ROWS", 32)
+    monkeypatch.setattr(blas, "_PANEL", 32)
     Z = rng.normal(size=(2 * n, n))
     A = Z.T @ Z + np.eye(n)
     given = np.triu(A) + np.tril(rng.normal(size=(n, n)), -1)
     made = given.copy()
-    assert large_cholesky.factorise_upper(made)
+    assert blas.factorise_upper(made)
     np.testing.assert_allclose(np.triu(made), np.linalg.cholesky(A).T, atol=1e-12 * n)
     np.testing.assert_array_equal(np.tril(made, -1), np.tril(given, -1))
     lower = NumpyAlgebra().lower_factor(A.copy())
     np.testing.assert_allclose(lower, np.linalg.cholesky(A), atol=1e-12 * n)
     A[-1, -1] = -1.0
-    assert not large_cholesky.factorise_upper(A)
+    assert not blas.factorise_upper(A)

@@ -24,9 +24,9 @@ from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 from randkern import skeletons as sk
 from randkern._random import Stream
 from randkern.backend import paths
-from randkern.backend.threads import on_one_thread
+from randkern.backend.compiled_loops import on_one_thread
 from randkern.plan import evaluate
-from randkern.skeletons.support import exact_support
+from randkern.skeletons.paths import exact_support
 
 RNG = np.random.default_rng(11)
 CIRCLE_ROWS = RNG.uniform(-1.6, 1.6, (6, 9))

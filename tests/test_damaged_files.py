@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
 from _damage import DAMAGES, repacked
-from randkern import _archives
+from randkern import _files
 from randkern.exceptions import CheckpointError, ModelFileError
 from randkern.solvers import PCG, SGD, Checkpoint
 
@@ -247,7 +247,7 @@ def test_a_larger_limit_lets_a_file_be_read(path, monkeypatch):
     rk.save(model, path)
     with pytest.raises(ModelFileError, match="pass a larger memory_limit"):
         rk.load(path, memory_limit=1000)
-    monkeypatch.setattr(_archives, "available_memory", lambda: 1000)
+    monkeypatch.setattr(_files, "available_memory", lambda: 1000)
     with pytest.raises(ModelFileError, match=r"the limit is 1\.0 kB"):
         rk.load(path)
     again = rk.load(path, memory_limit="10MB")

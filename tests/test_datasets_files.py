@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from randkern.datasets import cifar, load_dataset, mnist, read_idx
-from randkern.datasets.cifar_pickle import read_pickled_batch
+from randkern.datasets.cifar import read_pickled_batch
 from randkern.exceptions import DataFileError
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}

@@ -12,8 +12,7 @@ import randkern as rk
 from randkern._files import atomic_write, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
 from randkern.plots import plot_compare, save_figure
-from randkern.solvers import PCG, SGD, Checkpoint
-from randkern.solvers import _checkpoint as checkpoints
+from randkern.solvers import PCG, SGD, Checkpoint, iteration
 from randkern.study.records import write_results
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
@@ -156,7 +155,7 @@ def test_a_missing_folder_is_named(table, tmp_path):
 def test_a_fit_does_not_begin_without_its_checkpoint(solver, table, path, monkeypatch):
     """Before features are drawn: not after an hour of them."""
     seen = []
-    monkeypatch.setattr(checkpoints.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(iteration.tempfile, "TemporaryFile", full)
     monkeypatch.setattr(rk.KernelRidgeRegressor, "_draw", lambda *_: seen.append(1))
     with pytest.raises(CheckpointError, match=r"cannot be written \(.*No space left"):
         regressor(path, solver=solver).fit(*table)
@@ -172,7 +171,7 @@ def test_a_probe_leaves_the_file_alone(path):
 
 @pytest.mark.parametrize("solver", [PCG, SGD])
 def test_the_first_state_must_be_written(solver, table, path, monkeypatch):
-    monkeypatch.setattr(checkpoints.np, "savez", full)
+    monkeypatch.setattr(iteration.np, "savez", full)
     with pytest.raises(CheckpointError, match="cannot be written"):
         regressor(path, solver=solver).fit(*table)
     assert list(path.parent.iterdir()) == []
@@ -189,7 +188,7 @@ def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
         states.append(1)
         return savez(*args, **arrays) if len(states) < 3 else full()
 
-    monkeypatch.setattr(checkpoints.np, "savez", save)
+    monkeypatch.setattr(iteration.np, "savez", save)
     with pytest.warns(UserWarning, match="could not be written.*the fit goes on"):
         model = regressor(path, solver=solver).fit(*table)
     assert len(states) > 3
@@ -201,7 +200,7 @@ def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_interruption_stays_one(solver, table, path, monkeypatch):
     def interrupt(progress):
-        monkeypatch.setattr(checkpoints.np, "savez", full)
+        monkeypatch.setattr(iteration.np, "savez", full)
         raise KeyboardInterrupt
 
     with (
@@ -212,14 +211,14 @@ def test_an_interruption_stays_one(solver, table, path, monkeypatch):
 
 
 def test_a_complete_fit_is_not_lost(table, path, monkeypatch):
-    unlink = checkpoints.Path.unlink
+    unlink = iteration.Path.unlink
 
     def kept(place, missing_ok=False):
         if place == path:
             raise PermissionError(errno.EACCES, "Permission denied")
         unlink(place, missing_ok)
 
-    monkeypatch.setattr(checkpoints.Path, "unlink", kept)
+    monkeypatch.setattr(iteration.Path, "unlink", kept)
     with pytest.warns(UserWarning, match=r"complete.*could not be deleted"):
         model = regressor(path).fit(*table)
     assert model.score(*table) > 0.9

@@ -10,8 +10,7 @@ import scipy.special
 import scipy.stats
 
 import randkern as rk
-from randkern.models._gp_likelihoods import Bernoulli, Poisson, StudentT
-from randkern.models._gp_softmax import mean_softmax
+from randkern.models._gp_laplace import Bernoulli, Poisson, StudentT, mean_softmax
 from randkern.plan import evaluate
 
 N = 70

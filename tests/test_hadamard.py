@@ -14,9 +14,9 @@ from scipy.special import binom, gamma
 
 from oracles.hadamard_matrices import block_matrix, projection_matrix
 from randkern.backend import hadamard
-from randkern.backend.hadamard_schedule import schedule
-from randkern.backend.threads import on_one_thread
-from randkern.backend.trig import FAST_LIMIT_F32
+from randkern.backend.compiled_loops import on_one_thread
+from randkern.backend.cpu import FAST_LIMIT_F32
+from randkern.backend.hadamard_kernels import schedule
 
 DTYPES = [np.float32, np.float64]
 TOLERANCE = {np.float32: 4e-6, np.float64: 1e-13}

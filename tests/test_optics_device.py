@@ -13,8 +13,8 @@ from sklearn.base import clone
 
 import randkern as rk
 from randkern.backend.camera import expose, look_up
+from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.counter import random_matrix
-from randkern.backend.threads import on_one_thread
 from randkern.optics import MirrorLayout, OpticalDevice, SimulatedOPU, _scattering
 
 N, WIDTH, D = 40, 150, 3000

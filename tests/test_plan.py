@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw, has_draws
 from randkern._random import Stream
-from randkern.kernels.allotment import allot
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
+from randkern.kernels.factor_draws import allot
 from randkern.plan import Plan, evaluate
 
 D = 21  # odd, so that pairs leave a column over

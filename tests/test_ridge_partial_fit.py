@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend.threads import on_one_thread
+from randkern.backend.compiled_loops import on_one_thread
 
 N, N_TEST = 40, 15
 NUMBERS = [0, 1, 2, 3]

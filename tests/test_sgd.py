@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern.data.out_of_core import StreamedRows
 from randkern.exceptions import CheckpointError
-from randkern.models.minibatches import FeatureBatches
+from randkern.models.iterative_ridge import FeatureBatches
 from randkern.solvers import SGD, Outcome
 from randkern.solvers.sgd import SGDState
 

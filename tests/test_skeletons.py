@@ -685,7 +685,7 @@ def test_tiles_join(n_rows):
 def test_blocks_join(monkeypatch):
     """Rows in blocks of one tile, symmetric or not, and inputs of two kinds."""
     import randkern.skeletons.recursion as recursion
-    from randkern.backend.numpy_ops import NumpyOps
+    from randkern.backend.array_ops import NumpyOps
 
     monkeypatch.setattr(recursion, "_BLOCK_BYTES", 1)
     monkeypatch.setattr(NumpyOps, "tile_size", lambda self, like: (2**20, 8))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from randkern.backend import skinny_gemm
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.compiled_loops import run_over_ranges
 
 DTYPES = [np.float32, np.float64, np.int16]
 KINDS = [np.dtype(dtype).name for dtype in DTYPES]
@@ -315,7 +315,7 @@ NESTED = """
 import threading, time
 import numba
 numba.set_num_threads(2)
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.compiled_loops import run_over_ranges
 
 done = []
 gate = threading.Barrier({callers})

@@ -12,8 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._random import Stream
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers import PCG, SGD, Checkpoint, Cholesky, Outcome, Progress, Solution
-from randkern.solvers.conjugate_gradients import Loss
-from randkern.solvers.pcg import SpectralPreconditioner
+from randkern.solvers.pcg import Loss, SpectralPreconditioner
 
 SHIFT = 0.3
 REACHED = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)

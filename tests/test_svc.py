@@ -13,16 +13,15 @@ from sklearn.utils import compute_class_weight
 
 import randkern as rk
 from randkern._random import root_stream
+from randkern.backend.array_ops import NumpyAlgebra
 from randkern.backend.descent import descend
-from randkern.backend.numpy_algebra import NumpyAlgebra
 from randkern.exceptions import (
     MemoryLimitError,
     NarrowMarginError,
     NotSeparableError,
 )
-from randkern.models._augmented_lagrangian import solve_box
 from randkern.models._hard_margin import _margin
-from randkern.models._svm_dual import SVMDual
+from randkern.models._svm_dual import SVMDual, solve_box
 from randkern.models.feature_matrix import FeatureArray
 from randkern.models.memory import newton_bytes
 

@@ -20,7 +20,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
-from randkern.backend.clock import working_seconds
+from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search

@@ -10,10 +10,10 @@ from sklearn.datasets import make_classification
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend import blas_threads, large_cholesky
-from randkern.backend.blas_threads import one_thread_if_short
-from randkern.backend.numpy_algebra import NumpyAlgebra
-from randkern.backend.threads import on_one_thread, run_over_ranges
+from randkern.backend import blas
+from randkern.backend.array_ops import NumpyAlgebra
+from randkern.backend.blas import one_thread_if_short
+from randkern.backend.compiled_loops import on_one_thread, run_over_ranges
 
 KERNEL = rk.Gaussian("scale")
 OPTIONS = {"n_components": 70, "random_state": 0}
@@ -143,7 +143,7 @@ def test_threads_change_conjugate_gradients_by_rounding(dtype, tol, data, two_th
 SHORT, LONG = 1e8, 1e10  # operations
 
 
-def blas():
+def blas_threads():
     """Return the numbers of threads that BLAS libraries have."""
     return {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
 
@@ -151,32 +151,32 @@ def blas():
 @pytest.fixture
 def two_of_blas():
     with threadpool_limits(2, user_api="blas"):
-        assert blas() == {2}
+        assert blas_threads() == {2}
         yield
-        assert blas() == {2}
+        assert blas_threads() == {2}
 
 
 @pytest.mark.usefixtures("two_of_blas")
 def test_short_work_has_one_thread_of_blas():
     for operations, expected in [(1.0, 2), (SHORT, 1), (LONG, 2)]:
         with one_thread_if_short(operations):
-            assert blas() == {expected}
-        assert blas() == {2}
+            assert blas_threads() == {expected}
+        assert blas_threads() == {2}
 
 
 @pytest.mark.usefixtures("two_of_blas")
 def test_threads_of_blas_come_back_after_an_error():
     with pytest.raises(np.linalg.LinAlgError):
         NumpyAlgebra().lower_factor(-np.eye(100))
-    assert blas() == {2}
+    assert blas_threads() == {2}
 
 
 def test_threads_of_blas_are_never_more_than_the_user_allows():
     with threadpool_limits(1, user_api="blas"):
         for operations in (1.0, SHORT, LONG):
             with one_thread_if_short(operations):
-                assert blas() == {1}
-            assert blas() == {1}
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
 
 
 @pytest.mark.usefixtures("two_of_blas")
@@ -194,17 +194,17 @@ def test_other_threads_leave_the_threads_of_blas_alone():
         thread.start()
         assert entered.wait(timeout=60)
         with one_thread_if_short(SHORT):
-            assert blas() == {1}
-        assert blas() == {1}
-    assert blas() == {2}
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
     leave.set()
     thread.join(timeout=60)
-    assert blas() == {2}
+    assert blas_threads() == {2}
 
 
 #: Functions of LAPACK by who calls them, and the size of a matrix below and above.
 DECOMPOSITIONS = {
-    "lower_factor": (large_cholesky, "dpotrf", NumpyAlgebra().lower_factor),
+    "lower_factor": (blas, "dpotrf", NumpyAlgebra().lower_factor),
     "symmetric_eigenpairs": (
         scipy.linalg,
         "eigh",
@@ -241,11 +241,11 @@ def test_decompositions_choose_their_threads(name, most, expected, monkeypatch):
     seen, original = [], getattr(module, lapack)
 
     def watched(*args, **kwargs):
-        seen.append(blas())
+        seen.append(blas_threads())
         return original(*args, **kwargs)
 
     monkeypatch.setattr(module, lapack, watched)
-    monkeypatch.setattr(blas_threads, "_MOST_OPERATIONS", most)
+    monkeypatch.setattr(blas, "_MOST_OPERATIONS", most)
     decompose(np.eye(100) + 0.001)
     assert seen == [{expected}]
 
@@ -255,11 +255,11 @@ def test_a_direct_solve_of_few_features_has_one_thread(monkeypatch, data):
     from randkern.solvers import cholesky
 
     seen = []
-    for module, name in ((large_cholesky, "dpotrf"), (cholesky, "dpotrs")):
+    for module, name in ((blas, "dpotrf"), (cholesky, "dpotrs")):
         original = getattr(module, name)
 
         def watched(*args, original=original, **kwargs):
-            seen.append(blas())
+            seen.append(blas_threads())
             return original(*args, **kwargs)
 
         monkeypatch.setattr(module, name, watched)

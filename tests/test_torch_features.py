@@ -25,7 +25,7 @@ from randkern.backend import (
     counter,
     torch_random,
 )
-from randkern.backend.numpy_ops import NumpyOps
+from randkern.backend.array_ops import NumpyOps
 from randkern.backend.torch_ops import TorchOps
 from randkern.plan import evaluate
 

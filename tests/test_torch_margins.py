@@ -15,7 +15,7 @@ from randkern.exceptions import (
     NarrowMarginError,
     NotSeparableError,
 )
-from randkern.models._augmented_lagrangian import solve_box
+from randkern.models._svm_dual import solve_box
 from randkern.models.feature_matrix import FeatureArray
 
 pytestmark = pytest.mark.slow

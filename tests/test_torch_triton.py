@@ -75,7 +75,7 @@ def test_three_products_of_tf32_round_as_float32_does(d):
 
 
 def test_what_products_are_computed_in(monkeypatch):
-    from randkern.backend.triton_product import product_precision
+    from randkern.backend.triton_kernels import product_precision
 
     def chosen(precision, device="cuda:0", capability=(9, 0)):
         monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)

@@ -1,15 +1,28 @@
-"""Writing files whole or not at all."""
+"""Files written whole or not at all; zip archives of arrays, checked before reading."""
 
 from __future__ import annotations
 
+import copy
+import io
+import math
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from randkern._memory import available_memory, format_bytes, resolve_memory_limit
+from randkern.exceptions import MemoryLimitError
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -84,3 +97,175 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+# What zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops raise on
+# content that is not what its description says.
+READING_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
+    *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
+    *(ValueError, TokenError),
+)
+
+_CHUNK = 2**20
+_ENCRYPTED = 0x1
+# zipfile decompresses only these in bounded steps.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What is read from a file takes no more than so many times its size; arrays hardly
+# shrink when they are compressed, descriptions to a tenth.
+_INFLATION = 100
+_SMALL = 2 * 10**9
+
+
+def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
+    """Return how many bytes of memory may be taken to read an archive.
+
+    Parameters
+    ----------
+    file : file
+    memory_limit : int, str or None
+        As models take it. None: the memory that is free, and no more than the larger
+        of 2 GB and 100 times the size of the file.
+    """
+    if memory_limit is not None:
+        return resolve_memory_limit(memory_limit)
+    most = max(_SMALL, _INFLATION * file.seek(0, io.SEEK_END))
+    free = available_memory()
+    return most if free is None else min(free, most)
+
+
+def check_needed(needed: int, limit: int) -> None:
+    """Raise MemoryLimitError for what would take more memory than the limit."""
+    if needed > limit:
+        raise MemoryLimitError(
+            f"reading it would take {format_bytes(needed)} of memory, and the limit is "
+            f"{format_bytes(limit)}"
+        )
+
+
+def check_archive(
+    file: BinaryIO,
+    limit: int,
+    *,
+    copies: int = 1,
+    names: Collection[str] | None = None,
+    nested: bool = False,
+) -> dict[str, int]:
+    """Check that the members of an archive are as large as they claim to be.
+
+    Each is inflated, a chunk at a time, to see that it has the declared size and
+    checksum; an array in NumPy's format must be as large as its header says. Archives
+    of arrays in the archive, which is how SciPy stores sparse matrices, are checked
+    alike. What is read afterwards takes no more memory than it was found to need.
+
+    Parameters
+    ----------
+    file : file
+    limit : int
+        Bytes of memory.
+    copies : int
+        How many copies of the content the reader keeps.
+    names : collection of str, optional
+        The members that will be read; None: all.
+    nested : bool
+        Whether it lies in another archive, and so may hold no further one.
+
+    Returns
+    -------
+    dict of str to int
+        The size of each member, with that of what is in it if it is an archive.
+
+    Raises
+    ------
+    MemoryLimitError
+        If reading would take more than the limit; nothing was read.
+    BadZipFile, ValueError, or another of `READING_ERRORS`
+        If the archive is damaged, or not what it claims to be.
+    """
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len({info.filename for info in members}) < len(members):
+            raise ValueError("two of its members have the same name")
+        if names is not None:
+            members = [info for info in members if info.filename in names]
+        sizes = {info.filename: info.file_size for info in members}
+        check_needed(copies * sum(sizes.values()), limit)
+        for info in members:
+            head = _check_member(archive, info)
+            if head.startswith(npy.MAGIC_PREFIX):
+                _check_array(head, info)
+            elif head.startswith(b"PK"):
+                if nested:
+                    raise ValueError(f"its member {info.filename} holds an archive")
+                left = limit - copies * sum(sizes.values())
+                content = io.BytesIO(archive.read(info))
+                inner = check_archive(content, left, copies=copies, nested=True)
+                sizes[info.filename] += sum(inner.values())
+        return sizes
+
+
+def read_arrays(
+    file: BinaryIO, names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a file of :func:`numpy.savez`, or those of these names.
+
+    Raises
+    ------
+    MemoryLimitError
+        As `check_archive` does, by the default limit.
+    BadZipFile, ValueError, or another of `READING_ERRORS`
+        If the archive is damaged, or holds what is no array of numbers or text.
+    """
+    members = None if names is None else {f"{name}.npy" for name in names}
+    sizes = check_archive(file, archive_limit(file), names=members)
+    arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        for member in sizes:
+            with archive.open(member) as stream:
+                array = npy.read_array(stream, allow_pickle=False)
+            arrays[member.removesuffix(".npy")] = array
+    return arrays
+
+
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Inflate a member to its end; return its first bytes."""
+    if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
+        raise ValueError(f"its member {info.filename} is encrypted or packed otherwise")
+    # zipfile stops at the declared size, and then inflates at once all that follows
+    # when a member is read as a whole: look one byte further.
+    further = copy.copy(info)
+    further.file_size += 1
+    n_bytes, head = 0, b""
+    try:
+        with archive.open(further) as stream:
+            while chunk := stream.read(_CHUNK):
+                head = head or chunk
+                n_bytes += len(chunk)
+    except zipfile.BadZipFile as error:
+        if "CRC" not in str(error):
+            raise
+        raise ValueError(
+            f"the checksum of its member {info.filename} is wrong"
+        ) from error
+    if n_bytes != info.file_size:
+        raise ValueError(
+            f"its member {info.filename} does not have the {info.file_size:,} bytes "
+            "that it declares"
+        )
+    return head
+
+
+def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
+    """Check that an array is as large as its header says: NumPy allocates by that."""
+    stream = io.BytesIO(head)
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0
+    shape, _, dtype = (read if version == (1, 0) else npy.read_array_header_2_0)(stream)
+    declared = math.prod(shape) * dtype.itemsize
+    if stream.tell() + declared != info.file_size:
+        raise ValueError(
+            f"the array in its member {info.filename} is of shape {shape} and type "
+            f"{dtype}, {declared:,} bytes, but {info.file_size - stream.tell():,} "
+            "bytes follow"
+        )

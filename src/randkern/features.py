@@ -13,18 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
 from randkern._validation import (
     MOST_COMPONENTS,
     Rows,
     check_count,
     check_weights,
+    is_tensor,
     validate_rows,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks
-from randkern.data.dask import is_dask, lazily
-from randkern.data.sharded import sampled_dask
+from randkern.data.sharded import is_dask, lazily, sampled_dask
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel

@@ -38,23 +38,22 @@ from randkern import (
     solvers,
     tabular,
 )
-from randkern._archives import (
+from randkern._extras import import_extra
+from randkern._files import (
     READING_ERRORS,
     archive_limit,
+    atomic_write,
     check_archive,
     check_needed,
+    special_kind,
 )
-from randkern._extras import import_extra
-from randkern._files import atomic_write, special_kind
 from randkern._random import Stream
-from randkern._tensors import is_tensor
-from randkern._validation import TableEncoder
+from randkern._validation import TableEncoder, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
-from randkern.models._gp_laplace import LaplacePosterior
-from randkern.models._gp_likelihoods import Poisson, StudentT
-from randkern.models._gp_reach import Reach
+from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
+from randkern.models._gp_model import Reach
 from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.linalg
 
 from randkern._random import root_stream
-from randkern._tables import column_names
 from randkern._validation import (
     MOST_COMPONENTS,
     Rows,
@@ -18,12 +17,13 @@ from randkern._validation import (
     check_count,
     check_kernel_rows,
     check_positive,
+    column_names,
 )
-from randkern.backend.blas_threads import one_thread_if_short
+from randkern.backend.blas import one_thread_if_short
 from randkern.kernels import Kernel
-from randkern.kernels.allotment import allot
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import resolve_kernel
+from randkern.kernels.factor_draws import allot
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
 

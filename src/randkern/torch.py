@@ -28,7 +28,7 @@ from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.metric import MetricLearner
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
-from randkern.models._predictions import predict_by_features, predict_by_rows
+from randkern.models._feature_model import predict_by_features, predict_by_rows
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense

@@ -1,18 +1,39 @@
-"""The primitives that NumPy arrays and tensors share, written once by the array API.
+"""Primitives of arrays: those that tensors share, by the array API, and NumPy's.
 
 :class:`ArrayOps` is what the rooms above see of a library of arrays. What the array API
 standard says is written here, over the namespace ``xp`` of the library (of
 array-api-compat, as scikit-learn carries it); the rest each backend brings:
-:mod:`randkern.backend.numpy_ops` and :mod:`randkern.backend.torch_ops`. Their lists are
+:mod:`randkern.backend.array_ops` and :mod:`randkern.backend.torch_ops`. Their lists are
 in ``docs/architecture.md``.
+
+:class:`NumpyOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
 """
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+import scipy.optimize
+import scipy.sparse as sp
+import scipy.special
+from scipy.linalg.lapack import dpotri, dpstrf, dtpqrt
+from sklearn.externals.array_api_compat import numpy as array_namespace
 
-from randkern.backend import special
+from randkern.backend import (
+    counter,
+    cpu,
+    duals,
+    hadamard,
+    skinny_gemm,
+    sparse_phases,
+    special,
+)
+from randkern.backend.blas import factorise_upper, short_on_one_thread
+from randkern.backend.compiled_loops import run_over_ranges
+from randkern.backend.pairwise import patch_products, scaled_squared_distances
+from randkern.backend.skinny_gemm import padded
 
 # Changes of a value of order one below this are lost in rounding errors.
 LEAST_CHANGE = 64 * 2.0**-52
@@ -268,3 +289,366 @@ class ArrayAlgebra:
 def _device(like):
     """Return where an array lies, as its namespace names it; None: a sparse matrix."""
     return getattr(like, "device", None)
+
+
+_ROWS = 1024
+# Reflections that LAPACK applies at once.
+_REFLECTIONS = 32
+
+
+def _cubed(algebra, matrix, *args):
+    """Count the operations of a decomposition, but for a factor near 1."""
+    return max(matrix.shape) * min(matrix.shape) ** 2
+
+
+def _eigen(algebra, matrix, *args):
+    """Count those of eigenvalues, singular values and what rests on them, roughly."""
+    return 4 * _cubed(algebra, matrix)
+
+
+def _solved(algebra, factor, right, *args, **kwargs):
+    """Count those of one triangular solve."""
+    return len(factor) * right.size
+
+
+class NumpyAlgebra(ArrayAlgebra):
+    """LAPACK, on one thread where that is short."""
+
+    xp = array_namespace
+
+    def column_products(self, X, Y):
+        """Return Σ_i x_ij y_ij of every column j."""
+        if sp.issparse(X):
+            return np.asarray(X.multiply(Y).sum(axis=0)).ravel()
+        return np.einsum("ij,ij->j", X, Y)
+
+    @short_on_one_thread(_cubed)
+    def lower_factor(self, matrix):
+        """Return the lower Cholesky factor of a matrix given by its upper triangle.
+
+        The matrix is used up.
+        """
+        matrix = np.require(matrix, float, ["C", "W"])
+        if not factorise_upper(matrix):
+            raise np.linalg.LinAlgError("the matrix is not positive to rounding.")
+        for start in range(0, len(matrix), _ROWS):
+            block = matrix[start : start + _ROWS, : start + _ROWS]
+            block[:] = np.triu(block, start)
+        return matrix.T
+
+    @short_on_one_thread(_solved)
+    def factor_solve(self, factor, right):
+        """Return the solution of LLᵀx = b, a vector or a matrix."""
+        return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
+
+    @short_on_one_thread(_solved)
+    def triangular_solve(self, factor, right, transposed=False):
+        """Return L⁻¹b, or L⁻ᵀb."""
+        return scipy.linalg.solve_triangular(
+            factor,
+            right,
+            lower=True,
+            trans="T" if transposed else "N",
+            check_finite=False,
+        )
+
+    def extended_factor(self, factor, rows):
+        """Return the lower factor of LLᵀ + RᵀR for rows R, O(n²) operations each.
+
+        By Householder's reflections of the rows of Lᵀ and of R, which keep Lᵀ
+        triangular.
+        """
+        if not len(rows):
+            return factor
+        block = min(_REFLECTIONS, len(factor))
+        upper, _, _, info = dtpqrt(0, block, factor.T, rows)
+        if info:
+            raise np.linalg.LinAlgError("the factor could not be extended.")
+        lower = np.triu(upper).T
+        return lower * np.where(lower.diagonal() < 0, -1.0, 1.0)
+
+    @short_on_one_thread(_cubed)
+    def inverse_by_factor(self, factor):
+        """Return the inverse of LLᵀ."""
+        inverse, info = dpotri(factor, lower=1)
+        if info:
+            raise np.linalg.LinAlgError("the covariance is singular.")
+        # The upper triangle is filled in place: D x D matrices are what memory goes to.
+        for start in range(0, len(inverse), _ROWS):
+            rows = slice(start, start + _ROWS)
+            inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
+            corner = np.tril(inverse[rows, rows])
+            inverse[rows, rows] = corner + np.tril(corner, -1).T
+        return inverse
+
+    @short_on_one_thread(_eigen)
+    def shortest_solution(self, matrix, right):
+        """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+        return scipy.linalg.lstsq(matrix, right)[0]
+
+    @short_on_one_thread(_cubed)
+    def pivoted_factor(self, gram):
+        """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+
+        By Cholesky factorisation with pivoting: the rows of F at the pivots, in their
+        order, are lower triangular. Zeros fill up its width. The Gram matrix is
+        overwritten.
+        """
+        # Of the transpose, which is Fortran-ordered, so that nothing is copied.
+        factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
+        if info < 0:
+            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+        pivots = pivots - 1
+        out = np.zeros((len(gram), padded(rank)))
+        for start in range(0, len(gram), _ROWS):  # no third matrix is made
+            rows = slice(start, start + _ROWS)
+            out[pivots[rows], :rank] = np.tril(factor[rows, :rank], start)
+        return out, pivots[:rank]
+
+    @short_on_one_thread(_eigen)
+    def leading_eigenpairs(self, matrix, rank):
+        """Return leading eigenpairs, descending, of an upper triangle."""
+        n = len(matrix)
+        values, vectors = scipy.linalg.eigh(
+            matrix.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
+            overwrite_a=True, check_finite=False,
+        )  # fmt: skip
+        return values[::-1], vectors[:, ::-1]
+
+    @short_on_one_thread(_cubed)
+    def inverse_factor(self, gram):
+        """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+        factor = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+        return scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
+
+    @short_on_one_thread(_cubed)
+    def qr(self, matrix):
+        """Return an orthonormal basis of the columns, and the upper triangle."""
+        return scipy.linalg.qr(matrix, mode="economic", check_finite=False)
+
+    @short_on_one_thread(_eigen)
+    def symmetric_eigenpairs(self, matrix):
+        """Return eigenvalues, ascending, and eigenvectors of a C-contiguous matrix.
+
+        It is in float64; its upper triangle is read, and it is overwritten.
+        """
+        # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
+        # on its lower triangle, our upper one.
+        return scipy.linalg.eigh(
+            matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
+        )
+
+    @short_on_one_thread(_eigen)
+    def singular_values(self, matrix):
+        """Return singular values, descending."""
+        return np.linalg.svd(matrix, compute_uv=False)
+
+
+# Rows of a tile of which the temporary arrays of a function stay in the cache.
+_MAPPED_ROWS = 32
+
+
+class NumpyOps(ArrayOps):
+    """NumPy's primitives, and loops that Numba compiles."""
+
+    xp, special = array_namespace, scipy.special
+    algebra = NumpyAlgebra()
+    duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
+    sparse = sparse_phases
+
+    add_gram = staticmethod(cpu.add_gram)
+    cauchy_kernel = staticmethod(cpu.cauchy_kernel)
+    cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
+    cosines = staticmethod(cpu.cosines)
+    manhattan_distances = staticmethod(cpu.manhattan_distances)
+    modulus_power = staticmethod(cpu.modulus_power)
+    patch_products = staticmethod(patch_products)
+    run_over_ranges = staticmethod(run_over_ranges)
+    scaled_squared_distances = staticmethod(scaled_squared_distances)
+
+    bessel_k0 = staticmethod(scipy.special.k0)
+
+    def key(self, like):
+        """Return what tells arrays apart that cannot stand for each other."""
+        return like.dtype.char, "host"
+
+    def placed(self, values, dtype, like):
+        """Return values in a dtype."""
+        return np.asarray(values, dtype=dtype)
+
+    def constant(self, owner, name, like, make):
+        """Return what `make` returns as an array like `like`.
+
+        On a device it is cached as long as `owner` lives, under `name`.
+        """
+        return np.asarray(make())
+
+    def full_precision(self, like):
+        """Return a context in which products keep the precision of `like`."""
+        return nullcontext()
+
+    def lasting(self, make):
+        """Return what `make` returns, and whether later calls may use it too."""
+        return make(), True
+
+    def to_host(self, array):
+        """Return a NumPy array: the only way from a device to the host."""
+        return np.asarray(array)
+
+    def copy(self, array):
+        """Return a copy."""
+        return array.copy()
+
+    def contiguous(self, array):
+        """Return an array whose rows lie one after the other."""
+        return np.ascontiguousarray(array)
+
+    def densified(self, X):
+        """Return rows as a dense array."""
+        return X.toarray() if sp.issparse(X) else X
+
+    def take(self, X, rows):
+        """Return rows by their numbers, which are a NumPy array."""
+        return X[rows]
+
+    def multiply(self, values, factor, out):
+        """Write values·factor to `out`."""
+        np.multiply(values, factor, out=out)
+
+    def exp_of(self, values):
+        """Overwrite values by their exponentials."""
+        return np.exp(values, out=values)
+
+    def log1p_of(self, values):
+        """Overwrite values v by log(1 + v)."""
+        return np.log1p(values, out=values)
+
+    def map_rows(self, function, values):
+        """Overwrite values by `function` of them, some rows at a time per thread."""
+
+        def task(start, stop):
+            for first in range(start, stop, _MAPPED_ROWS):
+                part = values[first : min(first + _MAPPED_ROWS, stop)]
+                part[:] = function(part)
+
+        run_over_ranges(task, len(values), values.size)
+        return values
+
+    def row_sums(self, X):
+        """Return the sums of rows in float64."""
+        return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
+
+    def row_squares(self, X):
+        """Return the squared norms of rows in the dtype of X."""
+        if sp.issparse(X):
+            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", X, X)
+
+    def squared_norms(self, X):
+        """Return the squared norms of rows in float64."""
+        if sp.issparse(X):
+            return self.row_squares(X.astype(np.float64))
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+
+    def largest_sizes(self, values):
+        """Return the largest absolute value of every column."""
+        if sp.issparse(values):
+            return abs(values).max(axis=0).toarray().ravel()
+        return np.abs(values).max(axis=0, initial=0.0)
+
+    def largest_of_rows(self, X):
+        """Return the largest absolute value of every row."""
+        return self.largest_sizes(X.T)
+
+    def scale_rows(self, X, factors):
+        """Return rows times a factor each."""
+        if sp.issparse(X):
+            return sp.csr_array(sp.diags_array(factors) @ X)
+        return X * factors[:, None]
+
+    def divide_rows(self, X, sizes):
+        """Return rows over a number each."""
+        if sp.issparse(X):
+            X = sp.csr_array(X, copy=True)
+            X.data /= np.repeat(sizes, np.diff(X.indptr))
+            return X
+        return X / sizes[:, None]
+
+    def with_bias(self, X, scale, bias):
+        """Return X·scale, with a last column `bias` if that is not 0."""
+        dtype = X.dtype
+        scale = np.asarray(scale, dtype=dtype)
+        if sp.issparse(X):
+            X = X.multiply(scale).tocsr() if np.any(scale != 1) else X
+            if bias:
+                entries = np.full((X.shape[0], 1), bias, dtype=dtype)
+                X = sp.hstack([X, sp.csr_array(entries)], format="csr")
+            return X
+        if not bias:
+            return X * scale if np.any(scale != 1) else X
+        out = np.empty((X.shape[0], X.shape[1] + 1), dtype=dtype)
+        np.multiply(X, scale, out=out[:, :-1])
+        out[:, -1] = bias
+        return out
+
+    def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
+        """Return entries of :func:`randkern.backend.counter.random_matrix`."""
+        return counter.random_matrix(key, law, row_start, row_stop, col_start, col_stop)
+
+    def modulus_in_place(self, real, imag, power):
+        """Return (real² + imag²)^(power/2), which may overwrite `real`."""
+        cpu.modulus_power(real, imag, power, 1.0, real)
+        return real
+
+    def searchsorted(self, sorted_values, values):
+        """Return where values are among sorted ones, and whether they are there."""
+        position = np.searchsorted(sorted_values, values)
+        position = np.minimum(position, len(sorted_values) - 1)
+        return position, sorted_values[position] == values
+
+    def minimise(self, function, start, tolerance, max_iter, n_pairs):
+        """Return where a smooth function is least, by L-BFGS, and the iterations.
+
+        It returns the value at a vector, a float, and the gradient there, of which no
+        entry is above `tolerance` at the end.
+        """
+        options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
+        options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
+        result = scipy.optimize.minimize(
+            function, start, jac=True, method="L-BFGS-B", options=options
+        )
+        return result.x, int(result.nit)
+
+    def log_matern(self, z, nu):
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            bessel = scipy.special.kve(nu, z)
+            log = nu * np.log(z) + np.log(bessel) - z
+        log += (1 - nu) * math.log(2) - scipy.special.gammaln(nu)
+        # K_ν overflows near 0; there only a few terms of its series matter.
+        small = np.isposinf(bessel) & (z > 0)
+        if small.any():
+            log[small] = np.log(_small_argument_series(z[small], nu))
+        return log
+
+    def hypergeometric(self, cosine, m):
+        """Return ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1]."""
+        if m == 1:
+            # The complete elliptic integral E of parameter k² = 4c/(1 + c)².
+            parameter = np.minimum(4 * cosine / (1 + cosine) ** 2, 1)
+            return (1 + cosine) * (2 / math.pi) * scipy.special.ellipe(parameter)
+        values = scipy.special.hyp2f1(-m / 2, -m / 2, 1.0, cosine * cosine)
+        return values.astype(cosine.dtype, copy=False)
+
+
+def _small_argument_series(z, nu):
+    """Return Σ_{k<ν} (−z²/4)^k/(k! (ν−1)···(ν−k)) (Abramowitz & Stegun 9.6.9-11).
+
+    What it omits is of order z^{2ν}, which vanishes where K_ν overflows.
+    """
+    term = np.ones_like(z)
+    total = np.ones_like(z)
+    for k in range(1, min(40, math.ceil(nu))):
+        term = term * (-(z**2) / 4) / (k * (nu - k))
+        total += term
+    return total

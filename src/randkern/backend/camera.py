@@ -10,9 +10,8 @@ import math
 import numpy as np
 from numba import njit
 
+from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
 from randkern.backend.counter import LAWS, fill_entries
-from randkern.backend.rows import input_rows, output_rows
-from randkern.backend.threads import run_over_ranges
 
 # Pixels that are worked on together, in the first cache.
 _TILE = 4096

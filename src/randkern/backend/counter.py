@@ -24,9 +24,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from randkern.backend.rows import output_rows
-from randkern.backend.threads import run_over_ranges
-from randkern.backend.trig import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
+from randkern.backend.compiled_loops import output_rows, run_over_ranges
+from randkern.backend.cpu import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
 
 # A law is a type, so that the loops are compiled for the laws that are used; it

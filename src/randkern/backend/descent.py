@@ -3,7 +3,7 @@
 import numpy as np
 from numba import get_num_threads, njit
 
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.compiled_loops import run_over_ranges
 
 # Gradients below this are rounding.
 _TINY = 1e-12

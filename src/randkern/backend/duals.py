@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.compiled_loops import run_over_ranges
 
 _INVERSE_PI, _HALF_PI = 1.0 / math.pi, 0.5 * math.pi
 

@@ -32,18 +32,19 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from randkern.backend.compiled_loops import run_over_ranges
+from randkern.backend.cpu import FAST_LIMIT_F32, FAST_LIMIT_F64
 from randkern.backend.hadamard_kernels import (
     CHUNK,
     COSINES,
+    MIN_BLOCK,
     MODULUS,
     PAIRS,
     PROJECT,
     compute_features,
+    schedule,
 )
-from randkern.backend.hadamard_schedule import MIN_BLOCK, schedule
 from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
-from randkern.backend.threads import run_over_ranges
-from randkern.backend.trig import FAST_LIMIT_F32, FAST_LIMIT_F64
 
 # Rows of X that are converted or made dense at a time.
 _BLOCK_BYTES = 1 << 23

@@ -1,4 +1,22 @@
-"""The compiled driver of the Hadamard features: load, transform, store.
+"""Compiled kernels of Hadamard features: schedule, interpreter, driver.
+
+A transform of 2^k vectors (and of the entries inside them) is k stages, one a bit of
+the vector's index, in any order. Here consecutive bits form *steps* (a butterfly of
+radix 4, 8 or 16, in registers) and consecutive steps form *groups*, small enough for
+the first-level cache. The three transforms run through the bits down, up, and down
+again: so they meet once inside the vectors and once at the highest step, and all
+steps of a group around a meeting point run while its *panel* (the vectors that differ
+in the group's bits, a few columns wide) is in the cache. With two groups the tile is
+read four times in all.
+
+The last transform starts at the highest bits, so that it is pruned to the rows that
+are wanted: later steps skip the blocks that hold none.
+
+Real blocks are R H S3 H S2 H S1 with random signs in S1, S2, S3; unitary ones have
+random phases (±1 ± i)/√2 in S2 and S3 instead, so that the first transform is real.
+Nothing is normalised here: H has entries ±1 and the phases are ±1 ± i.
+
+The functions are inlined before they are compiled, which compiles everything once.
 
 An item of work is one tile of X, or a few, and one block of p rows of the projection;
 those of the same rows of X follow one another. Every feature is computed by the same
@@ -8,14 +26,220 @@ The helpers are inlined before they are compiled, which compiles everything once
 """
 
 import math
-from typing import Any
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from randkern.backend import hadamard_transform as transform
 from randkern.backend import hadamard_vectors as vectors
-from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
+from randkern.backend.cpu import cos_sin, cos_sin_wide, is_fast
+from randkern.backend.hadamard_vectors import (
+    SIGNS,
+    SIGNS_WITHIN,
+    expand_signs,
+    panel_step,
+)
+
+# Below 64 rows a product of signs and transforms is visibly not Gaussian.
+MIN_BLOCK = 64
+
+# Bits of the lowest group, whose panel is 2^bits consecutive vectors (16 KB at
+# most), and of the others.
+_LOW_GROUP_BITS = (6, 7, 8)
+_HIGH_GROUP_BITS = (2, 3, 4, 5, 6, 7)
+_PANEL_VECTORS = 256
+
+Step = tuple[int, int]  # lowest bit, bit above
+Operation = tuple[int, int, int, int, int]
+Visit = tuple[int, int, int, int, int]
+
+
+class Schedule(NamedTuple):
+    """A program for the compiled interpreter, as tables of int64.
+
+    Attributes
+    ----------
+    n_vectors : int
+        Vectors that a tile takes, with one of padding after every panel of each
+        group: otherwise panel rows are a power of two apart and share one set of the
+        cache.
+    pads : ndarray
+        Vector v of the block is vector v + Σ (v >> pads[i]) of the tile.
+    visits : ndarray of shape (V, 5)
+        Lowest bit of the group, bit above it, columns of a panel, first operation
+        and last + 1.
+    operations : ndarray of shape (O, 5)
+        Action, lowest bit of the step, bit above it, whether it may be pruned, and
+        which of the three transforms it is part of, or which of the three signs.
+    """
+
+    n_vectors: int
+    pads: np.ndarray
+    visits: np.ndarray
+    operations: np.ndarray
+
+
+def _group_bits(k: int) -> tuple[int, ...]:
+    """Split k bits into as few, as equal groups as there can be, lowest first."""
+    if k <= max(_LOW_GROUP_BITS):
+        return (k,)
+    n_high = -(-(k - max(_LOW_GROUP_BITS)) // max(_HIGH_GROUP_BITS))
+    splits = [
+        split
+        for split in product(_LOW_GROUP_BITS, *[_HIGH_GROUP_BITS] * n_high)
+        if sum(split) == k
+    ]
+    return min(splits, key=lambda split: (max(split[1:]), -split[0]))
+
+
+def _steps(first: int, bits: int) -> list[Step]:
+    """Split the bits of a group into as few steps as there can be."""
+    splits = {2: [2], 3: [3], 4: [4], 5: [2, 3], 6: [3, 3], 7: [3, 4], 8: [4, 4]}
+    split = splits[bits]
+    lows = [first + sum(split[:i]) for i in range(len(split))]
+    return [(low, low + size) for low, size in zip(lows, split, strict=True)]
+
+
+def _butterflies(steps: list[Step], transform: int) -> list[Operation]:
+    # The action of a butterfly is its number of bits; the last ones are pruned.
+    pruned = int(transform == 3)
+    return [(above - low, low, above, pruned, transform) for low, above in steps]
+
+
+@cache
+def schedule(k: int) -> Schedule:
+    """Return the program for tiles of 2^k vectors, k ≥ 4."""
+    groups = _group_bits(k)
+    top = len(groups) - 1
+    lowest_bits = [sum(groups[:g]) for g in range(len(groups))]
+    up = [_steps(low, bits) for low, bits in zip(lowest_bits, groups, strict=True)]
+    down = [steps[::-1] for steps in up]
+
+    visits: list[Visit] = []
+    operations: list[Operation] = []
+
+    def visit(g: int, actions: list[Operation]) -> None:
+        columns = 1 if g == 0 else max(1, _PANEL_VECTORS >> groups[g])
+        first = len(operations)
+        operations.extend(actions)
+        above = lowest_bits[g] + groups[g]
+        visits.append((lowest_bits[g], above, columns, first, len(operations)))
+
+    second = (SIGNS_WITHIN, groups[0], groups[0], 0, 2)
+    third = (SIGNS, k, k, 0, 3)
+    last = [*_butterflies(up[top], 2), third, *_butterflies(down[top], 3)]
+    if top == 0:
+        visit(0, [*_butterflies(down[0], 1), second, *last])
+    else:
+        for g in range(top, 0, -1):
+            visit(g, _butterflies(down[g], 1))
+        visit(0, [*_butterflies(down[0], 1), second, *_butterflies(up[0], 2)])
+        for g in range(1, top):
+            visit(g, _butterflies(up[g], 2))
+        visit(top, last)
+        for g in range(top - 1, -1, -1):
+            visit(g, _butterflies(down[g], 3))
+    return Schedule(
+        n_vectors=(1 << k) + sum((1 << k) >> low for low in lowest_bits[1:]),
+        pads=np.array(lowest_bits[1:], dtype=np.int64),
+        visits=np.array(visits, dtype=np.int64),
+        operations=np.array(operations, dtype=np.int64),
+    )
+
+
+# Stages of signs a block: three, and three more for the imaginary parts, of which
+# the first is not used.
+N_SIGN_STAGES = 6
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@njit(inline="always")
+def tile_vector(v: int, pads: np.ndarray) -> int:
+    """Return where the tile keeps vector v of the block."""
+    position = v
+    for i in range(pads.shape[0]):
+        position += v >> pads[i]
+    return position
+
+
+@njit(inline="always")
+def draw_signs(
+    parts: tuple[int, ...],
+    masks: np.ndarray,
+    n_vectors: int,
+    key: np.uint64,
+    block: int,
+    p: int,
+    group: int,
+    pads: np.ndarray,
+    tile: np.ndarray,
+) -> None:
+    """Write the signs of a block, placed as the tile's vectors are.
+
+    Word i of stage s is the output of SplitMix64 (Steele, Lea and Flood, 2014) in
+    its state number (block·N_SIGN_STAGES + s)·p/64 + i + 1, seeded by the key; its
+    bits, lowest first, are the signs of entries 64·i on. Stages 3 to 5 are the
+    imaginary parts. `group` is the number of entries a vector.
+    """
+    for stage in range(3):
+        for part in range(len(parts) if stage > 0 else 1):
+            first = (block * N_SIGN_STAGES + 3 * part + stage) * (p >> 6) + 1
+            origin = stage * len(parts) * n_vectors + parts[part]
+            for i in range(p >> 6):
+                z = key + np.uint64(first + i) * _GOLDEN
+                z = (z ^ (z >> _S30)) * _MIX1
+                z = (z ^ (z >> _S27)) * _MIX2
+                at = origin + tile_vector(i * (64 // group), pads)
+                expand_signs(masks, at, z ^ (z >> _S31), tile)
+
+
+@njit(inline="always")
+def run_panel(
+    parts: tuple[int, ...],
+    schedule: Any,
+    v: int,
+    outer: int,
+    start: int,
+    unit: int,
+    first_vector: int,
+    last_vector: int,
+    masks: np.ndarray,
+    tile: np.ndarray,
+) -> None:
+    """Run the operations of visit v on one panel, at vector `start` of the tile."""
+    n_vectors, _, visits, operations = schedule
+    for i in range(visits[v, 3], visits[v, 4]):
+        low, above = operations[i, 1], operations[i, 2]
+        free = visits[v, 1] - above
+        first, stop = np.int64(0), np.int64(1) << free
+        if operations[i, 3] == 1:  # only the blocks that hold a wanted row
+            base = outer << free
+            if (first_vector >> above) > base:
+                first = (first_vector >> above) - base
+            if (last_vector >> above) - base + 1 < stop:
+                stop = (last_vector >> above) - base + 1
+        low, above = low - visits[v, 0], above - visits[v, 0]
+        # Rows of the lowest group are consecutive, as the columns of the others are:
+        # either way the inner loop is the long one.
+        rows, columns = np.int64(1) << low, visits[v, 2]
+        if visits[v, 0] == 0:
+            rows, columns = np.int64(1), rows
+        # Of a unitary block the imaginary part comes with the second signs.
+        action, transform = operations[i, 0], operations[i, 4]
+        n_parts = len(parts) if action < SIGNS and transform > 1 else 1
+        for part in range(n_parts):
+            panel_step(
+                parts, masks, tile, action, (transform - 1) * len(parts) * n_vectors,
+                start + parts[part] + first * (unit << above), unit << low,
+                stop - first, unit << above, rows, unit, columns,
+            )  # fmt: skip
+
 
 # What is made of a projection; MODULUS + m is the m-th power of the modulus.
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
@@ -159,18 +383,18 @@ def _transform(
     group = 16 // tile.itemsize
     first_vector, last_vector = low // group, (high - 1) // group
     for j in range(0, p // group, vectors.ROWS):
-        at = transform.tile_vector(j, pads)
+        at = tile_vector(j, pads)
         _load(rows, first, n_rows, j * group, at, masks, tile, tail)
     for v in range(visits.shape[0]):
         bottom, above, columns = visits[v, 0], visits[v, 1], visits[v, 2]
-        unit = transform.tile_vector(np.int64(1) << bottom, pads)
+        unit = tile_vector(np.int64(1) << bottom, pads)
         begin, end = np.int64(0), p // group >> above
         if operations[visits[v, 3], 3] == 1:
             begin, end = first_vector >> above, (last_vector >> above) + 1
         for outer in range(begin, end):
             for inner in range(0, 1 << bottom, columns):
-                start = transform.tile_vector((outer << above) + inner, pads)
-                transform.run_panel(
+                start = tile_vector((outer << above) + inner, pads)
+                run_panel(
                     parts,
                     schedule,
                     v,
@@ -235,7 +459,7 @@ def compute_features(
         block = first_block + item % n_blocks
         low = row_start - block * p if row_start > block * p else 0
         high = row_stop - block * p if row_stop < (block + 1) * p else p
-        transform.draw_signs(parts, masks, n_vectors, key, block, p, group, pads, tile)
+        draw_signs(parts, masks, n_vectors, key, block, p, group, pads, tile)
         chunk = item // n_blocks * items[2]
         chunk_stop = chunk + items[2] if chunk + items[2] < n else n
         for first in range(chunk, chunk_stop, vectors.ROWS):
@@ -255,7 +479,7 @@ def compute_features(
             for j in range(low - low % CHUNK, high, CHUNK):
                 column = block * p + j - row_start
                 for i in range(0, CHUNK, width):
-                    vector = transform.tile_vector((j + i) // group, pads)
+                    vector = tile_vector((j + i) // group, pads)
                     vectors.project_rows(
                         parts, tile, vector, norms, CHUNK + column + i,
                         projected, i, CHUNK,

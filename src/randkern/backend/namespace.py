@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from randkern._extras import import_extra
-from randkern._tensors import is_tensor
+from randkern._validation import is_tensor
 
 
 def ops_of(array: Any) -> Any:
@@ -13,7 +13,7 @@ def ops_of(array: Any) -> Any:
 
     They are :class:`randkern.backend.array_ops.ArrayOps`: those of
     :mod:`randkern.backend.torch_ops` for a tensor, of
-    :mod:`randkern.backend.numpy_ops` for everything else. Other arrays bring theirs as
+    :mod:`randkern.backend.array_ops` for everything else. Other arrays bring theirs as
     the attribute `array_ops`.
 
     Examples
@@ -29,7 +29,7 @@ def ops_of(array: Any) -> Any:
         return TorchOps()
     if hasattr(array, "array_ops"):
         return array.array_ops
-    from randkern.backend.numpy_ops import NumpyOps
+    from randkern.backend.array_ops import NumpyOps
 
     return NumpyOps()
 
@@ -47,6 +47,6 @@ def empty_on(device: str, dtype: Any) -> Any:
         Without PyTorch; the extra ``gpu`` brings it.
     """
     import_extra("torch", "computing on a device", "gpu")
-    from randkern.backend import torch_devices
+    from randkern.backend import torch_constants
 
-    return torch_devices.empty_on(device, dtype)
+    return torch_constants.empty_on(device, dtype)

@@ -1,10 +1,148 @@
-"""Kernels of all pairs of rows that no matrix product gives, tiled for the caches."""
+"""Distances and kernels of all pairs of rows; products of patches of columns.
+
+A library of linear algebra would set threads of its own to work on each of these
+products, inside a task that is one of several threads already: they wait for one
+another for longer than they compute.
+"""
 
 import numpy as np
+import scipy.sparse as sp
 from numba import njit
+from scipy.spatial.distance import cdist
 
-from randkern.backend.rows import check_out, output_rows
-from randkern.backend.threads import run_over_ranges
+from randkern.backend.compiled_loops import check_out, output_rows, run_over_ranges
+
+# In so few columns differences cost no more than a matrix product.
+_FEW_COLUMNS = 16
+# ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
+CANCELLED = 1e-3
+_PAIRS = 4096
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+def scaled_squared_distances(X, Y, scale, same):
+    """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
+
+    Dense rows are first shifted by the mean of Y, so that data far from the
+    origin does not cancel; where it still does, rows are subtracted instead.
+
+    Parameters
+    ----------
+    X, Y : ndarray or CSR matrix, shapes (n, d) and (m, d)
+    scale : float or ndarray of shape (d,)
+    same : bool
+        Whether Y is X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.pairwise import scaled_squared_distances
+    >>> scaled_squared_distances(np.eye(2), np.zeros((1, 2)), 2.0, False)
+    array([[4.],
+           [4.]])
+    """
+    if sp.issparse(X) or sp.issparse(Y):
+        X = X_centred = sp.csr_array(X).multiply(scale).tocsr()
+        Y = Y_centred = sp.csr_array(Y).multiply(scale).tocsr()
+        x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
+    else:
+        X = X * scale
+        Y = X if same else Y * scale
+        if X.shape[1] <= _FEW_COLUMNS:
+            return cdist(X, Y, "sqeuclidean")
+        center = Y.mean(axis=0)
+        X_centred = X - center
+        Y_centred = X_centred if same else Y - center
+        x_norms = np.einsum("ij,ij->i", X_centred, X_centred)
+        y_norms = np.einsum("ij,ij->i", Y_centred, Y_centred)
+    if not np.isfinite(max(x_norms.max(), y_norms.max())):
+        return cdist(_dense(X), _dense(Y), "sqeuclidean")
+    products = X_centred @ Y_centred.T
+    squared = products.toarray() if sp.issparse(products) else products
+    near = squared_distances(x_norms, y_norms, CANCELLED, squared)
+    if not sp.issparse(X) and near.sum() > squared.size // 20:
+        return cdist(X, Y, "sqeuclidean").astype(squared.dtype, copy=False)
+    rows = np.flatnonzero(near)
+    bound = CANCELLED * (x_norms[rows, None] + y_norms)
+    first, second = np.nonzero(squared[rows] <= bound)
+    _subtract(squared, X, Y, rows[first], second)
+    if same:
+        np.fill_diagonal(squared, 0.0)
+    return squared
+
+
+def _subtract(squared, X, Y, first, second):
+    """Take the squared distances of some pairs from differences of rows."""
+    for start in range(0, len(first), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        difference = X[first[part]] - Y[second[part]]
+        if sp.issparse(difference):
+            squares = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
+        else:
+            squares = np.einsum("ij,ij->i", difference, difference)
+        squared[first[part], second[part]] = squares
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+def _patch_products(a, b, rows, columns, out):
+    n_patches, size = a.shape[0], a.shape[1]
+    for v in range(n_patches):
+        for i in range(rows[0], rows[1]):
+            row = out[v, i - rows[0]]
+            for j in range(len(row)):
+                row[j] = 0
+            # Four at a time: a row is then read and written a fourth as often.
+            whole = size - size % 4
+            for k in range(0, whole, 4):
+                a0, a1 = a[v, k, i], a[v, k + 1, i]
+                a2, a3 = a[v, k + 2, i], a[v, k + 3, i]
+                b0 = b[v, k, columns[0] : columns[1]]
+                b1 = b[v, k + 1, columns[0] : columns[1]]
+                b2 = b[v, k + 2, columns[0] : columns[1]]
+                b3 = b[v, k + 3, columns[0] : columns[1]]
+                for j in range(len(row)):
+                    row[j] += (a0 * b0[j] + a1 * b1[j]) + (a2 * b2[j] + a3 * b3[j])
+            for k in range(whole, size):
+                a0 = a[v, k, i]
+                b0 = b[v, k, columns[0] : columns[1]]
+                for j in range(len(row)):
+                    row[j] += a0 * b0[j]
+
+
+def patch_products(
+    a: np.ndarray, b: np.ndarray, rows: slice, columns: slice
+) -> np.ndarray:
+    """Return the sums over k of ``a[v, k, i] * b[v, k, j]``, on the caller's thread.
+
+    Parameters
+    ----------
+    a, b : ndarray of one dtype, C-contiguous, shapes (n_patches, size, n) and \
+(n_patches, size, m)
+    rows, columns : slice
+        Of i and j.
+
+    Returns
+    -------
+    products : ndarray of shape (n_patches, number of rows, number of columns)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.pairwise import patch_products
+    >>> a = np.arange(12.0).reshape(1, 6, 2)
+    >>> products = patch_products(a, a, slice(0, 2), slice(1, 2))
+    >>> bool(np.all(products[0] == a[0].T @ a[0, :, 1:]))
+    True
+    """
+    shape = (len(a), rows.stop - rows.start, columns.stop - columns.start)
+    out = np.empty(shape, dtype=a.dtype)
+    _patch_products(a, b, (rows.start, rows.stop), (columns.start, columns.stop), out)
+    return out
+
 
 _ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile: in the second cache
 _BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a copy in float64, at most 8 MB

@@ -18,9 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from randkern.backend.rows import check_out, input_rows, output_rows
-from randkern.backend.threads import run_over_ranges
-from randkern.backend.trig import cos_sin, cos_sin_wide, is_fast
+from randkern.backend.compiled_loops import (
+    check_out,
+    input_rows,
+    output_rows,
+    run_over_ranges,
+)
+from randkern.backend.cpu import cos_sin, cos_sin_wide, is_fast
 
 _ROWS = 64  # packed side by side
 _TILE = 32  # entries between two writes to the output

@@ -2,7 +2,7 @@
 
 ``ops`` is :class:`randkern.backend.array_ops.ArrayOps`. Bessel and hypergeometric
 functions are its own: SciPy has them, PyTorch has quadratures in
-:mod:`randkern.backend.torch_special`.
+:mod:`randkern.backend.torch_ops`.
 """
 
 import math

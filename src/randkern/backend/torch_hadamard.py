@@ -4,7 +4,7 @@ Blocks R·H S₃ H S₂ H S₁ with the same signs and norms. H is applied as pr
 Hadamard matrices of order at most 64, one a run of bits of the index: additions with
 signs, so that their rounding is that of a fast transform. Signs are made anew on the
 device; nothing is copied to it. Where Triton is installed and no gradient is wanted,
-:mod:`randkern.backend.torch_triton` does all steps at once.
+:mod:`randkern.backend.triton_kernels` does all steps at once.
 """
 
 import math

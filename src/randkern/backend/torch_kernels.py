@@ -1,4 +1,4 @@
-"""Whether the fused kernels of :mod:`randkern.backend.torch_triton` run on tensors."""
+"""Whether the fused kernels of :mod:`.triton_kernels` run on tensors."""
 
 import os
 from functools import cache
@@ -8,10 +8,10 @@ from functools import cache
 def fused_kernels():
     """Return the module of fused kernels, None where Triton is not installed."""
     try:
-        from randkern.backend import torch_triton
+        from randkern.backend import triton_kernels
     except ImportError:
         return None
-    return torch_triton
+    return triton_kernels
 
 
 def kernels_for(*tensors):

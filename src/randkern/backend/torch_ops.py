@@ -1,30 +1,237 @@
 """The primitives on PyTorch tensors, of the CPU or of a GPU.
 
+An integral is summed node by node: a quadrature that converges exponentially, of a
+fixed number of steps, in the memory of a few tensors.
+
 :class:`TorchOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
 Nothing is copied to the host but by its `to_host` and by what returns a Python number;
 what is constant is copied to the device once and kept there.
 """
 
+import math
+
 import numpy as np
 import torch
+from scipy.special import gammaln
 from sklearn.externals.array_api_compat import torch as array_namespace
 
 from randkern.backend import (
     counter,
     torch_constants,
-    torch_devices,
     torch_duals,
     torch_hadamard,
     torch_kernels,
     torch_random,
     torch_skinny_gemm,
     torch_sparse,
-    torch_special,
     torch_trig,
 )
-from randkern.backend.array_ops import LEAST_CHANGE, ArrayOps
-from randkern.backend.distances import CANCELLED
-from randkern.backend.torch_algebra import TorchAlgebra
+from randkern.backend.array_ops import LEAST_CHANGE, ArrayAlgebra, ArrayOps
+from randkern.backend.pairwise import CANCELLED
+
+# Nodes of the integral of K_ν.
+_NODES = 160
+# Where the logarithm of that integrand is below its largest value by so much, the
+# rest does not matter in float64.
+_DECAY = 38.0
+_LEAST_ARGUMENT = 1e-15
+_ANGLE_NODES = 128
+
+
+def log_matern(z, nu):
+    """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)).
+
+    K_ν(z) = ∫ exp(−z cosh t) cosh(νt) dt over t > 0, half the integral of exp(νt −
+    z cosh t) over all t, whose integrand is largest at sinh t = ν/z; by the trapezoidal
+    rule, which converges exponentially on the whole line.
+    """
+    z = z.double().clip(min=_LEAST_ARGUMENT)
+    peak = torch.asinh(nu / z)
+    top = nu * peak - z * torch.cosh(peak)
+    first = peak - _reach(z, nu, peak, top, -1.0)
+    step = (peak + _reach(z, nu, peak, top, 1.0) - first) / _NODES
+    total = torch.zeros_like(z)
+    for node in range(_NODES + 1):
+        t = first + step * node
+        total += torch.exp(nu * t - z * torch.cosh(t) - top)
+    constant = -nu * math.log(2) - float(gammaln(nu))
+    return constant + nu * torch.log(z) + top + torch.log(step * total)
+
+
+def _reach(z, nu, peak, top, side):
+    """Return how far from its peak the integrand matters, by doubling and halving."""
+    high = torch.full_like(z, 1e-4)
+    for _ in range(22):
+        t = peak + side * high
+        small = top - (nu * t - z * torch.cosh(t)) > _DECAY
+        high = torch.where(small, high, 2 * high)
+    return high
+
+
+def _angle_nodes():
+    """Return nodes φ in (0, π) and weights of the tanh-sinh rule, divided by π."""
+    t = np.linspace(-3.6, 3.6, _ANGLE_NODES)
+    inner = 0.5 * np.pi * np.sinh(t)
+    # (1 + tanh u)/2 without cancellation where u is far below 0.
+    share = 1.0 / (1.0 + np.exp(-2 * inner))
+    weights = 0.25 * np.pi * np.cosh(t) / np.cosh(inner) ** 2
+    return np.pi * share, weights * (t[1] - t[0])
+
+
+def hypergeometric(cosine, m):
+    """Return ₂F₁(−m/2, −m/2; 1; c²) = Σ_j C(m/2, j)² c^{2j} for c in [0, 1].
+
+    The series is that of the mean of |1 + c e^{iθ}|^m over the circle (Parseval's
+    identity), an integral over φ = π − θ of ((1 − c)² + 4c sin²(φ/2))^{m/2}, whose
+    singularity at c = 1 lies at an end.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from randkern.backend.torch_ops import hypergeometric
+    >>> hypergeometric(torch.tensor([0.0, 1.0]), 4.0)
+    tensor([1., 6.])
+    """
+    total = torch.zeros_like(cosine)
+    gap = (1 - cosine) ** 2
+    for angle, weight in zip(*_angle_nodes(), strict=True):
+        size = gap + 4 * math.sin(angle / 2) ** 2 * cosine
+        total += float(weight) * size ** (m / 2)
+    return total
+
+
+_EPS = 2.0**-52
+
+
+def _columns(solve, right):
+    """Return what `solve` makes of a matrix, or of a vector as one."""
+    return solve(right[:, None])[:, 0] if right.ndim == 1 else solve(right)
+
+
+class TorchAlgebra(ArrayAlgebra):
+    """PyTorch's linear algebra."""
+
+    xp = array_namespace
+
+    def column_products(self, X, Y):
+        """Return Σ_i x_ij y_ij of every column j."""
+        return (X * Y).sum(dim=0)
+
+    def lower_factor(self, matrix):
+        """Return the lower Cholesky factor of a matrix given by its upper triangle.
+
+        The matrix is used up.
+        """
+        factor, info = torch.linalg.cholesky_ex(matrix.T)
+        if int(info):
+            raise np.linalg.LinAlgError("the matrix is not positive definite.")
+        return factor
+
+    def factor_solve(self, factor, right):
+        """Return the solution of LLᵀx = b, a vector or a matrix."""
+        # torch.cholesky_solve would copy the factor each time.
+        half = self.triangular_solve(factor, right)
+        return self.triangular_solve(factor, half, transposed=True)
+
+    def triangular_solve(self, factor, right, transposed=False):
+        """Return L⁻¹b, or L⁻ᵀb."""
+        matrix = factor.T if transposed else factor
+
+        def solve(b):
+            return torch.linalg.solve_triangular(matrix, b, upper=transposed)
+
+        return _columns(solve, right)
+
+    def extended_factor(self, factor, rows):
+        """Return the lower factor of LLᵀ + RᵀR for rows R."""
+        upper = torch.linalg.qr(torch.cat([factor.T, rows]), mode="r").R
+        return (upper * torch.where(upper.diagonal() < 0, -1.0, 1.0)[:, None]).T
+
+    def inverse_by_factor(self, factor):
+        """Return the inverse of LLᵀ."""
+        return torch.cholesky_inverse(factor)
+
+    def shortest_solution(self, matrix, right):
+        """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+        if not len(matrix):
+            return right
+        values, vectors = torch.linalg.eigh(matrix)
+        sizes = values.abs()
+        kept = sizes > len(values) * _EPS * sizes.max()
+        inverse = torch.where(kept, 1.0 / torch.where(kept, values, 1.0), 0.0)
+        return vectors @ (inverse * (vectors.T @ right))
+
+    def pivoted_factor(self, gram):
+        """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+
+        By Cholesky factorisation with pivoting, column by column: the rows of F at the
+        pivots, in their order, are lower triangular. It stops where LAPACK's does.
+        """
+        n = len(gram)
+        factor = torch.zeros_like(gram)
+        left = gram.diagonal().clone()
+        pivots = torch.zeros(n, dtype=torch.int64, device=gram.device)
+        if not bool(torch.isfinite(left).all()):
+            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+        least = n * _EPS * float(left.max())
+        for rank in range(n):
+            pivot = left.argmax()
+            largest = left[pivot]
+            if not float(largest) > least:
+                return factor[:, :rank].clone(), pivots[:rank]
+            row = factor.index_select(0, pivot[None])[0, :rank]
+            column = gram.index_select(1, pivot[None])[:, 0] - factor[:, :rank] @ row
+            # Rows that are pivots already, and what is left of them, are exactly 0.
+            column = torch.where(torch.isinf(left), 0.0, column / largest.sqrt())
+            factor[:, rank] = column
+            pivots[rank] = pivot
+            left = torch.where(torch.isinf(left), left, left - column * column)
+            left[pivot] = -torch.inf
+        return factor, pivots
+
+    def cholesky(self, matrix):
+        """Return the lower Cholesky factor, None where there is none."""
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        return factor if int(info) == 0 else None
+
+    def inverse_factor(self, gram):
+        """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
+        gram = torch.triu(gram) + torch.triu(gram, 1).T
+        factor = torch.linalg.cholesky(gram, upper=True)
+        identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        return torch.linalg.solve_triangular(factor, identity, upper=True)
+
+    def leading_eigenpairs(self, matrix, rank):
+        """Return leading eigenpairs, descending, of an upper triangle."""
+        values, vectors = torch.linalg.eigh(matrix, UPLO="U")
+        return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
+
+    def singular_values(self, matrix):
+        """Return singular values, descending."""
+        return torch.linalg.svdvals(matrix)
+
+    def smallest_eigenvalue(self, factor, steps=8):
+        """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
+        where = {"dtype": factor.dtype, "device": factor.device}
+        generator = torch.Generator(device=factor.device).manual_seed(0)
+        v = torch.randn(len(factor), 1, generator=generator, **where)
+        size = 1.0
+        for _ in range(steps):
+            v = self.factor_solve(factor, v / torch.linalg.vector_norm(v))
+            size = float(torch.linalg.vector_norm(v))
+        return 1.0 / size
+
+    def symmetric_eigenpairs(self, matrix):
+        """Return eigenvalues, ascending, and eigenvectors of a matrix.
+
+        Its upper triangle is read.
+        """
+        return torch.linalg.eigh(matrix, UPLO="U")
+
+    def qr(self, matrix):
+        """Return an orthonormal basis of the columns, and the upper triangle."""
+        return torch.linalg.qr(matrix)
+
 
 # In so few columns differences are taken, which cost no more than a product.
 _FEW_COLUMNS = 16
@@ -50,9 +257,9 @@ class TorchOps(ArrayOps):
     full_precision = staticmethod(torch_constants.full_precision)
     key = staticmethod(torch_constants.key)
     lasting = staticmethod(torch_constants.lasting)
-    memory_limit = staticmethod(torch_devices.memory_limit)
-    tile_rows = staticmethod(torch_devices.tile_rows)
-    tile_size = staticmethod(torch_devices.tile_size)
+    memory_limit = staticmethod(torch_constants.memory_limit)
+    tile_rows = staticmethod(torch_constants.tile_rows)
+    tile_size = staticmethod(torch_constants.tile_size)
 
     cos_sin_pairs = staticmethod(torch_trig.cos_sin_pairs)
     cosines = staticmethod(torch_trig.cosines)
@@ -60,8 +267,8 @@ class TorchOps(ArrayOps):
     modulus_power = staticmethod(torch_trig.modulus_power)
 
     bessel_k0 = staticmethod(torch.special.modified_bessel_k0)
-    hypergeometric = staticmethod(torch_special.hypergeometric)
-    log_matern = staticmethod(torch_special.log_matern)
+    hypergeometric = staticmethod(hypergeometric)
+    log_matern = staticmethod(log_matern)
 
     def placed(self, values, dtype, like):
         """Return values in a dtype on the device of `like`."""

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._tensors import is_tensor
+from randkern._validation import is_tensor
 from randkern.backend.namespace import empty_on
 from randkern.data.row_blocks import RowBlocks
 

@@ -20,13 +20,18 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.data.dask import dask_blocks, is_dask
 from randkern.data.devices import DeviceBlocks, check_dense
-from randkern.data.ranges import row_blocks
 from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
 from randkern.data.sample import RowSample
+from randkern.data.sharded import dask_blocks, is_dask
 from randkern.data.target_statistics import Survey
-from randkern.data.training_data import ArrayRows, TrainingData, merge, stored_bytes
+from randkern.data.training_data import (
+    ArrayRows,
+    TrainingData,
+    merge,
+    row_blocks,
+    stored_bytes,
+)
 
 # Cached targets of a stream: sums over them need no pass over the rows.
 _TARGET_BYTES = 16 * 10**6

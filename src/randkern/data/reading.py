@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
-from randkern._validation import Rows, validate_rows
+from randkern._validation import Rows, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data.dask import is_dask, lazily
 from randkern.data.devices import DeviceBlocks, DeviceRows
 from randkern.data.out_of_core import copied, moved_blocks, read_stream
 from randkern.data.row_blocks import RowBlocks, as_blocks
 from randkern.data.sample import stacked
 from randkern.data.sharded import (
     checked_shards,
+    is_dask,
+    lazily,
     on_all_devices,
     read_dask,
     read_devices,

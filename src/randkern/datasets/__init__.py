@@ -8,10 +8,9 @@ mislabelled files raise `randkern.exceptions.DataFileError`, which names the
 file, what was expected, what was found, and what to try.
 """
 
-from randkern.datasets.idx import read_idx
-from randkern.datasets.openml import fetch_openml
+from randkern.datasets.mnist import read_idx
 from randkern.datasets.record import Dataset
-from randkern.datasets.registry import DATASET_NAMES, load_dataset
+from randkern.datasets.registry import DATASET_NAMES, fetch_openml, load_dataset
 from randkern.datasets.tables import read_table
 
 __all__ = ["DATASET_NAMES", "Dataset", "fetch_openml", "load_dataset", "read_idx"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern._tables import (
+from randkern._validation import (
     cell,
     check_not_infinite,
     days_of,

@@ -1,16 +1,128 @@
-"""From a name or a path to a loaded data set."""
+"""From a name or a path to a loaded data set; those of scikit-learn and openml.org."""
 
 import difflib
 import os
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
+from urllib.error import URLError
 
+import numpy as np
+from sklearn import datasets as sklearn_datasets
+
+from randkern._extras import import_extra
 from randkern.datasets import cifar, mnist
-from randkern.datasets.bundled import BUNDLED_NAMES, load_bundled
-from randkern.datasets.openml import fetch_openml
+from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset
 from randkern.datasets.tables import TABLE_SUFFIXES, load_table
+
+_LOADERS = {
+    "digits": sklearn_datasets.load_digits,
+    "breast-cancer": sklearn_datasets.load_breast_cancer,
+    "diabetes": sklearn_datasets.load_diabetes,
+    "wine": sklearn_datasets.load_wine,
+    "iris": sklearn_datasets.load_iris,
+}
+BUNDLED_NAMES = tuple(_LOADERS)
+
+
+def load_bundled(name: str) -> Dataset:
+    """Load one of scikit-learn's bundled sets, without a test split.
+
+    Parameters
+    ----------
+    name : {"digits", "breast-cancer", "diabetes", "wine", "iris"}
+
+    Returns
+    -------
+    Dataset
+        Digits are images, float32 in [0, 1] (scikit-learn's 0..16 over 16);
+        the others float64 arrays as scikit-learn gives them. y is int64, and
+        float64 for diabetes, the one regression.
+    """
+    bunch = _LOADERS[name]()
+    X, y = bunch.data, bunch.target
+    regression = name == "diabetes"
+    images = name == "digits"
+    task = "regression" if regression else "classification"
+    return Dataset(
+        name=name,
+        X_train=(X / 16).astype(np.float32) if images else X,
+        y_train=y.astype(np.float64 if regression else np.int64),
+        task="regression" if regression else "classification",
+        feature_names=tuple(map(str, bunch.feature_names)),
+        target_names=None if regression else tuple(map(str, bunch.target_names)),
+        image_shape=(8, 8, 1) if images else None,
+        description=(
+            f"{name}, bundled with scikit-learn: n = {X.shape[0]:,}, "
+            f"d = {X.shape[1]}, {task}"
+        ),
+    )
+
+
+def fetch_openml(
+    name: str,
+    version: int | str = "active",
+    *,
+    target: str | None = None,
+    task: str | None = None,
+    data_home: str | Path | None = None,
+) -> Dataset:
+    """Download a table from openml.org (through scikit-learn, which caches it).
+
+    Parameters
+    ----------
+    name : str
+        As openml.org calls it, such as ``"adult"``.
+    version : int or "active", default="active"
+        Give a number for a result that stays the same.
+    target : str, optional
+        The column to predict; by default the one that openml.org states.
+    task : {"classification", "regression"}, optional
+        By default inferred, see `randkern.datasets.load_dataset`.
+    data_home : str or Path, optional
+        Where to cache; by default scikit-learn's data folder.
+
+    Returns
+    -------
+    Dataset
+        ``X_train`` a pandas DataFrame, without a test split.
+
+    Raises
+    ------
+    ConnectionError
+        Where openml.org cannot be reached.
+    ValueError
+        Where it knows no such data set, version or target.
+    ImportError
+        Where pandas is not installed.
+
+    Examples
+    --------
+    >>> fetch_openml("adult", version=2).X_train.shape  # doctest: +SKIP
+    (48842, 14)
+    """
+    import_extra("pandas", "Fetching from openml.org", "data")
+    try:
+        bunch = sklearn_datasets.fetch_openml(
+            name,
+            version=version,
+            as_frame=True,
+            data_home=None if data_home is None else str(data_home),
+        )
+    # HTTPError and time-outs are OSErrors too.
+    except (URLError, HTTPException, OSError) as error:
+        raise ConnectionError(
+            f"openml.org could not be reached for {name!r} ({error}); check the "
+            f"network, or load a file: load_dataset('FILE.csv', target=...)"
+        ) from error
+    if target is None and len(bunch.target_names) == 1:
+        target = str(bunch.target_names[0])
+    return dataset_from_frame(
+        bunch.frame, target, name=f"openml:{name}", source=f"openml:{name}", task=task
+    )
+
 
 _DATA_VARIABLE = "RANDKERN_DATA"
 _OPENML_PREFIX = "openml:"

@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from randkern._random import Stream, root_stream
-from randkern._tables import column_names
 from randkern._validation import (
     Rows,
     TableEncoder,
@@ -24,14 +23,18 @@ from randkern._validation import (
     check_kernel_rows,
     check_positive,
     check_weights,
+    column_names,
     densify,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.kernels.allotment import allot
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.feature_gradients import DrawSlopes
-from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.kernels.factor_draws import (
+    DrawSlopes,
+    FactorDraws,
+    Fourier,
+    TermVariance,
+    allot,
+)
 from randkern.nonlinearities import Nonlinearity, Phase
 from randkern.plan import Factor, Group
 from randkern.projections import InputMap, Law, NormalLaw, Projection

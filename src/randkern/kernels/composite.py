@@ -10,7 +10,7 @@ import numpy as np
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Place
-from randkern.kernels.feature_gradients import DrawSlopes
+from randkern.kernels.factor_draws import DrawSlopes
 
 
 class Part(Leaf):

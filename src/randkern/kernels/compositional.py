@@ -12,8 +12,7 @@ from randkern._validation import Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
 from randkern.plan import Factor, Group
 from randkern.projections import Law

@@ -12,8 +12,7 @@ from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Signed
 from randkern.projections import Identity, InputMap, Law, Projection, Roots, SphereLaw
 

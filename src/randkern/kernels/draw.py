@@ -10,11 +10,9 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, TableEncoder
 from randkern.backend.namespace import ops_of
-from randkern.kernels.allotment import allot
 from randkern.kernels.base import Kernel, Term, mean_diagonals
 from randkern.kernels.default import default_kernel
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.term_variance import Fourier
+from randkern.kernels.factor_draws import FactorDraws, Fourier, allot
 from randkern.plan import Factor, Group, Plan
 
 

@@ -1,10 +1,112 @@
-"""The random streams and projections that the factors of one term draw from."""
+"""Features of the terms of a kernel: variance, columns, streams, derivatives."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
 from randkern._random import Stream
-from randkern.kernels.term_variance import Fourier
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
+from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import Law, Projection, make_projection
+
+Fourier = Literal["pair", "offset"]
+
+
+@dataclass(frozen=True)
+class TermVariance:
+    """The variance of a term as Σ_k c_k(D) M_k: only the c_k depend on D."""
+
+    matrices: tuple[np.ndarray, ...]
+    factors: Callable[[int], tuple[float, ...]]
+
+    def combine(self, width: int, values: Iterable[Any]) -> Any:
+        """Return Σ_k c_k(D) v_k; where c_k is 0, v_k may be infinite."""
+        pairs = zip(self.factors(width), values, strict=True)
+        return sum(factor * value for factor, value in pairs if factor)
+
+    @classmethod
+    def of_amplitudes(cls, moment: Any, square: Any) -> TermVariance:
+        """Return that of single columns of second moment E[A(x)²A(y)²]."""
+        return cls((moment - square,), lambda width: (1 / width,))
+
+    @classmethod
+    def of_phases(
+        cls, amplitude: Any, double: Any, square: Any, fourier: Fourier
+    ) -> TermVariance:
+        """Return that of cosines and sines; `double` is E[cos 2Δ]."""
+        offset = amplitude * (1 + double / 2)
+        if fourier == "offset":
+            return cls.of_amplitudes(offset, square)
+        pair = amplitude * (1 + double)  # of two columns, times D
+
+        def factors(width: int) -> tuple[float, ...]:
+            odd = width % 2
+            return (width - odd) / width**2, odd / width**2
+
+        return cls((pair - 2 * square, offset - square), factors)
+
+
+def allot(
+    n_components: int, diagonals: np.ndarray, most: Sequence[int | None]
+) -> list[int]:
+    """Share out columns in proportion to `diagonals`, by largest remainder.
+
+    Every term gets at least one column, and no more than it has use for: what it
+    leaves goes to the others.
+
+    Parameters
+    ----------
+    n_components : int
+    diagonals : ndarray of shape (n_terms,)
+        The mean of k(x, x) of every term.
+    most : sequence of int or None
+        The width at which a term's features are exact, None if they never are.
+    """
+    n_terms = len(most)
+    if n_components < n_terms:
+        raise ValueError(
+            f"n_components={n_components} is fewer than the {n_terms} terms of the "
+            f"kernel; use at least {n_terms}."
+        )
+    caps = np.array([n_components if cap is None else cap for cap in most])
+    if caps.sum() < n_components:
+        raise ValueError(
+            f"the linear kernel has exactly {caps.sum()} features, got "
+            f"n_components={n_components}; use at most {caps.sum()}."
+        )
+    shares = np.asarray(diagonals, dtype=float)
+    shares = shares / shares.max() if shares.max() > 0 else np.ones(n_terms)
+    widths = np.ones(n_terms, dtype=int)
+    open_terms = np.ones(n_terms, dtype=bool)
+    # Terms that their cap or the minimum binds are settled first.
+    while True:
+        left = n_components - widths[~open_terms].sum()
+        total = shares[open_terms].sum()
+        part = shares / total if total > 0 else open_terms / open_terms.sum()
+        ideal = np.where(open_terms, left * part, widths)
+        over = open_terms & (ideal > caps)
+        under = open_terms & (ideal < 1)
+        bound = over if over.any() else under
+        if not bound.any():
+            break
+        widths[bound] = np.where(over, caps, 1)[bound]
+        open_terms &= ~bound
+        if not open_terms.any():
+            break
+    widths[open_terms] = np.floor(ideal[open_terms]).astype(int)
+    remainder = np.where(open_terms, ideal - widths, -1.0)
+    for index in np.argsort(-remainder, kind="stable"):
+        if widths.sum() == n_components:
+            break
+        widths[index] += widths[index] < caps[index]
+    return [int(width) for width in widths]
 
 
 class FactorDraws:
@@ -61,3 +163,78 @@ class FactorDraws:
         if name == "qmc":
             stream = self._stream.child("sequence")
         return make_projection(name, stream, n_draws, width, law, owner, first)
+
+
+_DRAWS = 4096
+
+
+class _Turned(Group):
+    """A group whose single cosines are turned by a quarter: their derivatives."""
+
+    def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
+        angles = super().draw_offsets(start, stop, np.float64)
+        return (angles + np.pi / 2).astype(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawSlopes:
+    """Derivatives of Σ G∘Z in the phase and the amplitude of every row and draw.
+
+    Parameters
+    ----------
+    group : Group
+    X : float64 rows of shape (n, n_features_in)
+    Z, G : arrays of shape (n, width)
+        The features of the group, and the derivatives in them.
+    """
+
+    group: Group
+    X: Rows
+    Z: np.ndarray
+    G: np.ndarray
+
+    @cached_property
+    def phase(self) -> np.ndarray:
+        """Σ G ∂z/∂p, shape (n, n_draws).
+
+        The derivative of a cosine in its phase is minus the sine beside it.
+        """
+        G, Z = self.G, self.Z
+        even, odd = self._pairs
+        slopes = G[:, odd] * Z[:, even] - G[:, even] * Z[:, odd]
+        group = self.group
+        if group.width % 2 == 0:
+            return slopes
+        turned = _Turned(
+            group.factors, 0, group.width, group.weight, group.output, group.offsets
+        )
+        last = slice(group.width - 1, group.width)
+        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, last)
+        return ops_of(Z).hstack([slopes, G[:, last] * sines])
+
+    @cached_property
+    def amplitude(self) -> np.ndarray:
+        """Σ G ∂z/∂log A, shape (n, n_draws)."""
+        products = self.G * self.Z
+        even, odd = self._pairs
+        if self.group.output != "pair":
+            return products
+        sums = products[:, even] + products[:, odd]
+        return ops_of(self.Z).hstack([sums, products[:, 2 * (self.group.width // 2) :]])
+
+    @property
+    def _pairs(self) -> tuple[slice, slice]:
+        stop = 2 * (self.group.width // 2)
+        return slice(0, stop, 2), slice(1, stop, 2)
+
+
+def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
+    """Return Σ_i Σ_r slopes_ir ω_rj x_ij for every column j of the factor's input."""
+    X = factor.inputs.apply(X)
+    algebra = ops_of(X).algebra
+    basis = algebra.identity(X.shape[1], X)
+    total = ops_of(X).zeros(X.shape[1], X)
+    for draws in row_blocks(slopes.shape[1], _DRAWS):
+        rows = factor.projection.project(basis, draws.start, draws.stop)
+        total += algebra.column_products(X, slopes[:, draws] @ rows.T)
+    return ops_of(X).to_host(total)

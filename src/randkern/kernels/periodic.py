@@ -10,8 +10,7 @@ from scipy.special import ive
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.feature_gradients import DrawSlopes
+from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Polar
 from randkern.projections import InputMap, Law, Stored
 

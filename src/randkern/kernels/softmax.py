@@ -10,8 +10,7 @@ import numpy as np
 from randkern._validation import Rows, check_choice, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.term_variance import Fourier, TermVariance
+from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import Antithetic, InputMap
 

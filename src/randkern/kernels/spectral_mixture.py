@@ -10,8 +10,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Scale, Term
 from randkern.kernels.composite import Composite, Part
-from randkern.kernels.factor_draws import FactorDraws
-from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
+from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
 from randkern.kernels.stationary import Gaussian
 from randkern.projections import InputMap, Law, Repeated
 

@@ -18,8 +18,8 @@ from randkern._random import Stream
 from randkern._validation import Rows, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
-from randkern.kernels.feature_gradients import DrawSlopes, column_slopes
-from randkern.kernels.lengthscale import (
+from randkern.kernels.factor_draws import DrawSlopes, column_slopes
+from randkern.kernels.hyperparameters import (
     RULES,
     check_inverse,
     check_lengthscale,

@@ -21,7 +21,7 @@ from randkern.data import row_blocks, rows_within
 from randkern.data.target_statistics import Survey
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
-from randkern.kernels.feature_gradients import DrawSlopes
+from randkern.kernels.factor_draws import DrawSlopes
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate

@@ -1,14 +1,26 @@
 """Laplace's approximation of Gaussian processes, for any likelihood of targets.
 
+Laplace's approximation needs nothing else of a likelihood: with values f of the process
+at the rows and targets y, log p(y | f), its slope, and a curvature W that stands for
+minus its second derivative.
+
 With log densities log p(y_i | f_i) and weights s_i, the posterior of f is replaced by a
 normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likelihood
-(:mod:`randkern.models._gp_likelihoods`):
+(:mod:`randkern.models._gp_laplace`):
 
     log p(y) ≈ Σ s_i log p(y_i | f_i) − ½fᵀK⁻¹f − ½ log det(I + W^½KW^½)
 
 (Rasmussen & Williams 2006, section 3.4; the gradient is their algorithm 5.1). On
 features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + ZᵀWZ. The mode is
 found by Newton's method, in weights of features or in weights of rows.
+
+P(y = c | x) = exp(f_c)/Σ_d exp(f_d), every f_c of one kernel. With π the probabilities
+at the mode, weights s and D_c = diag(s π_c), minus the second derivative of the log
+likelihood is W = diag(D_c) − ΠS Πᵀ, and with E_c = (K + D_c⁻¹)⁻¹
+
+    log det(I + KW) = Σ_c log det(I + D_c^½KD_c^½) + log det Σ_c E_c − Σ_i log s_i
+
+(Rasmussen & Williams 2006, section 3.5 and algorithm 3.3).
 """
 
 from __future__ import annotations
@@ -16,19 +28,197 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import expit, roots_hermitenorm
+from scipy.special import expit, gammaln, roots_hermitenorm
+from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
-from randkern.models._gp_likelihoods import Likelihood, Terms
+from randkern.models._newton import descend
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.logistic import LogisticLoss
+from randkern.models.memory import SUMMED_ROWS
 from randkern.plan import Plan
+
+# e to this is still far from overflow.
+_LARGEST_LOGARITHM = 500.0
+
+
+class Terms(NamedTuple):
+    """The terms of rows, each of the shape of f.
+
+    Attributes
+    ----------
+    log : ndarray
+        log p(y | f).
+    slope : ndarray
+        Its derivative in f.
+    step : ndarray
+        A curvature that Newton's method goes by, not negative.
+    curvature : ndarray
+        W, that of the posterior, not negative.
+    change : ndarray
+        ∂W/∂f.
+    """
+
+    log: np.ndarray
+    slope: np.ndarray
+    step: np.ndarray
+    curvature: np.ndarray
+    change: np.ndarray
+
+
+class Likelihood(ABC):
+    """A density of targets given values of a process, row by row."""
+
+    # Whether it has a noise, which is learned.
+    noise: float | None = None
+    # Whether steps go by another curvature than the posterior.
+    steps_apart: ClassVar[bool] = False
+
+    @abstractmethod
+    def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
+        """Return log p(y | f) of rows and what it takes to climb it."""
+
+    def at(self, noise: float) -> Likelihood:
+        """Return that of another noise."""
+        return self
+
+    def noise_slopes(self, f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return ∂ log p/∂ log σ² of rows, and ∂ log W/∂ log σ²."""
+        raise NotImplementedError
+
+    def moments(
+        self, mean: np.ndarray, variance: np.ndarray, of_targets: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of what f says, E[y | f], or of new targets y.
+
+        f is normal, of this mean and variance.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """P(y | f) = 1/(1 + exp(−yf)) for signs y."""
+
+    def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
+        ops = ops_of(f)
+        expit = ops.special.expit
+        curvature = expit(f) * expit(-f)
+        change = curvature * (1 - 2 * expit(f))
+        slope = y * expit(-y * f)
+        return Terms(-ops.softplus(-y * f), slope, curvature, curvature, change)
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Counts y of the rate exp(f + offset)."""
+
+    offset: float
+
+    def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
+        ops = ops_of(f)
+        logarithm = f + self.offset
+        rate = ops.xp.exp(logarithm.clip(-_LARGEST_LOGARITHM, _LARGEST_LOGARITHM))
+        constant = ops.float64_like(gammaln(ops.to_host(y) + 1), f)
+        log = y * logarithm - rate - constant
+        return Terms(log, y - rate, rate, rate, rate)
+
+    def moments(
+        self, mean: np.ndarray, variance: np.ndarray, of_targets: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # The rate is log-normal.
+        xp = ops_of(mean).xp
+        rate = xp.exp(mean + self.offset + 0.5 * variance)
+        spread = rate**2 * xp.expm1(variance)
+        return rate, spread + rate if of_targets else spread
+
+
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """y = f + σt, t of Student's law with ν degrees of freedom.
+
+    Its second derivative has both signs. Newton's method goes by the curvature
+    (ν + 1)/(νσ² + r²) of the parabola that touches log p from below, r = y − f: steps
+    never lead down (they are those of expectation maximisation). W is Fisher's
+    information (ν + 1)/((ν + 3)σ²), the mean of minus the second derivative: the
+    Laplace-Fisher approximation (Hartmann & Vanhatalo 2019, "Laplace approximation and
+    natural gradient for Gaussian process regression with heteroscedastic Student-t
+    model", section 3.2).
+    """
+
+    steps_apart: ClassVar[bool] = True
+
+    noise: float
+    freedom: float = 4.0
+
+    def at(self, noise: float) -> StudentT:
+        return replace(self, noise=noise)
+
+    def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
+        xp, nu = ops_of(f).xp, self.freedom
+        residual, width = y - f, nu * self.noise
+        log = -0.5 * (nu + 1) * xp.log1p(residual**2 / width)
+        log = log + float(gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu))
+        log = log - 0.5 * math.log(math.pi * width)
+        step = (nu + 1) / (width + residual**2)
+        information = (nu + 1) / ((nu + 3) * self.noise)
+        return Terms(log, step * residual, step, information + 0 * f, 0 * f)
+
+    def noise_slopes(self, f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+        square = (y - f) ** 2
+        width = self.freedom * self.noise
+        return 0.5 * ((self.freedom + 1) * square / (width + square) - 1), -1.0
+
+    def moments(
+        self, mean: np.ndarray, variance: np.ndarray, of_targets: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        own = self.noise * self.freedom / (self.freedom - 2)
+        return mean, variance + own if of_targets else variance
+
+
+def likelihood_of(
+    name: str, rows: TrainingData, noise: float, counted: bool, normalized: bool
+) -> Likelihood | None:
+    """Return what a name stands for, given rows; None is Gaussian.
+
+    `counted` says whether weights count rows, `normalized` whether targets were scaled.
+    """
+    if name == "gaussian":
+        return None
+    if rows.n_targets > 1:
+        raise ValueError(
+            f"likelihood={name!r} takes one target, got {rows.n_targets}: fit a model "
+            "to each, as MultiOutputRegressor does."
+        )
+    if not counted:
+        raise ValueError(
+            f"likelihood={name!r} takes weights that count rows (weights='counts'), "
+            "got weights='precision'."
+        )
+    if name == "student-t":
+        return StudentT(noise)
+    mean = float(rows.survey().target_mean[0])
+    n_negative = rows.reduce(_n_negative)
+    if normalized or n_negative or not mean > 0:
+        raise ValueError(
+            "likelihood='poisson' takes counts as they are (normalize_y=False), not "
+            f"all of them 0; got {n_negative} negative targets, of mean {mean:.3g}."
+        )
+    return Poisson(math.log(mean))
+
+
+def _n_negative(rows: TrainingData) -> int:
+    return sum(int((block.Y < 0).sum()) for block in rows.blocks(SUMMED_ROWS))
+
 
 _ROWS = 1024
 # Newton's method stops where a step promises less than this share of the objective, or
@@ -337,3 +527,176 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         wide = ops.special.ndtr((m - logistic) / deviation.clip(1.0)) @ density
         out[rows] = ops.xp.where(deviation[:, 0] <= 1, narrow, wide)
     return out.clip(0.0, 1.0)
+
+
+_MOST_PRODUCTS = 1000
+# Points that probabilities are averaged over: errors of about 1e-3.
+_POINTS = 512
+_ROWS_OF_CLASSES = 256
+
+
+class SoftmaxEvidence(LikelihoodOfRows):
+    """The approximate log p(y | θ) of some rows, and its gradient.
+
+    Targets are ±1, one column per class. Evaluated by n × n matrices.
+    """
+
+    def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
+        super().__init__(rows, hyper, plan)
+        self._start = 0 * rows.Y
+
+    def __call__(
+        self, theta: np.ndarray, gradient: bool = True
+    ) -> tuple[float, np.ndarray]:
+        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
+        K, add_gradient = self._covariance(hyper)
+        problem = _ClassProblem(K, self.rows.Y, self._weight)
+        # Newton's method starts from the mode of the last θ.
+        start = problem.better_of(self._start, 0 * self._start)
+        self._start = newton(problem, start, DECREMENT)
+        if gradient:
+            add_gradient(problem.slopes(), out)
+        return problem.evidence, out
+
+
+class _ClassProblem(Problem):
+    """The log posterior of weights a of rows, (n, k), of values f = Ka."""
+
+    def __init__(self, K: np.ndarray, signs: np.ndarray, weight: np.ndarray):
+        self.K, self.weight = K, weight[:, None]
+        self.own = ops_of(K).as_float64(signs > 0)
+
+    def go_to(self, at: np.ndarray) -> None:
+        special = ops_of(at).special
+        self.at, self.f = at, self.K @ at
+        self.chance = special.softmax(self.f, 1)
+        self.slope = self.weight * (self.own - self.chance)
+        log = (self.own * self.f).sum(axis=1) - special.logsumexp(self.f, 1)
+        self.value = float(self.weight[:, 0] @ log) - 0.5 * float((at * self.f).sum())
+
+    def step(self) -> tuple[np.ndarray, float]:
+        self._factorise()
+        f, chance = self.f, self.chance
+        right = self.weight * chance * (f - (chance * f).sum(axis=1)[:, None])
+        right += self.slope
+        step = right - self._product(self.K @ right) - self.at
+        promise = float(((self.K @ step) * (self.slope - self.at)).sum())
+        return step, promise
+
+    def _factorise(self) -> None:
+        """Set E_c, Σ_c E_c and the evidence, as it is at a mode."""
+        K, algebra = self.K, ops_of(self.K).algebra
+        self.E, determinant = [], -float(ops_of(K).xp.log(self.weight).sum())
+        for curvature in (self.weight * self.chance).T:
+            root = curvature**0.5
+            B = K * root[:, None] * root
+            algebra.add_to_diagonal(B, 1.0)
+            factor = algebra.lower_factor(B)
+            determinant += algebra.log_determinant(factor)
+            E = algebra.inverse_by_factor(factor)
+            E *= root[:, None]
+            E *= root
+            self.E.append(E)
+        self.factor = algebra.lower_factor(sum(self.E[1:], self.E[0] + 0.0))
+        determinant += algebra.log_determinant(self.factor)
+        self.evidence = self.value - 0.5 * determinant
+
+    def _product(self, right: np.ndarray) -> np.ndarray:
+        """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
+        parts = [E @ right[:, c] for c, E in enumerate(self.E)]
+        solve = ops_of(right).algebra.factor_solve
+        shared = solve(self.factor, sum(parts[1:], parts[0]))
+        return ops_of(right).hstack(
+            [
+                (part - E @ shared)[:, None]
+                for part, E in zip(parts, self.E, strict=True)
+            ]
+        )
+
+    def slopes(self) -> np.ndarray:
+        """Return the derivatives of the evidence in K, a symmetric matrix."""
+        K, chance, algebra = self.K, self.chance, ops_of(self.K).algebra
+        product = algebra.column_products
+        halves = [algebra.triangular_solve(self.factor, E) for E in self.E]
+        moved = [half @ K for half in halves]
+        out, by_mode = 0.0 * K, 0.0 * chance
+        # Of the covariance of the classes at each row, less twice its product with π.
+        for c, (E, half) in enumerate(zip(self.E, halves, strict=True)):
+            own = K.diagonal() - product(E @ K, K)
+            by_mode[:, c] = own + product(moved[c], moved[c])
+            by_mode[:, c] -= 2 * chance[:, c] * own
+            for d, other in enumerate(moved):
+                by_mode[:, c] -= 2 * chance[:, d] * product(moved[c], other)
+            out -= E - half.T @ half
+        by_mode -= (chance * by_mode).sum(axis=1)[:, None]
+        by_mode *= -0.5 * self.weight * chance
+        change = by_mode - self._product(K @ by_mode)
+        cross = change @ self.slope.T
+        return 0.5 * (out + self.slope @ self.slope.T + cross + cross.T)
+
+
+def softmax_posteriors(
+    features: FeatureMatrix, D: int, value: float
+) -> list[LaplacePosterior]:
+    """Return the law of the weights of every class, at the mode of all together.
+
+    With the precision I + ZᵀD_cZ each, as if classes were independent: differences of
+    them, which is all that probabilities depend on, have the variances of Laplace's
+    approximation where no class is certain and the data say much, or nothing. They have
+    less between, and where one class is certain, down to a half. `value` is what the
+    evidences add up to.
+    """
+    ops, k = ops_of(features.like), features.n_targets
+    loss = LogisticLoss(features, 1.0)
+    tolerance = max(DECREMENT, ops.precision(features.dtype))
+
+    def reached(value: float, slope: np.ndarray) -> bool:
+        return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
+
+    start = ops.zeros(loss.size, features.like)
+    flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
+    weights = flat.reshape(loss.shape)
+    grams = features.reduce(_class_grams, weights, D)
+    out = []
+    for mean, gram in zip(weights, grams, strict=True):
+        ops.algebra.add_to_diagonal(gram, 1.0)
+        factor = ops.algebra.lower_factor(gram)
+        out.append(LaplacePosterior(mean[:D], factor, value / k))
+    return out
+
+
+def _class_grams(
+    features: FeatureMatrix, weights: np.ndarray, D: int
+) -> tuple[np.ndarray, ...]:
+    """Return ZᵀD_cZ of every class c."""
+    ops, weights = ops_of(features.like), features.padded(weights)
+    grams = tuple(ops.zeros((D, D), features.like) for _ in weights)
+    for block in features.blocks():
+        Z = block.values
+        chance = ops.special.softmax(products(Z, weights), 1)
+        weight = 1.0 if block.weight is None else block.weight[:, None]
+        roots = (weight * chance) ** 0.5
+        for c, gram in enumerate(grams):
+            ops.add_gram(Z[:, :D] * ops.asarray(roots[:, c], Z)[:, None], gram)
+    return grams
+
+
+def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.models._gp_laplace import mean_softmax
+    >>> mean_softmax(np.array([[0.0, 0.0, 9.0]]), np.ones((1, 3))).round(2)
+    array([[0., 0., 1.]])
+    """
+    ops, k = ops_of(means), means.shape[1]
+    points = norm.ppf(qmc.Sobol(k, rng=0).random(_POINTS))
+    points = ops.float64_like(points, means)
+    out = ops.zeros(means.shape, means)
+    for rows in row_blocks(len(means), _ROWS_OF_CLASSES):
+        f = means[rows, None] + variances[rows, None] ** 0.5 * points
+        out[rows] = ops.special.softmax(f, 2).sum(axis=1) / _POINTS
+    return out

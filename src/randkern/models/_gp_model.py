@@ -1,9 +1,16 @@
-"""What Gaussian processes share: hyperparameters, and learning them."""
+"""What Gaussian processes share: learning hyperparameters, means, reach, and draws.
+
+Given many rows, D weights are known well in every direction, and so features give a
+small variance even where the exact kernel says that no row has anything to tell: on
+average over rows far away the D weights take d/D off the prior variance, with
+d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from landmarks.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -11,19 +18,24 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._random import Stream
-from randkern._tensors import is_tensor
-from randkern._validation import Rows
+from randkern._random import Stream, root_stream
+from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels import Gaussian, Kernel, Scaled
+from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.draw import fit_plan
 from randkern.kernels.hyperparameters import with_kernel
-from randkern.models._feature_model import FeatureModel, check_same_device
-from randkern.models._gp_evidence import LikelihoodOfRows
-from randkern.models._gp_laplace import LaplacePosterior
+from randkern.landmarks import choose_landmarks, landmark_plan
+from randkern.models._feature_model import (
+    FeatureModel,
+    check_same_device,
+    predict_by_features,
+)
+from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
+from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
     Stage,
     bounds,
@@ -35,13 +47,204 @@ from randkern.models._gp_learning import (
     smooth_rows,
     with_priors,
 )
-from randkern.models._gp_likelihoods import Likelihood
-from randkern.models._gp_reach import Evaluate, Reach
-from randkern.models._gp_softmax import softmax_posteriors
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.models.feature_matrix import GramFactor
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
+
+# The variance of what a mean has at rows of the smallest column, over the mean square
+# of the targets; and how much more it may be at the largest.
+_VAGUE = 1e4
+_LARGEST_RATIO = 1e4
+
+
+def with_mean(kernel: Kernel, mean: str, square: float, X: Rows) -> Kernel:
+    """Return a kernel plus v h(x)·h(y), h being 1, or 1 and the columns.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    mean : {"constant", "linear"}
+    square : float
+        The mean square of the targets.
+    X : Rows
+        Some of the rows, whose columns v depends on.
+    """
+    v: float = _VAGUE * (square or 1.0)
+    columns: Any = []
+    if mean == "linear":
+        ops = ops_of(X)
+        sizes = ops.to_host((ops.as_float64(ops.densified(X)) ** 2).mean(axis=0))
+        smallest = min([1.0, *sizes[sizes > 0]])
+        v /= max(smallest, (1.0 + float(sizes.sum())) / _LARGEST_RATIO)
+        columns = None
+    return kernel + v * Linear(1.0, columns=columns)
+
+
+def units_of(
+    rows: TrainingData, normalize: bool
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what the targets of rows are shifted and divided by.
+
+    Numbers, which have no device.
+    """
+    survey = rows.survey()
+    mean = np.zeros_like(survey.target_mean)
+    scale = np.ones_like(survey.target_mean)
+    if normalize:
+        unit = survey.target_scale
+        if np.any(unit != 1):
+            survey = rows.rescaled(np.zeros_like(unit), unit).survey()
+        mean = survey.target_mean * unit
+        deviation = np.sqrt(survey.target_squares / survey.weight_sum)
+        scale = np.where(deviation > 0, deviation, 1.0) * unit
+    elif np.any(survey.target_scale != 1):
+        raise ValueError(
+            f"the targets are of size {survey.largest_target.max():.3g}, whose "
+            "squares, as variances, leave the range of floats: set normalize_y=True, "
+            "or scale y."
+        )
+    return tuple(mean.tolist()), tuple(scale.tolist())
+
+
+#: Makes features of rows by a plan, as :func:`randkern.plan.evaluate` does.
+Evaluate = Callable[[Plan, Any], Any]
+# The share that landmarks leave at this share of the rows of the fit is no sign that
+# a row is far from them: there are too few landmarks, and the noise that was learned
+# has taken account of what few features cannot say.
+_USUAL_QUANTILE = 0.95
+_MEASURED_ROWS = 2000
+_LARGEST_SHARE = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where values of a process at landmarks say something about its values.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    plan : Plan
+        Of the landmarks.
+    usual : float
+        The share of the prior variance that they leave at 95 % of other rows at most.
+    """
+
+    kernel: Kernel
+    plan: Plan
+    usual: float
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        rows: ArrayRows,
+        n_landmarks: int,
+        stream: Stream,
+        memory_limit: int,
+    ) -> Reach:
+        """Choose landmarks among the rows; measure what they leave of the others."""
+        X, ops = rows.X, ops_of(rows.X)
+        chosen = choose_landmarks(
+            *(kernel, X, None, n_landmarks, "auto", stream, memory_limit)
+        )
+        plan = landmark_plan(
+            *(kernel, X, None, n_landmarks, stream),
+            landmarks=ops.take(X, chosen),
+            memory_limit=memory_limit,
+        )
+        others = np.setdiff1d(np.arange(rows.n_rows), chosen)
+        if len(others) > _MEASURED_ROWS:
+            drawn = stream.child("measured").generator()
+            others = np.sort(drawn.choice(others, _MEASURED_ROWS, replace=False))
+        reach = cls(kernel, plan, 0.0)
+        if not len(others):
+            return reach
+        X = ops.take(X, others)
+        share = ops.to_host(reach.left_over(X)) / ops.to_host(kernel._diag(X))
+        usual = np.quantile(np.nan_to_num(share), _USUAL_QUANTILE)
+        return cls(kernel, plan, min(float(usual), _LARGEST_SHARE))
+
+    def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
+        """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), what landmarks without noise leave."""
+        Z = evaluate(self.plan, X)
+        return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+
+    def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
+        """Return the variance that there is at least: far from all rows k(x, x)."""
+        excess = self.left_over(X, evaluate) - self.usual * self.kernel._diag(X)
+        return excess.clip(0.0) / (1 - self.usual)
+
+    def left_covariance(self, X: Rows) -> np.ndarray:
+        """Return k(x, y) − k(x, L)K_LL⁻¹k(L, y) of all pairs of rows."""
+        Z = evaluate(self.plan, X)
+        return self.kernel._gram(X, None) - Z @ Z.T
+
+    def with_rows(self, X: Rows, n_landmarks: int) -> Reach:
+        """Return that of more rows, with so many landmarks at most."""
+        rows = stacked([landmarks_of(self.plan), X])
+        stream = self.plan.groups[0].factors[0].projection.stream.child("more")
+        plan = landmark_plan(self.kernel, rows, None, n_landmarks, stream)
+        return Reach(self.kernel, plan, self.usual)
+
+
+def landmarks_of(plan: Plan) -> Any:
+    """Return the rows that a plan of Nyström features has as landmarks."""
+    projection: Any = plan.groups[0].factors[0].projection
+    return projection.rows
+
+
+# Features of draws of the prior of an exact kernel.
+_PATH_FEATURES = 2000
+
+
+def conditioned_paths(
+    kernel: Kernel,
+    rows: Rows,
+    posterior: RowPosterior,
+    columns: int,
+    generator: np.random.Generator,
+    random_state: Any,
+) -> tuple[tuple[Plan, np.ndarray], np.ndarray]:
+    """Return draws of the prior, and weights of the rows that take them about 0.
+
+    −(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
+    """
+    prior = _prior_paths(kernel, rows, columns, random_state)
+    ops, root = ops_of(posterior.factor), posterior.root[:, None]
+    noise = generator.normal(size=(len(root), columns))
+    # In the units of B⁻¹, where the noise of a row has the variance 1.
+    right = root * predict_by_features(*prior, rows)
+    right += ops.float64_like(noise, posterior.factor)
+    return prior, -root * ops.algebra.factor_solve(posterior.factor, right)
+
+
+def left_paths(
+    kernel: Kernel, plan: Plan, columns: int, random_state: Any
+) -> list[tuple[Plan, np.ndarray]]:
+    """Return parts that add up to draws of what landmarks leave of the prior.
+
+    A draw of the prior but for its part in the landmarks' span,
+    k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+    """
+    landmarks = landmarks_of(plan)
+    prior = _prior_paths(kernel, landmarks, columns, random_state)
+    return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
+
+
+def _prior_paths(
+    kernel: Kernel, rows: Rows, columns: int, random_state: Any
+) -> tuple[Plan, np.ndarray]:
+    """Return random features of the kernel, and weights of draws of the prior."""
+    stream = root_stream(random_state).child("paths")
+    n_features = rows.shape[1]
+    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    exact = None if None in widths else sum(width or 0 for width in widths)
+    plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
+    weights = stream.child("weights").generator()
+    drawn = weights.normal(size=(plan.n_components, columns))
+    return plan, ops_of(rows).float64_like(drawn, rows)
+
 
 # Rows that hyperparameters are learned from under Laplace's approximation, at most and
 # at least; between them as many as a number of operations takes, of order n³ per

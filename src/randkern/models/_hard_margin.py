@@ -23,11 +23,11 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
-from randkern._tensors import is_tensor
-from randkern.backend.blas_threads import one_thread_if_short
+from randkern._validation import is_tensor
+from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
-from randkern.models._augmented_lagrangian import solve_box
+from randkern.models._svm_dual import solve_box
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     GramFactor,

@@ -20,8 +20,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory, read
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import FeatureModel
-from randkern.models._predictions import MOST_EXACT_ROWS
+from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import (
     CallbackSupportMixin,

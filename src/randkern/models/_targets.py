@@ -20,20 +20,21 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from randkern._readable import check_kind
-from randkern._tables import count_missing
-from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     Rows,
     check_given,
+    check_kind,
     check_positive,
     check_weights,
+    count_missing,
+    is_tensor,
     place_of,
     read_tensor,
+    tensor_floats,
 )
 from randkern.backend.namespace import ops_of
-from randkern.data.dask import is_dask, lazily
 from randkern.data.reading import predicted_rows
+from randkern.data.sharded import is_dask, lazily
 
 # Up to so many different integers are labels, where they might be targets.
 _MOST_CLASSES = 20

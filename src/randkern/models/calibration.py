@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from sklearn.utils.metaestimators import available_if
 
 from randkern.backend.namespace import ops_of
-from randkern.data.dask import is_dask, lazily
+from randkern.data.sharded import is_dask, lazily
 
 # Rows that are left out: a temperature, or a quantile to 2 %, takes no more.
 MOST_LEFT_OUT = 500

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._tensors import is_tensor
+from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData

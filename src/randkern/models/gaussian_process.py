@@ -19,11 +19,12 @@ from randkern._random import root_stream
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.dask import is_dask
 from randkern.data.reading import are_in_memory, mapped_rows, read
+from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._feature_model import predict_by_features, predict_by_rows
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
@@ -34,13 +35,21 @@ from randkern.models._gp_evidence import (
     posterior_sums,
     precision_sums,
 )
-from randkern.models._gp_laplace import LaplaceEvidence, LaplacePosterior
+from randkern.models._gp_laplace import (
+    LaplaceEvidence,
+    LaplacePosterior,
+    Likelihood,
+    likelihood_of,
+)
 from randkern.models._gp_learning import learning_rows, most_learning_rows
-from randkern.models._gp_likelihoods import Likelihood, likelihood_of
-from randkern.models._gp_mean import units_of, with_mean
-from randkern.models._gp_model import GaussianProcess, laplace_rows
-from randkern.models._gp_paths import conditioned_paths, left_paths
-from randkern.models._predictions import predict_by_features, predict_by_rows
+from randkern.models._gp_model import (
+    GaussianProcess,
+    conditioned_paths,
+    laplace_rows,
+    left_paths,
+    units_of,
+    with_mean,
+)
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import (
@@ -624,7 +633,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self.n_components is not None:
             return self.sample_paths(n_samples, random_state)(X)
         X = validate_rows(self, X, reset=False)
-        ops, generator = ops_of(X), self._sample_generator(random_state)
+        ops, generator = ops_of(X), root_stream(random_state).child("sample_y").generator()
         values, vectors = ops.algebra.symmetric_eigenpairs(
             ops.contiguous(self._covariance(X))
         )
@@ -673,7 +682,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         check_count("n_paths", n_paths)
         posterior = self._gaussian("sample_paths")
-        generator = self._sample_generator(random_state)
+        generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
         ops = ops_of(posterior.factor)
         if isinstance(posterior, FeaturePosterior):
@@ -697,9 +706,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.kernel_, self.X_fit_, posterior, columns, generator, random_state
         )
         return partial(self._path_values, [prior], dual, [])
-
-    def _sample_generator(self, random_state: Any) -> np.random.Generator:
-        return root_stream(random_state).child("sample_y").generator()
 
     def _path_values(
         self,

@@ -13,20 +13,21 @@ from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data.dask import is_dask
 from randkern.data.reading import read
+from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_laplace import (
+    Bernoulli,
     LaplaceEvidence,
+    SoftmaxEvidence,
     mean_probability,
+    mean_softmax,
 )
 from randkern.models._gp_learning import learning_rows
-from randkern.models._gp_likelihoods import Bernoulli
 from randkern.models._gp_model import GaussianProcess, laplace_rows
-from randkern.models._gp_softmax import SoftmaxEvidence, mean_softmax
 from randkern.models._targets import ClassLabels
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import check_laplace_memory

@@ -11,9 +11,9 @@ import bisect
 from typing import Any
 
 from randkern._memory import check_memory, check_rank_memory, resolve_memory_limit
-from randkern._tensors import is_tensor
+from randkern._validation import is_tensor
+from randkern.backend.blas import GRAM_COLUMNS
 from randkern.backend.namespace import ops_of
-from randkern.backend.products import GRAM_COLUMNS
 from randkern.data import rows_within
 from randkern.plan import Plan
 from randkern.solvers import cholesky_bytes

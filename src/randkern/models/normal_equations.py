@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._tensors import is_tensor
-from randkern._validation import Rows
+from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
-from randkern._tensors import is_tensor
+from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel

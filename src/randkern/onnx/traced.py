@@ -24,10 +24,9 @@ import scipy.linalg
 import scipy.special
 from numpy.polynomial import chebyshev
 
-from randkern.backend.array_ops import ArrayOps
+from randkern.backend.array_ops import ArrayOps, NumpyOps
 from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
-from randkern.backend.numpy_ops import NumpyOps
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
 
@@ -738,7 +737,7 @@ class _StructuredRows:
 def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
     """Return the ±1 of the stages of blocks: bits of SplitMix64, as compiled code has.
 
-    See :func:`randkern.backend.hadamard_transform.draw_signs`.
+    See :func:`randkern.backend.hadamard_kernels.draw_signs`.
     """
     count = np.arange(1, n_blocks * 6 * (p // 64) + 1, dtype=np.uint64)
     z = np.uint64(key) + count * np.uint64(_GOLDEN)

@@ -1,5 +1,6 @@
 """Optical processing units: simulated ones, encoders for their bits, features."""
 
+from randkern.optics._scattering import MirrorLayout
 from randkern.optics.counts import (
     acquire,
     count_blocks,
@@ -14,7 +15,6 @@ from randkern.optics.encoders import (
 )
 from randkern.optics.features import OpticalFeatures
 from randkern.optics.lighton import LightOnDevice
-from randkern.optics.mirrors import MirrorLayout
 
 __all__ = [
     "BitPlaneEncoder",

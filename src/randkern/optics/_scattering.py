@@ -1,16 +1,20 @@
-"""Light through a scattering medium: |Ux|² in tiles, without storing U."""
+"""Parts of an optical device: bits, mirrors, scattered light, exposure, turns."""
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_array
 
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, canonical
 from randkern.backend.hadamard import block_size
 from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
@@ -21,6 +25,150 @@ from randkern.projections import (
     Projection,
     make_projection,
 )
+
+_ENCODERS = (
+    "encode it first, for instance with randkern.optics.ThresholdBinarizer, "
+    "ThermometerEncoder or BitPlaneEncoder"
+)
+# Entries that are compared at a time.
+_CHECKED_ENTRIES = 2**22
+
+
+def check_bits(X: Any, n_features: int | None = None) -> Rows:
+    """Return rows of zeros and ones as they are, an array or CSR of any dtype.
+
+    Raises
+    ------
+    ValueError
+        If an entry is neither 0 nor 1, or the width is not `n_features`.
+    """
+    X = check_array(
+        X, accept_sparse="csr", dtype=None, ensure_all_finite=False, input_name="X"
+    )
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"X has {X.shape[1]} columns, but the device is set up for rows of "
+            f"{n_features} bits; call calibrate(X) to lay out its mirrors anew."
+        )
+    if X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"an optical device takes rows of bits (0 or 1), got {X.dtype} values; "
+            f"{_ENCODERS}."
+        )
+    X = canonical(X)
+    values = X.data if sp.issparse(X) else X
+    if values.dtype.kind == "b":
+        return X
+    rows = max(1, _CHECKED_ENTRIES // (values.shape[1] if values.ndim == 2 else 1))
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        wrong = (part != 0) & (part != 1)
+        if wrong.any():
+            raise ValueError(
+                "an optical device takes rows of bits (0 or 1), got the value "
+                f"{part[wrong][0]}; {_ENCODERS}."
+            )
+    return X
+
+
+def count_lit(X: Rows) -> np.ndarray:
+    """Return the number of ones of every row, which is its squared norm."""
+    if sp.issparse(X):
+        return np.asarray(X.sum(axis=1, dtype=np.int64)).ravel()
+    if X.dtype.kind == "f":
+        return X.sum(axis=1, dtype=np.float64).astype(np.int64)
+    return X.sum(axis=1, dtype=np.int64)
+
+
+def with_lit_bits(X: Rows, n_lit: int) -> Rows:
+    """Return rows with `n_lit` more bits, all of them one."""
+    if n_lit == 0:
+        return X
+    ones = np.ones((X.shape[0], n_lit), dtype=X.dtype)
+    if sp.issparse(X):
+        return sp.hstack([X, sp.csr_array(ones)], format="csr")
+    return np.hstack([X, ones])
+
+
+_MOST_SATURATED = 0.02
+_LEAST_MEAN = 1.0
+
+
+class LightMeter:
+    """Adds up the counts of a camera, and warns if they are too dark or too bright.
+
+    Parameters
+    ----------
+    full_scale : int or None
+        The largest count; None: that of the type of the counts. Counts that are
+        floats have no unit, and say nothing about the camera.
+    """
+
+    def __init__(self, full_scale: int | None):
+        self.full_scale = full_scale
+        self._n = self._n_saturated = 0
+        self._sum = 0.0
+
+    def add(self, counts: np.ndarray) -> None:
+        """Add counts of any shape."""
+        full_scale = self.full_scale
+        if full_scale is None:
+            if counts.dtype.kind not in "iu":
+                return
+            full_scale = int(np.iinfo(counts.dtype).max)
+        self._n += counts.size
+        self._n_saturated += int(np.count_nonzero(counts >= full_scale))
+        self._sum += float(counts.sum(dtype=np.float64))
+
+    def warn(self, what: str, *, stacklevel: int = 4) -> None:
+        """Warn if more than 2 % saturate, or the mean is below a count."""
+        if not self._n:
+            return
+        share, mean = self._n_saturated / self._n, self._sum / self._n
+        problem: Any = None
+        if share > _MOST_SATURATED:
+            problem = f"{100 * share:.3g} % of the counts of {what} are saturated"
+            advice = "shorten the exposure, lower the level"
+        elif mean < _LEAST_MEAN:
+            problem = f"the mean count of {what} is {mean:.2g}, lost in rounding"
+            advice = "lengthen the exposure, raise the level"
+        if problem:
+            warnings.warn(
+                f"{problem}: {advice} (exposure='auto' chooses), or use a camera of "
+                "more bits, since the features are biased.",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
+
+
+class SharedDevice:
+    """Gives a device its attribute ``lock``, a re-entrant lock.
+
+    Copies and pickles have a lock of their own: they are another device.
+    """
+
+    lock: Any
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.lock:
+            return {k: v for k, v in self.__dict__.items() if k != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.RLock()
+
+
+def exclusive(device: Any) -> AbstractContextManager[Any]:
+    """Return the device's lock, or nothing to wait for if it has none.
+
+    Settings and the frames shown with them belong together: whoever sets a device
+    and then reads it holds the lock over both.
+    """
+    return getattr(device, "lock", None) or nullcontext()
+
 
 # A tile of intensities takes 16 MB: larger ones leave the last cache, smaller ones
 # spend their time on starting. Columns are whole blocks of a structured projection.
@@ -130,3 +278,121 @@ class ScatteringMedium:
         projection = self._projection(n_features)
         real, imag = projection.project(np.eye(n_features), start, stop)
         return (real + 1j * imag).T
+
+
+# Of the mirrors that the largest macro-pixels light, for one of a better shape.
+_LEAST_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class MirrorLayout:
+    """How bits lie on a digital micromirror device.
+
+    A bit is shown by a rectangle of neighbouring mirrors, a macro-pixel, all of
+    them on or all of them off; macro-pixels are of one size, and fill the rows of a
+    grid. Of the sizes that leave room for all bits, and light at least 95 % of the
+    mirrors that the largest does, it is the one closest to a square. Mirrors that
+    belong to no bit stay dark.
+
+    The light of a macro-pixel is the sum of that of its mirrors, so that the
+    transmission coefficient of a bit is a sum of independent complex Gaussian ones:
+    again complex Gaussian, of a variance that the number of mirrors multiplies. This
+    is a gain common to all bits, and leaves the law of the transmission matrix as it
+    is.
+
+    Parameters
+    ----------
+    n_bits : int
+        Bits of a row, each shown by a macro-pixel.
+    height, width : int, default=912, 1140
+        Mirrors of the device.
+
+    Attributes
+    ----------
+    macro_pixel : tuple of int
+        Height and width of a macro-pixel in mirrors.
+    grid : tuple of int
+        Rows and columns of macro-pixels.
+
+    Raises
+    ------
+    ValueError
+        If there are more bits than mirrors.
+
+    Examples
+    --------
+    >>> from randkern.optics import MirrorLayout
+    >>> layout = MirrorLayout(784)
+    >>> layout.macro_pixel, layout.mirrors_per_bit, layout.n_dark
+    ((35, 36), 1260, 51840)
+    """
+
+    n_bits: int
+    height: int = 912
+    width: int = 1140
+
+    def __post_init__(self) -> None:
+        if self.n_bits < 1:
+            raise ValueError(f"n_bits must be positive, got {self.n_bits}.")
+        if self.n_bits > self.height * self.width:
+            raise ValueError(
+                f"rows of {self.n_bits:,} bits do not fit on {self.height} x "
+                f"{self.width} = {self.height * self.width:,} mirrors; keep fewer "
+                "columns or fewer bits per column."
+            )
+
+    @property
+    def macro_pixel(self) -> tuple[int, int]:
+        """Height and width of a macro-pixel in mirrors."""
+        heights = np.arange(1, self.height + 1)
+        columns = -(-self.n_bits // (self.height // heights))
+        widths = self.width // columns  # 0 where the bits do not fit
+        areas = heights * widths
+        # A size that does not fit, of area 0, is never among the large ones.
+        elongation = np.maximum(heights, widths) / np.maximum(
+            np.minimum(heights, widths), 1
+        )
+        large = areas >= _LEAST_SHARE * areas.max()
+        best = int(np.argmin(np.where(large, elongation, np.inf)))
+        return int(heights[best]), int(widths[best])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of macro-pixels."""
+        height, width = self.macro_pixel
+        return self.height // height, self.width // width
+
+    @property
+    def mirrors_per_bit(self) -> int:
+        """Number of mirrors that show one bit."""
+        height, width = self.macro_pixel
+        return height * width
+
+    @property
+    def n_dark(self) -> int:
+        """Number of mirrors that belong to no bit."""
+        return self.height * self.width - self.n_bits * self.mirrors_per_bit
+
+    def frame(self, bits: Any) -> np.ndarray:
+        """Return the mirrors that are on for one row of bits.
+
+        Parameters
+        ----------
+        bits : array of shape (n_bits,)
+
+        Returns
+        -------
+        ndarray of bool, shape (height, width)
+        """
+        bits = bits.toarray() if sp.issparse(bits) else np.asarray(bits)
+        bits = bits.astype(bool).ravel()
+        if len(bits) != self.n_bits:
+            raise ValueError(
+                f"the layout is for {self.n_bits} bits, got {len(bits)} of them."
+            )
+        cells = np.zeros(self.grid, dtype=bool)
+        cells.reshape(-1)[: self.n_bits] = bits
+        lit = np.kron(cells, np.ones(self.macro_pixel, dtype=bool))
+        out = np.zeros((self.height, self.width), dtype=bool)
+        out[: lit.shape[0], : lit.shape[1]] = lit
+        return out

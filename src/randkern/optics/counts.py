@@ -17,7 +17,7 @@ from randkern._files import atomic_write
 from randkern._validation import check_positive
 from randkern.backend.camera import look_up
 from randkern.data import RowBlock, RowBlocks, row_blocks, rows_within
-from randkern.optics._sharing import exclusive
+from randkern.optics._scattering import exclusive
 
 # Counts, and features, that are in memory at a time.
 _BLOCK_BYTES = 32 * 2**20

@@ -21,12 +21,15 @@ from randkern._validation import (
 )
 from randkern.backend.camera import expose
 from randkern.backend.counter import random_matrix
-from randkern.optics._bits import check_bits, count_lit
-from randkern.optics._exposure import LightMeter
-from randkern.optics._scattering import ScatteringMedium
-from randkern.optics._sharing import SharedDevice
+from randkern.optics._scattering import (
+    LightMeter,
+    MirrorLayout,
+    ScatteringMedium,
+    SharedDevice,
+    check_bits,
+    count_lit,
+)
 from randkern.optics.counts import acquire
-from randkern.optics.mirrors import MirrorLayout
 
 # Counts of an 8-bit reading that a lit mirror gives in a microsecond, on average: a
 # choice that keeps rows of which a twentieth of the bits or more is lit within the

@@ -15,9 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from randkern._fitting import all_or_nothing
 from randkern._validation import Rows, check_count, check_positive
 from randkern.data import row_blocks, rows_within
-from randkern.optics._bits import check_bits, count_lit, with_lit_bits
-from randkern.optics._exposure import LightMeter
-from randkern.optics._sharing import exclusive
+from randkern.optics._scattering import (
+    LightMeter,
+    check_bits,
+    count_lit,
+    exclusive,
+    with_lit_bits,
+)
 from randkern.optics.counts import count_features, mean_count_per_bit
 from randkern.optics.device import OpticalDevice
 from randkern.optics.lighton import LightOnDevice

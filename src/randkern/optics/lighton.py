@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from randkern._validation import Rows, densify
-from randkern.optics._bits import check_bits, count_lit
-from randkern.optics._sharing import SharedDevice
+from randkern.optics._scattering import SharedDevice, check_bits, count_lit
 
 
 class LightOnDevice(SharedDevice):

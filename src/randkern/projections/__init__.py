@@ -7,22 +7,21 @@ law; `auto` is resolved here.
 from __future__ import annotations
 
 from randkern._random import Stream
-from randkern.projections._base import TILE_DRAWS, InputMap, Projection, Stored
-from randkern.projections.dense import Dense, Streamed
-from randkern.projections.derived import Antithetic, Repeated
-from randkern.projections.identity import Identity
-from randkern.projections.laws import (
+from randkern.projections._base import (
+    TILE_DRAWS,
     CauchyLaw,
     ComplexNormalLaw,
+    InputMap,
     LaplaceLaw,
     Law,
     Mixing,
     NormalLaw,
+    Projection,
     SphereLaw,
+    Stored,
 )
-from randkern.projections.orthogonal import Orthogonal
-from randkern.projections.quasi import QuasiMonteCarlo
-from randkern.projections.roots import Roots
+from randkern.projections.dense import Dense, Orthogonal, QuasiMonteCarlo, Streamed
+from randkern.projections.derived import Antithetic, Identity, Repeated, Roots
 from randkern.projections.structured import Structured
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randkern._tables import is_numeric
+from randkern._validation import is_numeric
 
 if TYPE_CHECKING:
     import pandas as pd

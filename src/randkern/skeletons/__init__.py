@@ -8,6 +8,7 @@ kernel, with random features.
 from randkern.skeletons.activations import (
     Activation,
     Cosine,
+    DegreeLaw,
     Erf,
     Exponential,
     Hermite2,
@@ -17,6 +18,7 @@ from randkern.skeletons.activations import (
     ReLU,
     Sine,
     Step,
+    from_function,
 )
 from randkern.skeletons.bases import (
     Base,
@@ -35,9 +37,7 @@ from randkern.skeletons.builders import (
     convolutional,
     fully_connected,
 )
-from randkern.skeletons.degrees import DegreeLaw
 from randkern.skeletons.graph import Input
-from randkern.skeletons.hermite import from_function
 from randkern.skeletons.preprocessing import PixelsToAngles, TableToBases
 from randkern.skeletons.skeleton import Skeleton
 

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from randkern._fitting import all_or_nothing
-from randkern._tensors import is_tensor, tensor_floats
 from randkern._validation import (
     FLOATS,
     check_choice,
@@ -19,6 +18,8 @@ from randkern._validation import (
     check_positive,
     densify,
     is_device_array,
+    is_tensor,
+    tensor_floats,
     validate_rows,
 )
 from randkern.skeletons.bases import Base, categorical, circle, gaussian

@@ -11,10 +11,9 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._validation import check_count, check_kernel_rows
 from randkern.skeletons.activations import Activation, activation_of
-from randkern.skeletons.alphabet import Alphabet
 from randkern.skeletons.bases import Categories
 from randkern.skeletons.checks import check_activation, ordered
-from randkern.skeletons.graph import Graph, Input
+from randkern.skeletons.graph import Alphabet, Graph, Input
 from randkern.skeletons.recursion import Recursion
 
 if TYPE_CHECKING:

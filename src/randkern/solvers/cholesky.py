@@ -10,13 +10,12 @@ import numpy as np
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrs
 
-from randkern._tensors import is_tensor
-from randkern.backend.blas_threads import short_on_one_thread
-from randkern.backend.large_cholesky import factorise_upper, panel_bytes
+from randkern._validation import is_tensor
+from randkern.backend.blas import factorise_upper, panel_bytes, short_on_one_thread
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
-from randkern.solvers._solution import Outcome, Solution
+from randkern.solvers.iteration import Outcome, Solution
 
 _TILE = 1024
 # Rows whose absolute values are summed at a time.

@@ -1,15 +1,315 @@
-"""What solvers share: the protocol, and the loop of those that iterate."""
+"""What solvers share: the protocol, solutions, the loop and its checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
-from randkern.solvers._checkpoint import Checkpoint
-from randkern.solvers._solution import Outcome, Solution
+import numpy as np
+
+from randkern._files import READING_ERRORS, atomic_write, read_arrays, special_kind
+from randkern.backend.namespace import ops_of
+from randkern.exceptions import CheckpointError
+
+
+class Outcome(Enum):
+    """How a linear solve ended. The value says what to do about it."""
+
+    SUCCESS = "solved to working precision"
+    CONVERGED = "the residual is below the tolerance"
+    LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
+    VALIDATED = "the validation error has stopped falling"
+    STREAMING = "one more pass of stochastic gradients was taken"
+    STOPPED = "a callback stopped the iteration"
+    ITERATION_LIMIT = (
+        "the limit of iterations (max_iter) or of passes (epochs) was reached before "
+        "the tolerance: increase it or alpha, loosen tol, use a larger rank of the "
+        "preconditioner, or float64 rows"
+    )
+    JITTERED = (
+        "the matrix is not positive definite in floating point; a small multiple of "
+        "the identity was added: increase alpha, use float64 rows, or remove "
+        "duplicate columns"
+    )
+    ILL_CONDITIONED = (
+        "the matrix is singular to working precision, so that few digits of the "
+        "weights are certain: increase alpha, or rescale the columns"
+    )
+    ROUNDED = (
+        "rounding errors keep the solution farther from the minimum than was asked: "
+        "increase alpha, use float64 rows, loosen tol, or scale down the largest "
+        "weights"
+    )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solution of a linear system and its quality.
+
+    Attributes
+    ----------
+    value : ndarray
+        Same shape as the right-hand side.
+    residual : float
+        ‖b − Ax‖/‖b‖, the largest over the right-hand sides (0 for b = 0).
+    iterations : int
+        Refinement steps of a direct solver, iterations of an iterative one.
+    outcome : Outcome
+    jitter : float
+        What was added to the diagonal of A beyond what was asked for.
+    seconds : float
+        Wall-clock time of the solve; 0 where it was not taken.
+    """
+
+    value: np.ndarray = field(repr=False)
+    residual: float
+    iterations: int
+    outcome: Outcome
+    jitter: float = 0.0
+    seconds: float = 0.0
+
+    # An enumeration is stored by name: skops loads no other members of one.
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"outcome": self.outcome.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
+
+
+# At most this share of the time goes into writing.
+_SHARE = 0.05
+
+
+class Checkpoint:
+    """A file of named arrays, replaced as a whole.
+
+    It is written beside its final name and then renamed, so that a process that is
+    killed leaves the last complete state behind.
+
+    Parameters
+    ----------
+    path : str or Path
+        Its folder must exist.
+    attached : dict of str to array, optional
+        Saved with every state.
+    identity : dict of str to array, optional
+        Saved, too: what tells this iteration from others.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from randkern.solvers import Checkpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoint = Checkpoint(folder + "/fit.npz")
+    ...     checkpoint.save({"value": np.arange(3)})
+    ...     print(checkpoint.load()["value"])
+    [0 1 2]
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        attached: dict[str, Any] | None = None,
+        identity: dict[str, Any] | None = None,
+    ):
+        self.path = Path(path)
+        self.attached = attached or {}
+        self.identity = identity or {}
+        self._saved_at = -np.inf
+        self._seconds = 0.0
+        try:
+            kind = special_kind(self.path)
+        except (OSError, ValueError) as error:  # no path has null characters
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} cannot be used ({error}); name another file."
+            ) from error
+        if kind is not None:
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} is {kind}; name a file, such as "
+                f"{str(self.path / 'fit.npz' if kind == 'a folder' else 'fit.npz')!r}."
+            )
+        folder = self.path.resolve().parent
+        if not folder.is_dir():
+            raise CheckpointError(
+                f"the folder of checkpoint={str(path)!r}, {folder}, does not exist; "
+                "create it, or name a file in a folder that exists."
+            )
+
+    def check_writable(self) -> None:
+        """Raise CheckpointError if the file cannot be written, and leave it alone."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path.resolve().parent) as file:
+                file.write(b"\0")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def load(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray] | None:
+        """Return the arrays of the file (or those of these names that it has).
+
+        None if there is no file.
+        """
+        try:
+            with self.path.open("rb") as file:
+                return read_arrays(file, names)
+        except FileNotFoundError:
+            return None
+        except READING_ERRORS as error:
+            raise CheckpointError(
+                f"{self.path} is not a checkpoint, or is damaged "
+                f"({type(error).__name__}: {error}); delete it to start anew, or name "
+                "another file."
+            ) from error
+
+    def load_integers(self, types: Mapping[str, type]) -> dict[str, int]:
+        """Return those of these numbers, which are not negative, that the file has."""
+        arrays = self.load(list(types)) or {}
+        if any(array.dtype != types[name] for name, array in arrays.items()):
+            raise self._foreign()
+        return {name: self.integer(array) for name, array in arrays.items()}
+
+    def integer(self, array: np.ndarray) -> int:
+        """Return a number of the file, which is not negative."""
+        if array.shape or array.dtype.kind not in "iu" or array < 0:
+            raise self._foreign()
+        return int(array)
+
+    def check(
+        self,
+        arrays: dict[str, np.ndarray],
+        shapes: Mapping[str, Sequence[tuple[int, ...]]],
+    ) -> None:
+        """Raise unless the file's arrays are of the same iteration, up to rounding.
+
+        It must hold those that `shapes` names, too, of one of these shapes (-1: any
+        number).
+        """
+        known = {name: [np.shape(value)] for name, value in self.identity.items()}
+        for name, allowed in {**shapes, **known}.items():
+            if name not in arrays or arrays[name].dtype.kind not in "biuf":
+                raise self._foreign()
+            if not any(_fits(arrays[name].shape, shape) for shape in allowed):
+                raise self._foreign()
+        for name, expected in self.identity.items():
+            here = np.asarray(expected)
+            # By columns: targets may be of very different size.
+            here = np.atleast_1d(here)
+            apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
+            if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
+                raise CheckpointError(
+                    f"{self.path} belongs to a fit on other rows, with another kernel, "
+                    "alpha or random_state: delete it to start anew, or name another "
+                    "file."
+                )
+
+    def save(self, arrays: dict[str, Any], *, interrupted: bool = False) -> None:
+        """Replace the file.
+
+        If it cannot be written, the first time raises CheckpointError. Later, when the
+        iteration has gone on for long, and when it is `interrupted`, it is a warning,
+        and the last state that was written stays.
+        """
+        began = time.perf_counter()
+        first = self._saved_at == -np.inf
+        try:
+            with atomic_write(self.path) as file:
+                np.savez(file, **arrays, **self.identity, **self.attached)
+        except OSError as error:
+            if first and not interrupted:
+                raise self._unwritable(error) from error
+            warnings.warn(
+                f"the checkpoint {self.path} could not be written ({error}); the fit "
+                "goes on, but would resume from "
+                f"{'its beginning' if first else 'an earlier state'}: free some space.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self._saved_at = time.perf_counter()
+        self._seconds = self._saved_at - began
+
+    def _foreign(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path} belongs to another fit: delete it to start anew, or name "
+            "another file."
+        )
+
+    def _unwritable(self, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoint {self.path} cannot be written ({error}); free some space, "
+            "name a file in a folder that you may write to, or pass checkpoint=None."
+        )
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed that writing does not slow the work."""
+        return _SHARE * (time.perf_counter() - self._saved_at) >= self._seconds
+
+    def remove(self) -> None:
+        """Delete the file, once what it stood for is done; symbolic links stay."""
+        try:
+            self.path.resolve().unlink(missing_ok=True)
+        except OSError as error:
+            warnings.warn(
+                f"the fit is complete, but its checkpoint {self.path} could not be "
+                f"deleted ({error}); delete it.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
+    return len(shape) == len(allowed) and all(
+        here == there or there == -1 for here, there in zip(shape, allowed, strict=True)
+    )
+
+
+# The error of few rows is noisy, while iterates of conjugate gradients come ever closer
+# to the minimiser: the last of those that are about as good is taken.
+_AS_GOOD = 1e-2
+# Smaller gains do not count.
+_LEAST_GAIN = 1e-3
+
+
+class EarlyStopping:
+    """The last solution of those within 1 % of the least error on validation rows."""
+
+    def __init__(self, patience: int, validate: Callable[[Any], float] | None):
+        self._validate = validate
+        self._patience = patience
+        # The least error, that when it last fell by enough, and iterations since then.
+        self._least = self._noted = np.inf
+        self._since = 0
+        self.value: Any = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        if self.value is None:
+            return {}
+        record = np.array([self._least, self._noted, self._since])
+        return {"best": ops_of(self.value).to_host(self.value), "best_record": record}
+
+    def restore(self, arrays: dict[str, np.ndarray], like: Any) -> None:
+        if "best_record" in arrays:
+            self.value = ops_of(like).float64_like(arrays["best"], like)
+            self._least, self._noted, self._since = arrays["best_record"].tolist()
+
+    def is_past(self, X: Any) -> bool:
+        """Record a solution; return whether the error has long stopped falling."""
+        if self._validate is None:
+            return False
+        error = self._validate(X)
+        self._since += 1
+        if error < self._noted * (1 - _LEAST_GAIN):
+            self._noted, self._since = error, 0
+        self._least = min(self._least, error)
+        if error <= self._least * (1 + _AS_GOOD):
+            self.value = X
+        return self._since >= self._patience
 
 
 @dataclass(frozen=True)

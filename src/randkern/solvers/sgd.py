@@ -16,9 +16,14 @@ from sklearn.utils._param_validation import Interval
 
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
-from randkern.solvers._checkpoint import Checkpoint
-from randkern.solvers._solution import Outcome, Solution
-from randkern.solvers.iteration import Callback, Progress, iterate
+from randkern.solvers.iteration import (
+    Callback,
+    Checkpoint,
+    Outcome,
+    Progress,
+    Solution,
+    iterate,
+)
 from randkern.solvers.pcg import PCG, SpectralPreconditioner
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096

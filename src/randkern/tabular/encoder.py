@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._fitting import all_or_nothing
-from randkern._tables import (
+from randkern._validation import (
     cell,
     check_categories,
     check_not_infinite,

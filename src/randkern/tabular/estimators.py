@@ -28,9 +28,8 @@ from sklearn.utils.validation import (
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._tables import is_table
-from randkern._validation import check_given
-from randkern.backend.clock import working_seconds
+from randkern._validation import check_given, is_table
+from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor

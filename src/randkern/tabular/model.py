@@ -13,8 +13,8 @@ import numpy as np
 import scipy.linalg
 from sklearn.base import clone
 
-from randkern.backend.clock import working_seconds
-from randkern.backend.large_cholesky import factorise_upper
+from randkern.backend.blas import factorise_upper
+from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor

@@ -14,7 +14,7 @@ import scipy.linalg
 from scipy.optimize import nnls
 
 from randkern._random import Stream
-from randkern.backend.clock import working_seconds
+from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels import (
     Gaussian,
     Kernel,

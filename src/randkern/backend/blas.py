@@ -1,0 +1,213 @@
+"""BLAS and LAPACK on large matrices in place, and on small ones with one thread.
+
+LAPACK's decompositions hand BLAS thousands of small products. On a busy machine each
+waits for threads that are not scheduled: the eigenpairs of a 500 × 500 matrix take
+0.1 s on one thread and more than a second on two. A decomposition that is short on one
+thread gains little from more where the machine is idle, and so gets one.
+
+OpenBLAS on two threads reads beyond its buffers where it factorises more than about
+15,000 rows (version 0.3.30: ``numpy.linalg.cholesky`` of 16,000 rows ends the process
+with a segmentation fault). Larger matrices are factorised by panels here, whose
+products it computes well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrf
+from threadpoolctl import ThreadpoolController
+
+# Below the first, BLAS takes one thread of its own accord, and to set it (35 us) shows;
+# the second takes some 50 ms on one thread.
+_LEAST_OPERATIONS = 64**3 / 3
+_MOST_OPERATIONS = 1e9
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # It takes milliseconds to find the libraries. They are loaded by then: NumPy's and
+    # SciPy's come with the imports of whoever calls.
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_thread_if_short(operations: float) -> Iterator[None]:
+    """Run what takes so many floating-point operations on one thread if they are few.
+
+    Never on more threads than it would have had. The number of threads belongs to the
+    process: while this lasts, BLAS has one in other threads of Python too. Outside the
+    main thread nothing is changed. Threads that overlap would put back what they found
+    of each other; and recent versions of threadpoolctl heed only the first thread that
+    sets a limit, as long as it lives, which should stay the user's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.blas import one_thread_if_short
+    >>> with one_thread_if_short(500**3):
+    ...     float(np.linalg.det(np.eye(500)))
+    1.0
+    """
+    short = _LEAST_OPERATIONS <= operations <= _MOST_OPERATIONS
+    if not short or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+def short_on_one_thread(
+    operations: Callable[..., float],
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Decorate a function of which `operations` counts the floating-point operations.
+
+    `operations` takes the same arguments.
+    """
+
+    def decorate(
+        function: Callable[_Arguments, _Result],
+    ) -> Callable[_Arguments, _Result]:
+        @wraps(function)
+        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            with one_thread_if_short(operations(*args, **kwargs)):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+# Rows that LAPACK factorises at once, and rows of a panel beyond.
+_MOST_ROWS = 12_000
+_PANEL = 1024
+
+
+def panel_bytes(n: int) -> int:
+    """Return the memory that the factorisation takes beside an n × n matrix."""
+    return 0 if n <= _MOST_ROWS else 24 * _PANEL * n
+
+
+def factorise_upper(matrix: np.ndarray) -> bool:
+    """Replace the upper triangle of A by that of R, A = RᵀR; tell whether there is one.
+
+    `matrix` is C-ordered float64. Its strict lower triangle stays as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.blas import factorise_upper
+    >>> A = np.array([[4.0, 2.0], [2.0, 5.0]])
+    >>> factorise_upper(A), A.tolist()
+    (True, [[2.0, 1.0], [2.0, 2.0]])
+    """
+    n = len(matrix)
+    if n <= _MOST_ROWS:
+        # The upper triangle of a C-ordered array is LAPACK's lower one.
+        return dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)[1] == 0
+    for start in range(0, n, _PANEL):
+        stop = min(start + _PANEL, n)
+        own = matrix[start:stop, start:stop]
+        lower, info = dpotrf(np.asfortranarray(own.T), lower=1, clean=1, overwrite_a=1)
+        if info:
+            return False
+        _replace_upper(own, lower.T)
+        if stop < n:
+            rest = matrix[start:stop, stop:]
+            rest[:] = scipy.linalg.solve_triangular(
+                lower, rest, lower=True, check_finite=False
+            )
+            _subtract_products(matrix[stop:, stop:], rest)
+    return True
+
+
+def _replace_upper(block: np.ndarray, values: np.ndarray) -> None:
+    np.copyto(block, values, where=np.tri(len(block), dtype=bool).T)
+
+
+def _subtract_products(trailing: np.ndarray, rows: np.ndarray) -> None:
+    """Subtract RᵀR from the upper triangle, a block of rows at a time."""
+    for start in range(0, len(trailing), _PANEL):
+        stop = min(start + _PANEL, len(trailing))
+        product = rows[:, start:stop].T @ rows[:, start:]
+        own = trailing[start:stop, start:stop]
+        _replace_upper(own, own - product[:, : stop - start])
+        trailing[start:stop, stop:] -= product[:, stop - start :]
+
+
+GRAM_COLUMNS = 1024  # of a tile: 8 MB in float64
+_ROWS_F32 = 2048  # longer float32 sums lose digits
+
+
+def _row_ranges(Z: np.ndarray) -> list[slice]:
+    n = Z.shape[0]
+    step = _ROWS_F32 if Z.dtype == np.float32 else max(n, 1)
+    return [slice(i, min(i + step, n)) for i in range(0, n, step)]
+
+
+def _column_ranges(n_columns: int) -> list[slice]:
+    starts = range(0, n_columns, GRAM_COLUMNS)
+    return [slice(j, min(j + GRAM_COLUMNS, n_columns)) for j in starts]
+
+
+def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
+    r"""Add :math:`Z^\top Z` of a block of rows to the upper triangle of `gram`.
+
+    Parameters
+    ----------
+    Z : ndarray of float32 or float64, shape (n, D)
+        The products are in its dtype, of at most 2048 rows at a time in float32, so
+        that the loss is that of short float32 sums.
+    gram : ndarray of float64, shape (D, D)
+        Accumulated in float64. Below the diagonal it is left as it was.
+
+    Raises
+    ------
+    ValueError
+        On shapes that do not agree, or a `gram` that is not float64.
+
+    Notes
+    -----
+    Temporary memory: two tiles of 1024 × 1024 in the dtype of `Z`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend import cpu
+    >>> gram = np.zeros((2, 2))
+    >>> cpu.add_gram(np.array([[1.0, 2.0], [3.0, 4.0]]), gram)
+    >>> gram
+    array([[10., 14.],
+           [ 0., 20.]])
+    """
+    n_columns = Z.shape[1]
+    _check_accumulator("gram", gram, (n_columns, n_columns))
+    for rows in _row_ranges(Z):
+        for left in _column_ranges(n_columns):
+            block = Z[rows, left]
+            for right in _column_ranges(n_columns):
+                if right.start < left.start:
+                    continue
+                # On the diagonal both factors are one array, and NumPy's product
+                # is BLAS's symmetric one, at half the cost.
+                product = block.T @ (block if right == left else Z[rows, right])
+                if right == left:
+                    product = np.triu(product)
+                gram[left, right] += product
+
+
+def _check_accumulator(name: str, array: np.ndarray, shape: tuple[int, int]) -> None:
+    if array.dtype != np.float64 or array.shape != shape:
+        raise ValueError(
+            f"{name} must be float64 of shape {shape}, got {array.dtype} of shape "
+            f"{array.shape}."
+        )

@@ -1,0 +1,261 @@
+"""What compiled loops need: flat views of arrays, several threads, a clock.
+
+Compiled code then sees contiguous memory, which vectorises, and one type whether or
+not the array is read-only or a slice of a wider one, so that it is compiled once.
+
+The loops of this room release the interpreter's lock (``nogil=True``), so that
+plain Python threads run them side by side. Compared with ``parallel=True`` they
+compile one to two seconds faster, may be called from several threads at once
+(which kills the process under Numba's workqueue layer) and survive a fork (which
+does under GNU OpenMP). The number of threads is Numba's: ``NUMBA_NUM_THREADS``
+and :func:`numba.set_num_threads`.
+"""
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import event
+from numpy.lib.stride_tricks import as_strided
+
+
+def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
+    """Return the dtype of `out`, or raise for another dtype or shape than allowed.
+
+    Raises
+    ------
+    TypeError
+        When it is neither float32 nor float64.
+    ValueError
+        When its shape is not `shape`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.compiled_loops import check_out
+    >>> check_out(np.empty((2, 3)), (2, 3))
+    dtype('float64')
+    """
+    if out.dtype not in (np.float32, np.float64):
+        raise TypeError(f"out must be float32 or float64, got {out.dtype}.")
+    if out.shape != shape:
+        raise ValueError(f"out must have shape {shape}, got {out.shape}.")
+    return out.dtype
+
+
+def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """Return a flat read-only view of `array` and the distance between its rows.
+
+    It is a view of a copy where the dtype differs, or where the elements of a row are
+    not contiguous.
+
+    Parameters
+    ----------
+    array : ndarray of shape (n, m), neither of them 0
+    dtype : dtype
+
+    Returns
+    -------
+    flat : ndarray of `dtype`, one-dimensional
+        Element (i, j) is ``flat[i * stride + j]``.
+    stride : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.compiled_loops import input_rows
+    >>> flat, stride = input_rows(np.eye(3)[:, :2], np.dtype(float))
+    >>> stride, float(flat[1 * stride + 1])
+    (3, 1.0)
+    """
+    array = np.asarray(array, dtype=dtype)
+    n_rows, n_cols = array.shape
+    stride, rest = divmod(array.strides[0], dtype.itemsize)
+    contiguous = n_cols == 1 or array.strides[1] == dtype.itemsize
+    if rest or stride < 0 or not contiguous or not array.flags.aligned:
+        array = array.copy()
+        stride = n_cols
+    if array.flags.c_contiguous:  # as_strided does it too, and takes 10 us
+        flat = array.reshape(-1)
+        flat.flags.writeable = False
+        return flat, n_cols
+    size = (n_rows - 1) * stride + n_cols
+    return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride
+
+
+def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a flat writable view of `array` and the distance between its rows.
+
+    Parameters
+    ----------
+    array : ndarray of shape (n, m), neither of them 0
+        With contiguous columns.
+
+    Returns
+    -------
+    flat : ndarray, one-dimensional
+    stride : int
+
+    Raises
+    ------
+    ValueError
+        When the columns are not contiguous or the array is read-only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.compiled_loops import output_rows
+    >>> array = np.zeros((2, 3))
+    >>> flat, stride = output_rows(array[:, 1:])
+    >>> flat[1 * stride + 0] = 5.0
+    >>> float(array[1, 1])
+    5.0
+    """
+    n_rows, n_cols = array.shape
+    itemsize = array.dtype.itemsize
+    stride, rest = divmod(array.strides[0], itemsize)
+    if n_rows == 1:
+        stride, rest = n_cols, 0
+    if rest or stride < n_cols or (n_cols > 1 and array.strides[1] != itemsize):
+        raise ValueError(
+            "The columns of out must be contiguous and its rows in order; got strides "
+            f"{array.strides} for {array.dtype}."
+        )
+    if not array.flags.writeable:
+        raise ValueError("out is read-only; pass a writable array.")
+    if array.flags.c_contiguous:
+        return array.reshape(-1), n_cols
+    size = (n_rows - 1) * stride + n_cols
+    return as_strided(array, (size,), (itemsize,)), stride
+
+
+# Waking a thread takes some 0.1 ms: worth it from about this much work.
+_NANOSECONDS_A_THREAD = 500_000
+# More ranges than threads, so that a thread that is held up does not hold up all.
+_RANGES_A_THREAD = 4
+
+
+def run_over_ranges(
+    task: Callable[[int, int], object],
+    n: int,
+    nanoseconds: float,
+    multiple: int = 1,
+) -> None:
+    """Call ``task(start, stop)`` over consecutive ranges that cover 0 to n.
+
+    Parameters
+    ----------
+    task : callable
+        Work on the items start to stop - 1, releasing the interpreter's lock. What
+        it writes must not depend on where the ranges are cut.
+    n : int
+        Number of items; nothing is called when it is 0.
+    nanoseconds : float
+        Rough time of the whole on one thread; small work stays on the caller's.
+    multiple : int
+        Ranges start at multiples of this number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.backend.compiled_loops import run_over_ranges
+    >>> squares = np.zeros(5, dtype=int)
+    >>> def square(start, stop):
+    ...     squares[start:stop] = np.arange(start, stop) ** 2
+    >>> run_over_ranges(square, 5, nanoseconds=1e9)
+    >>> squares.tolist()
+    [0, 1, 4, 9, 16]
+    """
+    if n <= 0:
+        return
+    n_threads = 1
+    if nanoseconds > 2 * _NANOSECONDS_A_THREAD:
+        n_threads = min(
+            numba.get_num_threads(), int(nanoseconds // _NANOSECONDS_A_THREAD)
+        )
+    n_items = -(-n // multiple)
+    n_ranges = min(n_items, _RANGES_A_THREAD * n_threads)
+    if n_threads == 1 or n_ranges == 1:
+        task(0, n)
+        return
+    cuts = [n_items * i // n_ranges * multiple for i in range(n_ranges)] + [n]
+    ranges = list(itertools.pairwise(cuts))
+    helpers = min(n_threads, n_ranges) - 1
+    # The caller takes ranges too: it need not wait for a thread to wake up.
+    waiting = [_pool().submit(_work, task, ranges) for _ in range(helpers)]
+    try:
+        _work(task, ranges)
+    finally:
+        ranges.clear()  # after an error nothing more is begun
+        # A helper that has not begun has nothing left to do; waiting for it could
+        # last forever where a task of the pool runs ranges of its own.
+        started = [future for future in waiting if not future.cancel()]
+        done = [future.exception() for future in started]
+    for error in done:
+        if error is not None:
+            raise error
+
+
+def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose compiled loops run on the caller's thread only.
+
+    For workers of a pool or a cluster, of which there is one per core.
+
+    Examples
+    --------
+    >>> from randkern.backend.compiled_loops import on_one_thread
+    >>> on_one_thread(max, 1, 2)
+    2
+    """
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        return function(*args)
+    finally:
+        numba.set_num_threads(before)
+
+
+def _work(task: Callable[[int, int], object], ranges: list[tuple[int, int]]) -> None:
+    """Take ranges until none is left."""
+    while True:
+        try:
+            start, stop = ranges.pop(0)  # atomic under the interpreter's lock
+        except IndexError:
+            return
+        task(start, stop)
+
+
+@cache
+def _pool_of(process: int, n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="randkern")
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return this process's threads: a fork does not inherit its parent's."""
+    return _pool_of(os.getpid(), numba.config.NUMBA_NUM_THREADS)
+
+
+_COMPILING = event.TimingListener()
+event.register("numba:compile", _COMPILING)
+
+
+def working_seconds() -> float:
+    """Return the seconds of a clock that stands still while Numba compiles.
+
+    Compiled code is cached, so that the first fit after an installation would find much
+    less in the same time than all others.
+
+    Examples
+    --------
+    >>> from randkern.backend.compiled_loops import working_seconds
+    >>> began = working_seconds()
+    >>> working_seconds() >= began
+    True
+    """
+    return time.perf_counter() - (_COMPILING.duration if _COMPILING.done else 0.0)
