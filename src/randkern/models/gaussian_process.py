@@ -633,7 +633,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self.n_components is not None:
             return self.sample_paths(n_samples, random_state)(X)
         X = validate_rows(self, X, reset=False)
-        ops, generator = ops_of(X), root_stream(random_state).child("sample_y").generator()
+        ops = ops_of(X)
+        generator = root_stream(random_state).child("sample_y").generator()
         values, vectors = ops.algebra.symmetric_eigenpairs(
             ops.contiguous(self._covariance(X))
         )
