@@ -344,7 +344,8 @@ def test_dates_are_days(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "dtype", ["text", "object", "M8[s]", "M8[us]", "datetime64[us, UTC]", "date"]
+    "dtype",
+    ["text", "object", "M8[s]", "M8[us]", "datetime64[us, UTC]", "date", "arrow"],
 )
 def test_dates_that_nanoseconds_have_no_room_for(dtype):
     pandas = pytest.importorskip("pandas")
@@ -352,12 +353,14 @@ def test_dates_that_nanoseconds_have_no_room_for(dtype):
     column = pandas.Series(times.astype("M8[us]").astype(object))
     if dtype == "text":
         column = pandas.Series([*map(str, times[:3]), "1969-12-31T13:00+01:00"])
-    elif dtype == "date":
+    elif dtype in ("date", "arrow"):
         column = column.map(lambda time: time.date())
+        if dtype == "arrow":
+            column = column.astype("date32[day][pyarrow]")
     elif dtype != "object":
         values = pandas.Series(times.astype("M8[s]" if dtype == "M8[s]" else "M8[us]"))
         column = values.dt.tz_localize("UTC") if "UTC" in dtype else values
-    days = [18262, 2932896, -719162, -1 if dtype == "date" else -0.5]
+    days = [18262, 2932896, -719162, -1 if dtype in ("date", "arrow") else -0.5]
     table = pandas.DataFrame({"when": column})
     np.testing.assert_array_equal(dates_as_days(table)["when"], days)
     if dtype not in ("text", "object", "date"):

@@ -139,17 +139,43 @@ def evidence(data):
     return _gp_evidence.Evidence(ArrayRows(X, y[:, None]), hyper, plan)
 
 
-def test_single_precision_is_for_climbing(evidence):
-    for noise, differs in ((1e-3, True), (1e-9, False)):
-        theta = np.log([1.0, noise])
-        evidence.precise = True
-        value, slopes = evidence(theta)
-        evidence.precise = False
-        rough_value, rough = evidence(theta)
-        np.testing.assert_allclose(rough_value, value, rtol=1e-4)
-        np.testing.assert_allclose(rough, slopes, rtol=1e-3)
-        assert np.array_equal(rough, slopes) != differs
-        assert (rough_value == value) != differs
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("share", [2 * _gp_evidence._SINGLE_SHARE, 1e-9])
+def test_single_precision_is_for_climbing(rng, scale, weight, share):
+    """Where the noise of a row is large enough, in units that float32 holds."""
+    X = rng.normal(size=(500, 2))
+    kernel = rk.Gaussian(1.0) * scale**2
+    features = rk.RandomFeatures(kernel, 40, random_state=0).fit(X)
+    noise = share**0.5 * scale * rng.normal(size=(500, 1))
+    y = features.transform(X) @ rng.normal(size=(40, 1)) + noise
+    rows, plan = ArrayRows(X, y, np.full(500, weight)), features.plan_
+    hyper = _gp_evidence.Hyperparameters(kernel)
+    evidence = _gp_evidence.Evidence(rows, hyper, plan, precisions=True)
+    theta = np.log([scale**2, 1.0, share * weight * scale**2])
+    value, slopes = evidence(theta)
+    evidence.precise = False
+    rough_value, rough = evidence(theta)
+    assert (rough_value == value) == (share < 1e-4 or scale != 1.0)
+    assert abs(rough_value - value) <= 1e-4 * len(X)
+    np.testing.assert_allclose(rough, slopes, rtol=1e-3, atol=1e-3 * len(X))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_climbing_far_from_zero(data, monkeypatch, offset):
+    """A stationary kernel does not know where 0 is; rough evaluations would."""
+    monkeypatch.setattr(_gp_evidence, "_N_PROBES", 10)
+    X, y = data
+    rows = ArrayRows(X + offset, y[:, None])
+    plan = rk.RandomFeatures(rk.Gaussian(1.0), 40, random_state=0).fit(X).plan_
+    hyper = _gp_evidence.Hyperparameters(rk.Gaussian(1.0))
+    evidence = _gp_evidence.Evidence(rows, hyper, plan)
+    theta = np.log([1.0, 1e-2])
+    value, slopes = evidence(theta)
+    evidence.precise = False
+    rough_value, rough = evidence(theta)
+    assert (rough_value == value) == (offset > 0)
+    assert np.array_equal(rough, slopes) == (offset > 0)
 
 
 def test_estimated_gradients_are_unbiased(evidence, monkeypatch):

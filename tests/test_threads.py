@@ -57,7 +57,7 @@ MODELS = {
         False,
         {"cpu", "skinny_gemm"},
     ),
-    "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"numpy_ops"}),
+    "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"array_ops"}),
     "ridge-laplacian": (
         rk.KernelRidgeRegressor(rk.Laplacian("scale"), 0.1, None),
         False,
@@ -66,30 +66,30 @@ MODELS = {
     "ridge-exact-pcg": (
         rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver="pcg", random_state=0),
         False,
-        {"numpy_ops", "skinny_gemm"},
+        {"array_ops", "skinny_gemm"},
     ),
     "ridge-classes": (rk.KernelRidgeClassifier(KERNEL, 0.1, **OPTIONS), True, {"cpu"}),
     "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "skinny_gemm"}),
     "svc-exact": (
         rk.KernelSVC(KERNEL, n_components=None),
         True,
-        {"descent", "numpy_ops", "skinny_gemm"},
+        {"descent", "array_ops", "skinny_gemm"},
     ),
     "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "skinny_gemm"}),
     "process": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, **OPTIONS),
         False,
-        {"cpu", "numpy_ops"},
+        {"cpu", "array_ops"},
     ),
     "process-exact": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, None),
         False,
-        {"numpy_ops"},
+        {"array_ops"},
     ),
     "process-classes": (
         rk.GaussianProcessClassifier(KERNEL, **OPTIONS),
         True,
-        {"cpu", "numpy_ops", "skinny_gemm"},
+        {"cpu", "array_ops", "skinny_gemm"},
     ),
 }
 

@@ -93,6 +93,8 @@ def days_of(column: Any) -> np.ndarray:
         column = column.dt.tz_convert(None)
     values = np.asarray(column.to_numpy())
     if values.dtype == object:
+        values = values.copy()
+        values[np.asarray(column.isna(), dtype=bool)] = None
         values = values.astype("M8[us]")
     whole = values.astype(f"{values.dtype.kind}8[D]")
     days = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "D")

@@ -3,10 +3,9 @@
 :class:`ArrayOps` is what the rooms above see of a library of arrays. What the array API
 standard says is written here, over the namespace ``xp`` of the library (of
 array-api-compat, as scikit-learn carries it); the rest each backend brings:
-:mod:`randkern.backend.array_ops` and :mod:`randkern.backend.torch_ops`. Their lists are
-in ``docs/architecture.md``.
-
-:class:`NumpyOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
+:class:`NumpyOps` here, and those of :mod:`randkern.backend.torch_ops`.
+:func:`randkern.backend.namespace.ops_of` tells which an array has; their lists are in
+``docs/architecture.md``.
 """
 
 import math

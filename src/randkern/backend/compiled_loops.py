@@ -1,7 +1,8 @@
 """What compiled loops need: flat views of arrays, several threads, a clock.
 
-Compiled code then sees contiguous memory, which vectorises, and one type whether or
-not the array is read-only or a slice of a wider one, so that it is compiled once.
+Through flat views compiled code sees contiguous memory, which vectorises, and one type
+whether or not the array is read-only or a slice of a wider one, so that it is compiled
+once.
 
 The loops of this room release the interpreter's lock (``nogil=True``), so that
 plain Python threads run them side by side. Compared with ``parallel=True`` they

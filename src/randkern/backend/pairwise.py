@@ -1,7 +1,7 @@
 """Distances and kernels of all pairs of rows; products of patches of columns.
 
-A library of linear algebra would set threads of its own to work on each of these
-products, inside a task that is one of several threads already: they wait for one
+A library of linear algebra would set threads of its own to work on each product of
+a patch, inside a task that is one of several threads already: they wait for one
 another for longer than they compute.
 """
 

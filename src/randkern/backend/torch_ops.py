@@ -1,7 +1,7 @@
 """The primitives on PyTorch tensors, of the CPU or of a GPU.
 
-An integral is summed node by node: a quadrature that converges exponentially, of a
-fixed number of steps, in the memory of a few tensors.
+The integral of the Bessel function K_ν is summed node by node: a quadrature that
+converges exponentially, of a fixed number of steps, in the memory of a few tensors.
 
 :class:`TorchOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
 Nothing is copied to the host but by its `to_host` and by what returns a Python number;

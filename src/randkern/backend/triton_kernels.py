@@ -4,11 +4,12 @@ The polynomials of :mod:`randkern.backend.cpu` and :mod:`randkern.backend.counte
 which have no slow branch: with the functions of the CUDA library each of thousands of
 entries brings the code of a reduction for huge arguments with it.
 
-It is bound by instructions rather than memory: transforms are additions alone, log2 p
-of them an entry.
+The kernel of Hadamard features is bound by instructions rather than memory: transforms
+are additions alone, log2 p of them an entry.
 
-The matrix is never in memory. Every tile makes its entries itself, so that the product
-is bound by the instructions that this takes, which its rows share.
+Matrices whose entries are functions of their position are never in memory. Every tile
+makes its entries itself, so that the product is bound by the instructions that this
+takes, which its rows share.
 
 They give what :mod:`randkern.backend.torch_hadamard`,
 :mod:`randkern.backend.torch_trig` and :mod:`randkern.backend.torch_random` give, to

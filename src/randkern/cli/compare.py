@@ -115,7 +115,8 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
         title_style="" if plain else "bold",
         box=box.ASCII2 if plain else box.SIMPLE_HEAD,
         caption="± after an error: over seeds; ± rows: one standard error of the test "
-        "rows; MB: peak memory" + ("; AUC: for test rows of all classes" * share),
+        "rows; MB: peak memory"
+        + ("; AUC: where the test rows have all classes" * share),
         caption_justify="left",
         pad_edge=False,
     )

@@ -81,13 +81,14 @@ def command(
         plain = not console.is_terminal
         console.print(_leaderboard(model, plain))
         console.print(_scores(judged.evaluation, judged.others, plain))
+        written = [out / name for name in ("model.skops", "report.html")]
+        randkern.save(model, written[0])  # should the report or the refit fail
         page = judged.page(table, target)
         if refit:
             model = clone(model).set_params(time_limit=left(1))
             with trial_progress(model, "fitting all rows"):
                 model.fit(table.X_train, table.y_train)
-        written = [out / name for name in ("model.skops", "report.html")]
-        randkern.save(model, written[0])
+            randkern.save(model, written[0])
         written[1].write_text(page, encoding="utf-8")
         results = {
             "command": "fit",

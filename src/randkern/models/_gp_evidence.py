@@ -43,9 +43,15 @@ from randkern.solvers import Cholesky, Outcome, Solution
 
 _ROWS = 1024
 # Where the noise is a larger share of the variance of the process, products of features
-# in single precision change the likelihood by less than it decides.
-_SINGLE_SHARE = 1e-5
-_SIZED_ROWS = 100
+# in single precision change the likelihood by less than 1e-4 per row, what a climb
+# stops at: measured on draws of processes, up to 3e-5.
+_SINGLE_SHARE = 3e-4
+# Squares of such numbers, and their sums over rows, are numbers in single precision.
+_SINGLE_RANGE = (1e-12, 1e12)
+_SAMPLED_ROWS = 100
+# Of columns that lie further from 0, in standard deviations, estimates of traces vary as
+# the squares of the offsets, and single precision loses digits.
+_MOST_OFFSET = 10.0
 # Random vectors by which traces are estimated for climbing, where there are so many
 # times as many features.
 _N_PROBES = 128
@@ -58,7 +64,7 @@ def posterior_sums(
     """Return the normal equations of rows, and the weighted squares of all targets.
 
     For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
-    small noise, would be large. `single` is for noises that are not.
+    small noise, would be large; `single` computes them in float32, where it is not.
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
@@ -351,10 +357,7 @@ class LikelihoodOfRows(ABC):
 
     @property
     def operations(self) -> float:
-        """How many operations an evaluation with the gradient takes, about.
-
-        In double precision; in single precision two count as one.
-        """
+        """How many operations an evaluation with the gradient takes, about."""
         n = self.rows.n_rows
         D = n if self.plan is None else self.plan.n_components
         return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
@@ -407,6 +410,8 @@ class Evidence(LikelihoodOfRows):
     ):
         super().__init__(rows, hyper, plan)
         self._sums = precision_sums(rows) if precisions else np.zeros(2)
+        self._sample = rows.X[:: max(1, rows.n_rows // _SAMPLED_ROWS)]
+        self._are_centred = _are_centred(self._sample)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
@@ -433,7 +438,7 @@ class Evidence(LikelihoodOfRows):
 
     @property
     def _estimated(self) -> bool:
-        if self.precise or self.plan is None:
+        if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components
         return _LEAST_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
@@ -443,8 +448,7 @@ class Evidence(LikelihoodOfRows):
     ) -> tuple[float, np.ndarray]:
         """Evaluate by a D × D matrix, the features being computed block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
-        size = float(hyper.kernel._diag(rows.X[:_SIZED_ROWS]).mean())
-        single = not self.precise and noise > _SINGLE_SHARE * size
+        single = self._is_single(hyper.kernel, noise)
         sums = posterior_sums(rows, plan, rows.survey().weight_unit, single)
         posterior = FeaturePosterior.of(*sums, noise)
         if not gradient:
@@ -471,6 +475,17 @@ class Evidence(LikelihoodOfRows):
         out[-1] *= 0.5
         return posterior.evidence, out
 
+    def _is_single(self, kernel: Kernel, noise: float) -> bool:
+        """Tell whether single precision is enough, a row's noise being σ²/w."""
+        if self.precise or not self._are_centred:
+            return False
+        size = float(kernel._diag(self._sample).mean())
+        heaviest = float(ops_of(self._weight).largest(self._weight))
+        least, most = _SINGLE_RANGE
+        return noise > _SINGLE_SHARE * size * heaviest and all(
+            least < number < most for number in (size, noise, noise / heaviest)
+        )
+
     def _inverse(self, factor: np.ndarray) -> tuple[list[np.ndarray], float]:
         """Return (LLᵀ)⁻¹, or factors of an estimate of it, and its trace.
 
@@ -486,8 +501,17 @@ class Evidence(LikelihoodOfRows):
         return [solved, signs.T], float((signs * solved).sum())
 
 
+def _are_centred(X: Rows) -> bool:
+    """Tell whether no column is far from 0, constant ones compared with the rest."""
+    ops = ops_of(X)
+    X = ops.to_host(ops.densified(X))
+    spread = X.std(axis=0)
+    spread[spread == 0] = np.median(spread)
+    return bool((abs(X.mean(axis=0)) <= _MOST_OFFSET * spread).all())
+
+
 def _signs(n: int) -> np.ndarray:
-    """Return random signs for every feature, the same in every call."""
+    """Return random signs of shape (n, _N_PROBES), the same in every call."""
     generator = root_stream(0).child("probes").generator()
     return generator.choice([-1.0, 1.0], size=(n, _N_PROBES))
 

@@ -1,12 +1,10 @@
 """Laplace's approximation of Gaussian processes, for any likelihood of targets.
 
-Laplace's approximation needs nothing else of a likelihood: with values f of the process
-at the rows and targets y, log p(y | f), its slope, and a curvature W that stands for
-minus its second derivative.
+Of a likelihood it needs, for values f of the process at the rows and targets y,
+log p(y | f), its slope, and a curvature W that stands for minus its second derivative.
 
 With log densities log p(y_i | f_i) and weights s_i, the posterior of f is replaced by a
-normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likelihood
-(:mod:`randkern.models._gp_laplace`):
+normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likelihood:
 
     log p(y) ≈ Σ s_i log p(y_i | f_i) − ½fᵀK⁻¹f − ½ log det(I + W^½KW^½)
 
@@ -14,9 +12,9 @@ normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likeliho
 features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + ZᵀWZ. The mode is
 found by Newton's method, in weights of features or in weights of rows.
 
-P(y = c | x) = exp(f_c)/Σ_d exp(f_d), every f_c of one kernel. With π the probabilities
-at the mode, weights s and D_c = diag(s π_c), minus the second derivative of the log
-likelihood is W = diag(D_c) − ΠS Πᵀ, and with E_c = (K + D_c⁻¹)⁻¹
+Of several classes P(y = c | x) = exp(f_c)/Σ_d exp(f_d), every f_c of one kernel. With π
+the probabilities at the mode, weights s and D_c = diag(s π_c), minus the second
+derivative of the log likelihood is W = diag(D_c) − ΠS Πᵀ, and with E_c = (K + D_c⁻¹)⁻¹
 
     log det(I + KW) = Σ_c log det(I + D_c^½KD_c^½) + log det Σ_c E_c − Σ_i log s_i
 

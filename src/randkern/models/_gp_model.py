@@ -1,9 +1,9 @@
 """What Gaussian processes share: learning hyperparameters, means, reach, and draws.
 
-Given many rows, D weights are known well in every direction, and so features give a
-small variance even where the exact kernel says that no row has anything to tell: on
-average over rows far away the D weights take d/D off the prior variance, with
-d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from landmarks.
+Reach: given many rows, D weights are known well in every direction, and so features
+give a small variance even where the exact kernel says that no row has anything to tell:
+on average over rows far away the D weights take d/D off the prior variance, with d = tr
+ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from landmarks.
 """
 
 from __future__ import annotations

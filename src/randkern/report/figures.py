@@ -168,7 +168,7 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     figure, axes = _figure(1.6 + 0.3 * len(labels))
     axes.imshow([[to_rgba(_ACCENT, share) for share in row] for row in rows])
     for (i, j), share in np.ndenumerate(rows):
-        colour = "white" if share > 0.5 else _INK
+        colour = "white" if share > 0.8 else _INK
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=colour)
     axes.set_xticks(
         range(len(labels)), [_plain(label) for label in labels], rotation=45

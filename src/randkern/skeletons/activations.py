@@ -1,11 +1,10 @@
 """Dual activations: power series that compose kernels, or Hermite series.
 
-:mod:`randkern.backend.paths` draws from it, by inversion of its distribution function.
-
 The dual of an activation σ with E[σ(U)²] = 1 is σ̂(ρ) = E[σ(U)σ(V)] for standard
 normal U, V of correlation ρ. It is a power series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, so
 that it maps kernels to kernels, and its coefficients are the law of the number of
-factors of a random feature.
+factors of a random feature: :mod:`randkern.backend.paths` draws from it by inversion of
+its distribution function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random features of a skeleton, as a projection: drawn, or all where few.
 
-Its entries are sums of phases, or products where base features are not of modulus 1.
-They are drawn from the stream when they are first used and kept as long as the object
-lives; what is pickled is the stream and the skeleton.
+Entries of the projection are sums of phases, or products where base features are not of
+modulus 1. They are drawn from the stream when they are first used and kept as long as
+the object lives; what is pickled is the stream and the skeleton.
 """
 
 from __future__ import annotations
