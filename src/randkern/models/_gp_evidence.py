@@ -49,8 +49,8 @@ _SINGLE_SHARE = 3e-4
 # Squares of such numbers, and their sums over rows, are numbers in single precision.
 _SINGLE_RANGE = (1e-12, 1e12)
 _SAMPLED_ROWS = 100
-# Of columns that lie further from 0, in standard deviations, estimates of traces vary as
-# the squares of the offsets, and single precision loses digits.
+# Of columns that are further from 0, in standard deviations, traces that are estimated
+# vary as the squares of the offsets, and single precision loses digits.
 _MOST_OFFSET = 10.0
 # Random vectors by which traces are estimated for climbing, where there are so many
 # times as many features.
