@@ -1085,14 +1085,67 @@ def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(
     assert np.array_equal(np.sort(seen[0]), np.flatnonzero(np.arange(100) % 5 != 0))
 
 
+def allowance(trial, encoder, n):
+    """1 + p/n for lengthscales and the penalty."""
+    full = trial.turn is not None
+    p = len(encoder.columns_) if full else 1 + int(encoder.blocks_.max())
+    return 1 + (1 + p) / n
+
+
+@pytest.mark.parametrize("n_ended", [0, 2])
+def test_kernels_whose_descent_was_cut_off_widen_no_intervals(
+    learned, monkeypatch, n_ended
+):
+    """Folds whose descents have ended before do."""
+    fit, trial, Y, weight = learned
+    now, seen = [0.0], []
+
+    def again(machine, like, rows):
+        seen.append(rows)
+        if len(seen) > n_ended:
+            now[0] = machine.until + 1e-3
+        return replace(like, alpha=1e9)
+
+    monkeypatch.setattr(KernelSearch, "again", again)
+    monkeypatch.setattr(fit, "_clock", lambda: now[0])
+    factor = fit._learning_factor(trial, Y, weight)
+    least = allowance(trial, fit._encoders[trial.numbers], 100)
+    assert len(seen) == n_ended + 1
+    assert factor == least if n_ended == 0 else factor > 1.5 * least
+
+
+def test_residuals_of_folds_are_weighted(learned, monkeypatch):
+    """Rows that hardly count are hardly a reason for wider intervals."""
+    fit, trial, Y, _ = learned
+    first = np.arange(100) < 50
+    wrong = np.where(first[:, None], Y[fit._searched], 1e3)
+    Y, weight = np.empty_like(Y), np.empty(100)
+    Y[fit._searched], weight[fit._searched] = wrong, np.where(first, 1.0, 1e-9)
+    monkeypatch.setattr(
+        *(KernelSearch, "again", lambda _, like, rows: replace(like, alpha=1e9))
+    )
+    assert fit._learning_factor(trial, Y, weight) > 1.5
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_least_factor_of_the_residuals_of_a_fit(monkeypatch, n):
+    """Where learning again finds the same, or rows are too few for it."""
+    monkeypatch.setattr(KernelSearch, "again", lambda machine, like, rows: like)
+    fit = regressor().fit(TABLE[:n], TARGET[:n])
+    members = fit.model_.members
+    plain = sum(member.weight * member.fit.residuals for member in members)
+    factor = allowance(members[0], members[0].encoder, n)
+    np.testing.assert_allclose(fit._residuals, factor * plain)
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch, full):
     monkeypatch.setattr(estimators, "_MOST_RELEARNED", 99)
     fit, trial, Y, weight = learned
     encoder = fit._encoders[trial.numbers]
-    width, blocks = len(encoder.columns_), int(encoder.blocks_.max())
+    width = len(encoder.columns_)
     trial = replace(trial, turn=np.eye(width) if full else None)
-    allowed = 1 + (1 + width if full else 2 + blocks) / 100
+    allowed = allowance(trial, encoder, 100)
     assert fit._learning_factor(trial, Y, weight) == pytest.approx(allowed)
 
 
@@ -1246,7 +1299,7 @@ def test_restarts_end_where_they_agree(monkeypatch):
     """Two in a row that take less than a tenth of a standard error off the loss."""
     monkeypatch.setattr(search, "_MOST_ROWS", 80)
     machine = streaming(monkeypatch, 200)
-    machine._until = np.inf
+    machine._until, machine.loss = np.inf, objectives.log_squares
     first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=0.0)
     little, much = 0.09 * np.sqrt(2 / 80), 0.2
     ends = iter([-little, -much, -much - little, 0.0, -10.0])
@@ -1257,6 +1310,20 @@ def test_restarts_end_where_they_agree(monkeypatch):
     assert [trial.objective for trial in found] == sorted(
         [0.0, -little, -much, -much - little, 0.0]
     )
+
+
+@pytest.mark.parametrize("least, scale", [(0.25, 0.25), (2.5, 1.0)])
+def test_standard_errors_of_labels_are_a_part_of_their_loss(monkeypatch, least, scale):
+    """Which is no logarithm: a small one has a small error."""
+    machine = streaming(monkeypatch, 200)
+    machine._until, machine.loss = np.inf, objectives.log_loss
+    first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=least)
+    step = 0.1 * scale * np.sqrt(2 / 80)
+    ends = iter(least - step * np.cumsum([1.1, 0.9, 0.05, 2.0]))
+    starts = [replace(first, n_rows=40)] * 5
+    monkeypatch.setattr(machine, "_other_starts", lambda *_: iter(starts))
+    machine.descend = lambda start, n, steps: replace(first, objective=next(ends))
+    assert len(machine._restarted([first], 40)) == 4
 
 
 def test_other_starts_are_of_other_kinds_and_rows(monkeypatch):
@@ -1273,6 +1340,18 @@ def test_other_starts_are_of_other_kinds_and_rows(monkeypatch):
     found = list(machine._other_starts([refined], others, 30))
     assert found[0] is others[1] and found[1] is start and len(found) == 2
     assert not set(seen[0]) & set(machine.order[:30])
+
+
+def test_other_starts_are_on_rows_of_no_first_descent(monkeypatch):
+    """Where whole sets of n rows are all there are, too."""
+    machine, seen = streaming(monkeypatch, 90), []
+    starts = [machine.isotropic("Matern 3/2", "standard", 45) for _ in range(4)]
+    monkeypatch.setattr(
+        *(machine, "_descend", lambda start, rows, steps: seen.append(rows) or start)
+    )
+    assert len(list(machine._other_starts([], starts[:1], 45))) == 5
+    first = set(machine.order[:45])
+    assert [len(first & set(rows)) for rows in seen] == [0, 23, 22, 23]
 
 
 def test_targets_that_do_not_vary():
@@ -1339,8 +1418,12 @@ class Stopper:
         return self.n >= self.most
 
 
-def test_callbacks_are_told_of_trials_and_stop_the_search():
+def test_callbacks_are_told_of_trials_and_stop_the_search(monkeypatch):
+    def again(*_):
+        raise AssertionError("kernels are learned again")
+
     stopper = Stopper(2)
+    monkeypatch.setattr(KernelSearch, "again", again)
     fit = regressor(time_limit=60).set_callbacks(stopper).fit(TABLE, TARGET)
     assert stopper.n >= 2
     assert len(fit.leaderboard_) <= 3

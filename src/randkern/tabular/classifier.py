@@ -101,8 +101,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     classes_ : ndarray of shape (n_classes,)
     model_, leaderboard_, feature_importances_
-        The fitted model, a dataframe of what was tried with its errors, and the share
-        of each column in the variance of the predictions.
+        The fitted model, a dataframe of what was tried with its errors, sorted by rows,
+        the most first, then by error, and the share of each column in the variance of
+        the predictions.
     temperature_ : float
         Logarithms of probabilities are divided by it.
     n_features_in_ : int

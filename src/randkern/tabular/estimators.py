@@ -211,6 +211,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             loss=self._loss,
         )
         refined = search.run()
+        self._is_stopped = search.stopped
         self._trials = [
             {
                 "kernel": trial.form,
@@ -298,7 +299,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             self.__dict__.pop(name, None)
         for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
             self.__dict__.pop(name, None)
-        for name in ("_counts", "_unit"):
+        for name in ("_counts", "_unit", "_is_stopped"):
             self.__dict__.pop(name, None)
 
     def _finish(self, members: list[Member]) -> None:
@@ -369,7 +370,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         What was tried: ``kernel``, ``numbers`` (how they are scaled), ``metric``
         (``"none"``, ``"diagonal"`` or ``"full"``), ``rows``, ``error`` (root mean
         squared error of rows left out, over that of the mean of the targets) and
-        ``seconds``. A list of dicts without pandas.
+        ``seconds``; sorted by ``rows``, the most first, then by ``error``. A list of
+        dicts without pandas.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of the predictions, with what it
         shares with others: total-effect indices, of sum 1.
@@ -378,10 +380,12 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     Notes
     -----
-    Up to 16,000 rows the Gram matrix is factorised, up to 60,000 conjugate gradients
-    work on its tiles; for more rows, and where the time is short, features of landmark
-    rows take its place. Beyond 16,000 rows 1,500 are set apart, to judge the fit and
-    make intervals of. Categories are one column per value, so that the linear part of a
+    Where a third of the time is enough the Gram matrix is factorised: by one core of
+    usual speed up to 11,400 rows in the 60 seconds of the default, up to 16,000 from
+    165 seconds on. For more rows conjugate gradients work on its tiles, up to 60,000;
+    for yet more, and where the time is short, features of landmark rows take its place,
+    and 1,500 rows are set apart in all these cases, to judge the fit and make intervals
+    of. Categories are one column per value, so that the linear part of a
     sum of kernels holds what :class:`~randkern.Categorical` would add.
 
     References
@@ -415,8 +419,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         X : dataframe or array of shape (n, d)
         y : array of shape (n,) or (n, n_targets)
         sample_weight : array of shape (n,), optional
-            Of the squared errors; rows of weight zero are left out. Up to 16,000 rows,
-            copies of a row are one row with the sum of their weights.
+            Of the squared errors; rows of weight zero are left out. Where the Gram
+            matrix is factorised, copies of a row are one row with the sum of their
+            weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -556,16 +561,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return how many times larger residuals are of rows that no kernel knows.
 
         The kernel is that of the least residuals of rows left out. Where rows are few,
-        it is learned again without a fold each; of more rows, p numbers that are
-        learned, lengthscales and the penalty, take about 2p/n off the squares (Akaike
-        1974).
+        it is learned again without a fold each, as far as the time allows; of more
+        rows, p numbers that are learned, lengthscales and the penalty, take about 2p/n
+        off the squares (Akaike 1974).
         """
         n, encoder = len(Y), self._encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
         usual = 1 + n_learned / n
-        if not _LEAST_RELEARNED <= n <= _MOST_RELEARNED or self._how != "factorise":
+        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and self._how == "factorise"
+        if self._is_stopped or not few:
             return usual
         U, Y, weight = (
             self._rows[trial.numbers],
@@ -581,13 +587,15 @@ class TabularRegressor(RegressorMixin, Tabular):
                 *({trial.numbers: U}, {trial.numbers: encoder.blocks_}, Y, weight),
                 *(until, root_stream(fold), lambda _: False, self._clock),
             )
-            for at, each in enumerate(
-                (trial, search.again(trial, np.flatnonzero(~held)))
-            ):
+            learned = search.again(trial, np.flatnonzero(~held))
+            if self._clock() > until:  # a descent that was cut off
+                break
+            for at, each in enumerate((trial, learned)):
                 V, order = each.turned(U), np.arange(n - held.sum())
                 rest = V[~held], Y[~held], weight[~held]
                 fit = fit_ridge(each.kernel, each.alpha, *rest, order)
-                sizes[at] += np.abs(Y[held] - fit.predict(V[held])).sum()
+                residuals = np.abs(Y[held] - fit.predict(V[held]))
+                sizes[at] += (weight[held] @ residuals).sum()
         return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
 
     def _keep_residuals(self, n: int, learning: float) -> None:
@@ -642,9 +650,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         lengthscales and penalties, and up to 600 rows by how much larger they are in
         five folds where these are learned without the fold, if that is more. For more
         rows they are around the prediction, as wide as a quantile of the residuals of
-        1,500 rows: for up to 16,000 rows those of rows left out one at a time (the
-        jackknife, whose coverage is right in the limit for stable fits), beyond of rows
-        that are set apart (split conformal prediction: at least `coverage`).
+        1,500 rows: where the Gram matrix is factorised those of rows left out one at a
+        time (the jackknife, whose coverage is right in the limit for stable fits),
+        otherwise of rows that are set apart (split conformal prediction: at least
+        `coverage`).
 
         Residuals are divided by the mean size of those near their rows, by the
         similarity that the kernel has learned, where that predicts their sizes: the

@@ -356,15 +356,15 @@ def operations_per_second() -> float:
 @lru_cache(maxsize=1)
 def _slowness(minute: int) -> float:
     """Return how many times slower than planned this is, measured once a minute."""
-    n, slowest = _TIMED_ROWS, math.inf
+    n, least = _TIMED_ROWS, math.inf
     for _ in range(5):
         matrix = np.eye(n) + 1e-6
         began = time.perf_counter()
         scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
-        slowest = min(slowest, (time.perf_counter() - began) * 3 * _RATE / n**3)
-        if slowest < math.sqrt(2):
+        least = min(least, (time.perf_counter() - began) * 3 * _RATE / n**3)
+        if least < math.sqrt(2):
             break
-    return 2.0 ** max(round(math.log2(slowest)), 0)
+    return 2.0 ** max(round(math.log2(least)), 0)
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:

@@ -167,7 +167,7 @@ class KernelSearch:
         self.order = stream.generator().permutation(len(Y))
         self.trials: list[Trial] = []
         self.refined: list[Trial] = []
-        self._stopped = False
+        self.stopped = False
 
     # -- one descent ------------------------------------------------------------------
 
@@ -225,12 +225,12 @@ class KernelSearch:
 
     def _told(self, trial: Trial) -> Trial:
         self.trials.append(trial)
-        self._stopped = self.report(trial) or self._stopped
+        self.stopped = self.report(trial) or self.stopped
         return trial
 
     @property
     def _over(self) -> bool:
-        return self._stopped or self.clock() > self._until
+        return self.stopped or self.clock() > self._until
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
@@ -416,7 +416,7 @@ class KernelSearch:
             found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
         found.sort(key=lambda trial: trial.objective)
         more = self._planned_rows(_FIRST_EVALUATIONS, _REFINED * _REFINED_STEPS, n)
-        if more > n and not self._stopped:
+        if more > n and not self.stopped:
             found = self._each(
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
@@ -427,7 +427,8 @@ class KernelSearch:
         """Go on from other starts, until some in a row find nothing better.
 
         Better is a loss that is smaller by a part of its standard error: that of the
-        logarithm of a mean of n squares is √(2/n).
+        logarithm of a mean of n squares is √(2/n). A loss of labels, which is no
+        logarithm, is taken to have √(2/n) of itself, and √(2/n) at most.
         """
         most = found[0].n_rows
         refined = [trial for trial in found if trial.n_rows == most]
@@ -437,7 +438,10 @@ class KernelSearch:
                 break
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
-            better = trial.objective < least - _RESTART_GAIN * math.sqrt(2 / most)
+            gain = _RESTART_GAIN * math.sqrt(2 / most)
+            if self.loss.is_noisy:
+                gain *= min(least, 1.0)
+            better = trial.objective < least - gain
             failed = 0 if better else failed + 1
             least = min(least, trial.objective)
         refined.sort(key=lambda trial: trial.objective)
@@ -458,10 +462,13 @@ class KernelSearch:
                 yield trial
         starts = [trial for trial in self.trials if trial.metric == "none"]
         starts.sort(key=lambda trial: trial.objective)
-        n = min(n, 2 * len(self.order) // 3)
-        for at, start in enumerate(starts, start=1):
+        n, shift = min(n, 2 * len(self.order) // 3), 0
+        for start in starts:
+            shift += n
+            if shift % len(self.order) == 0:  # the rows that descents began on
+                shift += n // 2
             if n > 1 and not self._over:
-                rows = np.roll(self.order, -at * n)[:n]
+                rows = np.roll(self.order, -shift)[:n]
                 yield self._descend(start, rows, _FIRST_STEPS)
 
     def _from_many(self, n: int) -> list[Trial]:
