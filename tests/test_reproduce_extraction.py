@@ -53,6 +53,56 @@ def test_hooks_are_removed(network, images, tmp_path):
     assert not network[1]._forward_hooks
 
 
+def test_what_follows_does_not_overwrite_the_output(images, tmp_path):
+    torch.manual_seed(0)
+    relu = torch.nn.ReLU(inplace=True)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), relu)
+    assert extract_features(network, "0", images, tmp_path / "f.npy").min() < 0
+
+
+def test_layers_count_before_images_are_too_small(images, tmp_path):
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.MaxPool2d(50))
+    found = extract_features(network, "0", images, tmp_path / "f.npy")
+    assert found.shape == (10, 4 * 7 * 7)
+
+
+def test_of_several_calls_the_first_counts(images, tmp_path):
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = torch.nn.MaxPool2d(3)
+
+        def forward(self, x):
+            return self.pool(self.pool(x))
+
+    found = extract_features(Twice(), "pool", images, tmp_path / "f.npy", batch_size=4)
+    assert found.shape == (10, 3 * 3 * 3)
+
+
+@pytest.mark.parametrize(
+    ("output", "kind"),
+    [
+        (lambda x: (x, x), "tuple"),
+        (lambda x: x[:-1], r"torch.Size\(\[9, 3, 9, 9\]\)"),
+        (lambda x: x.sum(), r"torch.Size\(\[\]\)"),
+    ],
+)
+def test_outputs_must_have_a_row_an_image(output, kind, images, tmp_path):
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return output(x)
+
+    network = torch.nn.Sequential(Layer())
+    with pytest.raises(ValueError, match=f"tensor with a row an image, got {kind}"):
+        extract_features(network, "0", images, tmp_path / "f.npy")
+    assert not network[0]._forward_hooks
+
+
+def test_batches_have_images(network, images, tmp_path):
+    with pytest.raises(ValueError, match="batch_size must be a positive integer"):
+        extract_features(network, "0", images, tmp_path / "f.npy", batch_size=0)
+
+
 @pytest.mark.parametrize(
     ("layer", "shape", "message"),
     [

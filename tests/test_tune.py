@@ -367,6 +367,15 @@ def test_a_single_scale_has_a_panel_a_kernel():
     assert panel.get_title() == "gaussian"
     assert panel.get_images()[0].get_array().shape == (3, 2)
     assert panel.get_ylabel() == "lengthscale ℓ"
+    # What is no cell is not framed.
+    for cell, n_frames in (
+        ({"lengthscale": 2.0, "scale": 1.0, "alpha": 0.1}, 1),
+        ({"lengthscale": 2.0, "scale": 1.0, "alpha": 0.5}, 0),
+        ({"lengthscale": 3.0, "scale": 1.0, "alpha": 0.1}, 0),
+        ({}, 0),
+    ):
+        best = {"gaussian": {"hyperparameters": cell}}
+        assert len(plot_grids(records, best=best).axes[0].patches) == n_frames
     # One error, and only perfect ones, have colours too.
     for part in (records[:1], records[2:4]):
         plot_grids(part).draw_without_rendering()

@@ -33,7 +33,7 @@ def plot_grids(
 
     Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` has by kernel
-    the ``hyperparameters`` of the cell to frame.
+    the ``hyperparameters`` of the cell to frame; what is no cell is not framed.
 
     Examples
     --------
@@ -122,11 +122,9 @@ def _heatmap_rows(
 def _panel(title: str, height: str, table: Any, framed: Mapping[str, float]) -> _Panel:
     errors = table.pivot_table(index=height, columns="alpha", values="error")
     place = None
-    if framed:
-        place = (
-            errors.index.get_loc(framed[height]),
-            errors.columns.get_loc(framed["alpha"]),
-        )
+    row, column = framed.get(height), framed.get("alpha")
+    if row in errors.index and column in errors.columns:
+        place = errors.index.get_loc(row), errors.columns.get_loc(column)
     return _Panel(title, height, errors, place)
 
 

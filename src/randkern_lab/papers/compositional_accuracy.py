@@ -19,8 +19,8 @@ spheres S^{n−1}, whose scheme is √(n/2)-bounded.
 
 Deviations.
 
-- The shallow skeleton is one exponential node over all pixels, exp(a²(ρ − 1)) with a =
-  1: Gaussian in the embedded points (cos t, sin t) with lengthscale √d/a.
+- The shallow skeleton is one exponential node over all pixels, exp(ρ − 1): Gaussian in
+  the embedded points (cos t, sin t) with lengthscale √d of d pixels.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
@@ -143,14 +143,12 @@ def embed(X: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([np.cos(X), np.sin(X)], axis=1)
 
 
-def problems(
-    X: NDArray[np.float32], shape: tuple[int, int, int], scale: float = 1.0
-) -> dict[str, Problem]:
+def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
     """Return the shallow and the deep kernel on some images."""
     n = X.shape[1]
-    shallow = fully_connected(n, activation=Exponential(scale))
-    # a²(mean of cos(t − t') − 1) = −a²‖u − u'‖²/(2n) of the embedded points u.
-    lengthscales = {"shallow": float(np.sqrt(n) / scale), "deep": None}
+    shallow = fully_connected(n, activation=Exponential(1.0))
+    # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
+    lengthscales = {"shallow": float(np.sqrt(n)), "deep": None}
     found = {}
     for name, skeleton in {
         "shallow": shallow,
@@ -247,8 +245,8 @@ class CompositionalAccuracy(Experiment):
         """Return the skeletons, fitted powers, and how many gains are told apart."""
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
         yield (
-            f"shallow: exp(a²(ρ − 1)), a = 1, over the pixels of {shape} "
-            "images; deep: convolution, convolution, full connection, all ReLU"
+            f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
+            "convolution, convolution, full connection, all ReLU"
         )
         for kernel, factors in results["complexity"].items():
             slopes = of(results["slopes"], kernel=kernel)

@@ -13,28 +13,31 @@ themselves. ``growth``: the error of the shallow and the deep one against n with
 n/4, n/2 and n, five draws each, of a support vector machine (hinge loss) and of
 logistic regression, both Lipschitz, beside the kernels on the same rows: D in
 proportion to n is the theorem's regime, √n is less. A feature matrix has 16 million
-entries at most, so that n ends at 4,000 where D = n, and at all rows where D = √n.
+entries at most, so that n ends at 4,000 where D = n, and at 50,000 where D = √n.
 
 Deviations.
 
 - Square loss is not Lipschitz: ridge is there for comparison.
 - Penalties are chosen by the first draw for every n, D and loss, on a fifth of at most
-  3,000 rows, not by the theorem; all classes share one.
+  3,000 rows, not by the theorem; all classes share one. Above 3,000 rows the penalty is
+  that of 3,000 and the same D, 2,400 of them fitted: more rows may want another.
 - Kernels are fitted as linear models on the rows of the Cholesky factor of their Gram
-  matrix, whose products it has, so that all n and losses share one matrix; its seconds
-  are counted in full to each.
+  matrix, whose products it has, so that all n and losses share one matrix, of ``--n``
+  rows; its seconds are counted in full to each.
+- Standard errors of the gaps are those of the test rows, as if features and kernel
+  erred independently. They err on the same rows: the true ones are smaller, but for
+  what the draws differ by.
 - CIFAR-10 is cropped to 24 × 24; pixels are angles; test rows are a sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.preprocessing import LabelBinarizer
 
 import randkern
 from randkern.models.normal_equations import NormalEquations
@@ -44,7 +47,17 @@ from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, DASHED, DOTTED, GREY, RED, Panel, Style, draw
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, fitted_power, groups, of, pivot, skip_notes
+from ..tables import (
+    Fitted,
+    TextTable,
+    count,
+    edge_notes,
+    fitted_power,
+    groups,
+    of,
+    pivot,
+    skip_notes,
+)
 from .images import available_images, build_skeleton, load_circle_images
 
 __all__ = ["CURVES", "CompositionalStructure", "Options"]
@@ -68,6 +81,7 @@ _CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # rising, until the error rises
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's own
 _ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
+_LEAST_ROWS = 30  # of which a fifth choose the penalty
 _JITTER = 1e-9
 
 Matrix = NDArray[Any]
@@ -81,7 +95,10 @@ class Options(DataOptions):
         "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
     )
     n: int = option(
-        4000, "Training rows of the features, and most of the kernels.", quick=240
+        4000,
+        "Training rows of the features, and most of the kernels.",
+        quick=240,
+        least=_LEAST_ROWS,
     )
     n_test: int = option(4000, "Test rows.", quick=200)
     n_components: tuple[int, ...] = option(
@@ -91,6 +108,7 @@ class Options(DataOptions):
         (500, 1000, 2000, 4000, 8000, 16_000, 50_000),
         "Training rows of the growth.",
         quick=(120, 240),
+        least=_LEAST_ROWS,
     )
     seeds: int = option(5, "Draws of the features of the growth.", quick=1)
 
@@ -124,8 +142,8 @@ class CompositionalStructure(Experiment):
         errors = {}
         for multiple in _LENGTHSCALES:
             self.kernels["gaussian"] = randkern.Gaussian(float(own * multiple))
-            Z = self._draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)[0]
-            errors[multiple] = self._choose("ridge", Z)[1]
+            drawn = self._draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)
+            errors[multiple] = self._choose("ridge", drawn.Z).validation_error
         self.lengthscale = float(own * min(errors, key=lambda m: errors[m]))
         self.kernels["gaussian"] = randkern.Gaussian(self.lengthscale)
         described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
@@ -159,43 +177,45 @@ class CompositionalStructure(Experiment):
         grows = case["measure"] == "growth"
         losses = LOSSES if grows else LOSSES[:1]
         first, several = self.options.seed, grows and size is not None
-        chosen: dict[str, tuple[float, float]] = {}
+        chosen: dict[str, _Choice] = {}
         for seed in range(first, first + (self.options.seeds if several else 1)):
-            watch = Stopwatch()
-            Z, Z_test = self._draw(case["curve"], size, n, seed)
-            made = watch.lap().seconds
+            drawn = self._draw(case["curve"], size, n, seed)
             for loss in losses:
                 if loss not in chosen:
-                    chosen[loss] = self._choose(loss, Z)
-                penalty, validation_error = chosen[loss]
-                watch.lap()
-                model = _model(loss, penalty, Z).fit(Z, self.images.y_train[:n])
+                    chosen[loss] = self._choose(loss, drawn.Z)
+                choice = chosen[loss]
+                watch = Stopwatch()
+                model = _model(loss, choice.penalty, drawn.Z)
+                model.fit(drawn.Z, self.images.y_train[:n])
                 fit = watch.lap().seconds
-                wrong = model.predict(Z_test) != self.images.y_test
+                predicted = model.predict(drawn.Z_test)
+                predict = watch.lap().seconds
                 outcome = getattr(model, "solution_", None)
                 yield {
                     "seed": seed,
                     "loss": loss,
-                    "alpha": penalty if loss == "ridge" else 1 / penalty,
-                    "validation_error": validation_error,
-                    "test_error": float(np.mean(wrong)),
-                    "fit_seconds": made + fit,
-                    "predict_seconds": watch.lap().seconds,
+                    "alpha": choice.alpha,
+                    "at_edge": list(choice.at_edge),
+                    "validation_error": choice.validation_error,
+                    "test_error": float(np.mean(predicted != self.images.y_test)),
+                    "fit_seconds": drawn.fit_seconds + fit,
+                    "predict_seconds": drawn.predict_seconds + predict,
                     "outcome": outcome.outcome.name.lower() if outcome else "converged",
                 }
 
-    def _draw(
-        self, curve: str, size: int | None, n: int, seed: int
-    ) -> tuple[Matrix, Matrix]:
+    def _draw(self, curve: str, size: int | None, n: int, seed: int) -> "_Drawn":
         """Return features of training and test rows; of None the kernel's own."""
         if size is None:
-            Z, Z_test = self._exact[curve]
-            return Z[:n, :n], Z_test[:, :n]
+            whole = self._exact[curve]
+            return whole._replace(Z=whole.Z[:n, :n], Z_test=whole.Z_test[:, :n])
+        watch = Stopwatch()
         features = randkern.RandomFeatures(
             self.kernels[curve], size, random_state=seed
         ).fit(self.images.X_train[:2])
-        X, X_test = self.images.X_train[:n], self.images.X_test
-        return features.transform(X), features.transform(X_test)
+        Z = features.transform(self.images.X_train[:n])
+        fit = watch.lap().seconds
+        Z_test = features.transform(self.images.X_test)
+        return _Drawn(Z, Z_test, fit, watch.lap().seconds)
 
     @cached_property
     def _exact(self) -> "_Factors":
@@ -203,8 +223,8 @@ class CompositionalStructure(Experiment):
         X = self.images.X_train[: self.options.n]
         return _Factors(self.kernels, X, self.images.X_test)
 
-    def _choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
-        """Return the penalty of the least validation error, and that error.
+    def _choose(self, loss: str, Z: Matrix) -> "_Choice":
+        """Return the penalty of the least validation error.
 
         Of equal ones the one that regularises most.
         """
@@ -212,11 +232,12 @@ class CompositionalStructure(Experiment):
         held, y = int(n * _VALIDATION), self.images.y_train[:n]
         fitted = Z[held:n]
         if loss == "ridge":
-            signs = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
+            signs = 2.0 * (y[:, None] == np.unique(y)) - 1
             scores = _ridge_path(fitted, signs[held:], Z[:held])
             errors = np.mean(scores.argmax(2) != signs[:held].argmax(1), axis=1)
             best = int(np.flatnonzero(errors == errors.min())[-1])
-            return float(_ALPHAS[best]), float(errors[best])
+            penalty = float(_ALPHAS[best])
+            return _Choice(loss, penalty, float(errors[best]))
         chosen, least = _CS[0], float("inf")
         for C in _CS:
             model = _model(loss, C, fitted).fit(fitted, y[held:])
@@ -225,7 +246,7 @@ class CompositionalStructure(Experiment):
                 break
             if error < least:
                 chosen, least = C, error
-        return chosen, least
+        return _Choice(loss, chosen, least)
 
     # -- results ----------------------------------------------------------------------
 
@@ -255,17 +276,19 @@ class CompositionalStructure(Experiment):
         for found in results["growth_slopes"]:
             yield Fitted(
                 f"{found['data']}, {found['curve']}, {_regime(found)}: the error falls "
-                f"as n^{found['slope']:.3f}"
+                f"as n^{found['slope']:.3f} from n = {found['least_n']:,} to "
+                f"{found['most_n']:,}"
             )
         keys = ("data", "curve", "loss", "ratio")
         largest = {tuple(g.get(k) for k in keys): g for g in results["growth_gaps"]}
         for gap in largest.values():
-            yield (
+            yield Fitted(
                 f"{gap['data']}, {gap['curve']}, {_regime(gap)}: at n = "
                 f"{gap['n_train']:,} features err {100 * gap['difference']:+.1f} "
                 "points against the exact kernel (standard error "
                 f"{100 * gap['standard_error']:.1f})"
             )
+        yield from _edge_notes(results["records"])
         yield from skip_notes(results, "data", "curve", "n_components")
 
     @classmethod
@@ -337,20 +360,48 @@ class CompositionalStructure(Experiment):
         return draw(shown, panels, size=(4.2, 4.4), legend="inside")
 
 
-class _Factors(dict[str, tuple[Matrix, Matrix]]):
+class _Drawn(NamedTuple):
+    """Features of training and test rows, and the seconds that either took."""
+
+    Z: Matrix
+    Z_test: Matrix
+    fit_seconds: float
+    predict_seconds: float
+
+
+class _Choice(NamedTuple):
+    """The penalty of a loss, α of ridge and C of the others, and its error."""
+
+    loss: str
+    penalty: float
+    validation_error: float
+
+    @property
+    def alpha(self) -> float:
+        return self.penalty if self.loss == "ridge" else 1 / self.penalty
+
+    @property
+    def at_edge(self) -> tuple[str, ...]:
+        name, tried = ("alpha", _ALPHAS) if self.loss == "ridge" else ("C", _CS)
+        return (name,) if self.penalty in (tried[0], tried[-1]) else ()
+
+
+class _Factors(dict[str, _Drawn]):
     """Cholesky factors of the kernels' Gram matrices, made when they are asked for."""
 
     def __init__(self, kernels: Mapping[str, Any], X: Matrix, X_test: Matrix) -> None:
         self._kernels, self._X, self._X_test = kernels, X, X_test
 
-    def __missing__(self, curve: str) -> tuple[Matrix, Matrix]:
-        kernel = self._kernels[curve]
+    def __missing__(self, curve: str) -> _Drawn:
+        kernel, watch = self._kernels[curve], Stopwatch()
         K = np.asarray(kernel(self._X), dtype=np.float64)
         K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
         L = np.linalg.cholesky(K)
+        fit = watch.lap().seconds
         K_test = np.asarray(kernel(self._X_test, self._X), dtype=np.float64)
         Z_test = scipy.linalg.solve_triangular(L, K_test.T, lower=True).T
-        self[curve] = found = L, np.ascontiguousarray(Z_test)
+        Z_test = np.ascontiguousarray(Z_test)
+        self[curve] = found = _Drawn(L, Z_test, fit, watch.lap().seconds)
         return found
 
 
@@ -418,23 +469,44 @@ def _growth_slopes(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, A
     """Yield the powers of n that fit the errors best."""
     wrong = [r for r in _growing(records) if r["test_error"] > 0]
     for named, own in groups(wrong, "data", "curve", "loss", "ratio"):
-        errors = [r["test_error"] for r in own]
-        slope = fitted_power([r["n_train"] for r in own], errors)
+        sizes = [r["n_train"] for r in own]
+        slope = fitted_power(sizes, [r["test_error"] for r in own])
         if slope is not None:
-            yield named | {"exact": named["ratio"] is None, "slope": slope}
+            fitted = {"slope": slope, "least_n": min(sizes), "most_n": max(sizes)}
+            yield named | {"exact": named["ratio"] is None} | fitted
+
+
+def _edge_notes(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a warning for every curve and regime, with its sizes at the edge."""
+    at_edge = [
+        {"loss": "ridge", "ratio": None, **r} for r in records if r.get("at_edge")
+    ]
+    keys = ("data", "measure", "curve", "loss", "ratio")
+    for named, own in groups(at_edge, *keys):
+        where = f"{named['loss']}, D"
+        size = "n_components"
+        if named["measure"] == "growth":
+            where, size = f"{_regime(named)}, n", "n_train"
+        sizes = ", ".join(dict.fromkeys(count(r[size]) for r in own))
+        who = f"{named['data']}, {named['curve']}, {where} = {sizes}"
+        yield from edge_notes(who, own[0]["at_edge"])
 
 
 def growth_gaps(
     records: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return how much more features err than the exact kernel on the same rows."""
+    """Return how much more features err than the exact kernel on the same rows.
+
+    All draws are scored on the same test rows, so that they tell no more of these than
+    one does: the variance of their mean is not divided by their number.
+    """
     growth, gaps = _growing(records), []
     for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):
         exact = of(growth, **named | {"ratio": None})
         if exact and named["ratio"] is not None:
             error = float(np.mean([r["test_error"] for r in own]))
             other = exact[0]["test_error"]
-            variance = error * (1 - error) / len(own) + other * (1 - other)
+            variance = error * (1 - error) + other * (1 - other)
             deviation = float(np.sqrt(variance / n_test[named["data"]]))
             gaps.append(
                 named | {"difference": error - other, "standard_error": deviation}

@@ -1,7 +1,7 @@
 """Features of images from files, or from a layer of a PyTorch module."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from randkern._extras import import_extra
+from randkern._validation import check_count
 from randkern.datasets import load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
@@ -85,7 +86,8 @@ def extract_features(
     module : torch.nn.Module
         Is put in evaluation mode, and runs where its parameters are.
     layer : str
-        Name of a submodule, as ``module.named_modules()`` has it.
+        Name of a submodule, as ``module.named_modules()`` has it. What follows its
+        first call is not computed.
     images : ndarray of shape (n, height, width, 3)
         In [0, 1]; standardised with the mean and deviation of ImageNet's channels.
     path : str or Path
@@ -98,6 +100,12 @@ def extract_features(
     -------
     features : ndarray of float32, shape (n, d)
         A read-only memory map; maps and channels are flattened.
+
+    Raises
+    ------
+    ValueError
+        If the layer does not exist or is not used, its output is no tensor with a row
+        an image, there are no images, or they have another shape.
     """
     torch = import_extra("torch", "the extraction of features", "gpu")
     images = np.asarray(images)
@@ -105,24 +113,30 @@ def extract_features(
         raise ValueError(
             f"images must have shape (n, height, width, 3), got {images.shape}"
         )
+    check_count("batch_size", batch_size)
     layers = dict(module.named_modules())
     if layer not in layers or not layer:
         known = ", ".join(name for name in list(layers)[:40] if name)
         raise ValueError(f"the module has no layer {layer!r}; it has {known}")
     place = next((p.device for p in module.eval().parameters()), torch.device("cpu"))
     outputs: list[Any] = []
-    hook = layers[layer].register_forward_hook(lambda *call: outputs.append(call[2]))
+
+    def keep(_: Any, __: Any, output: Any) -> None:
+        outputs.append(output)
+        raise _ReachedLayerError
+
+    hook = layers[layer].register_forward_hook(keep)
     path = Path(path)
     partial = path.with_name(path.name + ".part")
     written: Any = None
     try:
         for start in range(0, len(images), batch_size):
             batch = _prepared(torch, images[start : start + batch_size], image_size)
-            with torch.inference_mode():
+            with suppress(_ReachedLayerError), torch.inference_mode():
                 module(batch.to(place))
             if not outputs:
                 raise ValueError(f"the module does not use its layer {layer!r}")
-            rows = outputs.pop().reshape(len(batch), -1).float().cpu().numpy()
+            rows = _as_rows(torch, outputs.pop(), layer, len(batch))
             if written is None:
                 shape = (len(images), rows.shape[1])
                 written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
@@ -132,6 +146,20 @@ def extract_features(
     written.flush()
     partial.replace(path)
     return np.asarray(np.load(path, mmap_mode="r"))
+
+
+class _ReachedLayerError(Exception):
+    """The layer has its output: what follows it need not be computed."""
+
+
+def _as_rows(torch: Any, output: Any, layer: str, n: int) -> NDArray[Any]:
+    """Return the output of a layer for n images as a row an image."""
+    if not isinstance(output, torch.Tensor) or output.shape[:1] != (n,):
+        kind = getattr(output, "shape", type(output).__name__)
+        raise ValueError(
+            f"the output of {layer!r} must be a tensor with a row an image, got {kind}"
+        )
+    return np.asarray(output.reshape(n, -1).float().cpu().numpy())
 
 
 def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
