@@ -126,11 +126,13 @@ def effects(
             if text:
                 at = np.arange(len(values))
                 axes.plot(at, line, "o", color=colours[k], label=label)
-                axes.set_xticks(at, [_plain(value) for value in values], rotation=45)
+                texts = [_plain(value) for value in values]
+                axes.set_xticks(at, texts, rotation=45, ha="right")
             else:
                 axes.plot(values.astype(float), line, color=colours[k], label=label)
                 axes.locator_params(axis="x", nbins=4)
-    panels[0].set_ylabel("mean probability" if is_classifier(model) else _plain(target))
+    label = "mean probability" if is_classifier(model) else _plain(target)
+    figure.supylabel(label, fontsize="medium")
     if panels[0].lines and is_classifier(model):
         panels[0].legend(frameon=False)
     said = "The mean prediction where one column has a value in all rows."
