@@ -45,6 +45,23 @@ def test_fixed_and_bounded_as_in_scikit_learn(data):
     assert model.kernel_.kernel.lengthscale[1] == pytest.approx(1.5, rel=1e-12)
     assert model.kernel_.scale == pytest.approx(1.5, rel=1e-12)
     assert model.noise_ == pytest.approx(0.09, rel=1e-12)
+    model.set_params(
+        bounds={"scale": (2, 2), "noise": (0.1, 0.1), "lengthscale": (2, 2)}
+    )
+    assert model.fit(X, y).kernel_.scale == pytest.approx(2.0, rel=1e-12)
+    np.testing.assert_allclose(model.kernel_.kernel.lengthscale, 2.0)
+    assert model.noise_ == pytest.approx(0.1, rel=1e-12)
+
+
+def test_the_exact_kernel_is_its_own_correction(data):
+    X, y = data
+    given = {"n_components": None, "features": "nystrom", "optimizer": None}
+    models = [
+        rk.GaussianProcessRegressor(correction=name, **given).fit(X[:-3], y[:-3])
+        for name in ("dtc", "fitc")
+    ]
+    means = [model.condition_on(X[-3:], y[-3:]).predict(X) for model in models]
+    np.testing.assert_array_equal(*means)
 
 
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])

@@ -416,8 +416,10 @@ def maximise(
         starts.append(Start(moved.clip(low, high), False))
     first, lengthscales = stages[0].objective, _lengthscales(names)
     with warnings.catch_warnings():
-        # Trial values may be ill conditioned; the value that is returned warns again.
-        warnings.simplefilter("ignore", IllConditionedWarning)
+        # Trial values may be ill conditioned, or modes of likelihoods hard to find
+        # there; the value that is returned warns again.
+        for category in (IllConditionedWarning, ConvergenceWarning):
+            warnings.simplefilter("ignore", category)
         ends = _distinct(
             [_rough_end(first, start, limits, lengthscales) for start in starts]
         )

@@ -474,7 +474,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
         limits = given_bounds(usual, theta, names, self._all_bounds)
         low, high = np.transpose(limits)
         if np.all(low == high):
-            return theta
+            return theta.clip(low, high)
         return maximise(
             self._stages(sample, stream),
             names,

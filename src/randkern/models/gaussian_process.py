@@ -776,7 +776,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._check_targets(X, y, reset=False),
             check_weights(sample_weight, X),
         ).rescaled(self._target_mean, self._target_scale)
-        if self.correction == "fitc":
+        if self.correction == "fitc" and self.plan_ is not None:
             rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         Y, weight = rows.targets()
         out = copy(self)

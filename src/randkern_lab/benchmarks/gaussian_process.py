@@ -8,10 +8,10 @@ exact process, ``RFFKernel`` (half as many frequencies) and SVGP, and xGPR, wher
 are installed. Columns and targets are standardised for all. All learn a lengthscale per
 column (xGPR: one for all), the variance and the noise, from the same start (xGPR has a
 search of its own). GPyTorch is stopped by the density of rows that are held out, or by
-a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32, the
-others in float64. Exact processes see the first of the generated rows only, and no
-tables of more rows. Each has a process of its own, and learns from 64 rows before it is
-timed.
+a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32,
+`RFFKernel` and the others in float64. Exact processes see the first of the generated
+rows only, and no tables of more rows. Each has a process of its own, and learns from 64
+rows before it is timed.
 """
 
 import importlib.util
