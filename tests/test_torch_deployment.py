@@ -100,6 +100,8 @@ def test_encoded_tables(numbers):
     module = rk.to_torch(pipeline)
     assert module[0].categories == lists
     np.testing.assert_allclose(host(module(x)), pipeline.predict(table), atol=1e-6)
+    x[table["city"].isna().to_numpy(), 2] = lists["city"].index(None)
+    np.testing.assert_allclose(host(module(x)), pipeline.predict(table), atol=1e-6)
     table.loc[3, "city"], x[3, 2] = "never seen", 17.0
     found = host(module[0](x.reshape(2, 40, 4))).reshape(80, -1)
     np.testing.assert_allclose(found, pipeline[0].transform(table), atol=1e-9)
@@ -168,6 +170,9 @@ def test_a_module_in_single_precision_predicts():
 
 def test_others_are_named():
     X, y = np.zeros((4, 2)), np.arange(4.0)
+    process = rk.GaussianProcessClassifier(n_components=20, optimizer=None)
+    with pytest.raises(TypeError, match="got GaussianProcessClassifier"):
+        rk.to_torch(process.fit(X, y > 1))
     with pytest.raises(TypeError, match="got Ridge"):
         rk.to_torch(Ridge().fit(X, y))
     with pytest.raises(ValueError, match="not fitted"):

@@ -296,6 +296,7 @@ class FittedModel(nn.Module):
                 "not hold; use randkern.TabularEncoder in a pipeline, whose module "
                 "takes their codes."
             )
+        weights, constant = _affine(model)
         self.name = type(model).__name__
         self.in_features = model.n_features_in_
         self.classes = _host(model.classes_).tolist() if is_classifier(model) else None
@@ -304,7 +305,6 @@ class FittedModel(nn.Module):
         self.temperature = None
         if hasattr(model, "predict_proba"):
             self.temperature = float(model._temperature)
-        weights, constant = _affine(model)
         if self.plan is not None and weights is not None:
             weights = self.plan.solve(weights, transposed=True)
             self.plan = self.plan.raw
@@ -389,8 +389,14 @@ class FittedEncoder(nn.Module):
 
 
 def _is_code(x: Any, known: np.ndarray) -> Any:
-    """Tell which of the categories the codes of a column stand for."""
-    codes = np.array([np.nan if v is None else k for k, v in enumerate(known)])
+    """Tell which of the categories the codes of a column stand for.
+
+    A missing value is NaN, or the position of None, which is the last.
+    """
+    codes = np.arange(float(len(known)))
+    if len(known) and known[-1] is None:
+        x = torch.where(x == codes[-1], torch.nan, x)
+        codes[-1] = np.nan
     return equals(x, codes)
 
 

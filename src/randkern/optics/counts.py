@@ -152,8 +152,10 @@ def count_blocks(
         when they are needed.
     y, sample_weight : arrays of n rows, optional
         Targets and weights of the rows.
-    scale, degree : float
-        See :func:`count_features`.
+    scale : float
+        The mean of counts/‖x‖², from :func:`mean_count_per_bit`.
+    degree : float, default=2
+        m > 0 of the features (counts/scale)^(m/2)/√D.
     block_rows : int, optional
         Rows per block; by default those whose features take 32 MB.
 

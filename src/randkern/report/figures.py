@@ -54,8 +54,11 @@ def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> 
     axes.set_ylabel(unit)
     axes.set_ylim(0, 1.1 * max(errors))
     gain = 1 - errors[-1] / errors[-2] if errors[-2] else 0.0
-    said = f"The last doubling of the rows took {gain:.0%} off the error: "
-    said += "more rows would help." if gain > 0.05 else "more rows would help little."
+    said = "The last doubling of the rows took nothing off the error."
+    if gain > 0:
+        helped = "help" if gain > 0.05 else "help little"
+        said = f"The last doubling of the rows took {gain:.0%} off the error: "
+        said += f"more rows would {helped}."
     return _svg(figure), "What more rows would bring", said
 
 
