@@ -504,10 +504,12 @@ class Evidence(LikelihoodOfRows):
 def _are_centred(X: Rows) -> bool:
     """Tell whether no column is far from 0, constant ones compared with the rest."""
     ops = ops_of(X)
-    X = ops.to_host(ops.densified(X))
-    spread = X.std(axis=0)
+    X = ops.densified(X)
+    offset, spread = (
+        np.array(ops.to_host(of(X, axis=0))) for of in (ops.xp.mean, ops.xp.std)
+    )
     spread[spread == 0] = np.median(spread)
-    return bool((abs(X.mean(axis=0)) <= _MOST_OFFSET * spread).all())
+    return bool((abs(offset) <= _MOST_OFFSET * spread).all())
 
 
 def _signs(n: int) -> np.ndarray:
