@@ -13,12 +13,13 @@ import pytest
 
 pytest.importorskip("typer")
 pytest.importorskip("pandas")
+import typer
 from typer.testing import CliRunner
 
 import randkern
 from randkern import cli
 from randkern.exceptions import MemoryLimitError
-from randkern_lab.cli import rich_table
+from randkern_lab.cli import command_of_all, rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
 from randkern_lab.panels import Panel, draw, styled
 from randkern_lab.process import in_fresh_process
@@ -432,7 +433,27 @@ def test_commands_are_found_by_entry_points():
     for name in ("reproduce", "bench"):
         done = CliRunner().invoke(app, [name, "--help"])
         assert done.exit_code == 0, done.output
-    assert "optical-ridge" in CliRunner().invoke(app, ["reproduce", "--help"]).output
+    shown = CliRunner().invoke(app, ["reproduce", "--help"]).output
+    assert "optical-ridge" in shown and "In turn, each in a folder" in shown
+
+
+class Impossible(Squares):
+    name = "impossible"
+
+    def prepare(self):
+        raise ValueError(f"no data in {self.options.data_dir}")
+
+
+def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
+    app = typer.Typer()
+    app.command()(command_of_all([Impossible, Squares]))
+    arguments = ["--quick", "--data-dir", str(tmp_path), "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert f"error: no data in {tmp_path}\n== squares" in done.output
+    assert done.output.endswith("error: impossible did not run\n")
+    results = json.loads((tmp_path / "squares" / "results.json").read_text())
+    assert results["arguments"]["quick"] and Squares.measured == [1]
 
 
 @pytest.mark.parametrize("arguments", [["reproduce"], ["bench", "svm", "--quick"]])

@@ -6,7 +6,7 @@ experiment is imported when it is asked for.
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -16,8 +16,16 @@ from rich import box
 from rich.table import Table
 
 from randkern._extras import import_extra
-from randkern.cli.console import NamingGroup, output, progress_bar, user_messages
+from randkern.cli.console import (
+    NamingGroup,
+    error_exit,
+    output,
+    progress_bar,
+    user_messages,
+)
 from randkern.cli.options import parse_sizes
+
+from .options import DataOptions
 
 __all__ = ["bench", "reproduce", "rich_table"]
 
@@ -38,15 +46,19 @@ class _Group(NamingGroup):
     command = "reproduce"
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_names(self.command))
+        return [*_names(self.command), "all"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _names(self.command):
+        if cmd_name not in self.list_commands(ctx):
             return None
         from .catalogue import load
 
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(command_of(load(cmd_name)))
+        if cmd_name == "all":
+            command = command_of_all([load(name) for name in _names(self.command)])
+        else:
+            command = command_of(load(cmd_name))
+        single.command(cmd_name)(command)
         return typer.main.get_command(single)
 
 
@@ -106,12 +118,48 @@ def command_of(experiment: Any) -> Callable[..., None]:
 
     parameters = [_parameter(f, hints[f.name]) for f in fields(experiment.Options)]
     prefix = "randkern-" if experiment.command == "reproduce" else "randkern-bench/"
+    command.__doc__ = experiment.title
+    return _described(command, parameters, Path(prefix + experiment.name))
+
+
+def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
+    """Return a command that runs experiments in turn, with the options all take."""
+
+    def command(out: Path, data_dir: Path | None, **given: Any) -> None:
+        failed = []
+        for experiment in experiments:
+            options = dict(given)
+            if issubclass(experiment.Options, DataOptions):
+                options["data_dir"] = data_dir
+            typer.echo(f"== {experiment.name}")
+            try:
+                with user_messages():
+                    _run(
+                        experiment, experiment.Options(**options), out / experiment.name
+                    )
+            except typer.Exit:  # its message has been shown: the others still run
+                failed.append(experiment.name)
+        if failed:
+            raise error_exit(f"{', '.join(failed)} did not run")
+
+    shared = get_type_hints(DataOptions)
+    parameters = [_parameter(f, shared[f.name]) for f in fields(DataOptions)]
+    folder = Path(f"randkern-{experiments[0].command}")
+    command.__doc__ = "In turn, each in a folder of its own: all of the above."
+    return _described(command, parameters, folder)
+
+
+def _described(
+    command: Callable[..., None], parameters: list[inspect.Parameter], out: Path
+) -> Callable[..., None]:
+    """Give a function of keywords the signature that Typer reads."""
     help_text = "Directory for results.json and figures."
-    annotation = Annotated[Path, typer.Option(help=help_text)]
-    parameters.append(_keyword("out", annotation, Path(prefix + experiment.name)))
+    parameters = [
+        *parameters,
+        _keyword("out", Annotated[Path, typer.Option(help=help_text)], out),
+    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = experiment.title
     return command
 
 
