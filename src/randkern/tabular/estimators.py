@@ -374,7 +374,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         dicts without pandas.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of the predictions, with what it
-        shares with others: total-effect indices, of sum 1.
+        shares with others: total-effect indices, of sum 1. Up to 3,000 rows the
+        variance that noise gives the fit is subtracted.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 

@@ -121,6 +121,11 @@ class Member:
         return getattr(self.fit, "kernel_", None) or self.fit.kernel
 
     @property
+    def has_folds(self) -> bool:
+        """Whether there are fits without a fold each."""
+        return getattr(self.fit, "fold_dual", None) is not None
+
+    @property
     def n_targets(self) -> int:
         """Of a fit of real targets."""
         exact = isinstance(self.fit, ExactRidge)
@@ -547,7 +552,9 @@ class TabularModel:
         """Return the total-effect index of each column, as shares of their sum.
 
         It is E[(f(x) − f(x'))²]/2, where x' is x but for the column, which is another
-        row's (Jansen 1999, "Analysis of variance designs for model output").
+        row's (Jansen 1999, "Analysis of variance designs for model output"). Noise that
+        the fit has followed adds its variance to it: where there are fits without a
+        fold each, their jackknife variance is subtracted.
 
         Parameters
         ----------
@@ -555,18 +562,36 @@ class TabularModel:
         samples : dict of arrays
             Encoded rows in a random order, by how encoders scale numbers.
         """
-        changes: Any = 0.0
-        for member in self.members:
-            rows = samples[member.encoder.numbers].astype(member.encoder.dtype)
-            others = np.roll(rows, len(rows) // 2, axis=0)
-            moved = [
-                member.predict_encoded(
-                    np.where(member.encoder.columns_ == j, others, rows)
-                )
-                for j in range(n_columns)
-            ]
-            changes += member.weight * (np.stack(moved) - member.predict_encoded(rows))
-        total = (changes**2).sum(axis=(1, 2))
+        folded = all(member.has_folds for member in self.members)
+        total = np.empty(n_columns)
+        still = self._predict_samples(samples, folded)
+        for j in range(n_columns):
+            changes = self._predict_samples(samples, folded, moved=j) - still
+            squares = changes[:, 0] ** 2
+            if folded:
+                n_folds = changes.shape[1] - 1
+                squares -= (n_folds - 1) * changes[:, 1:].var(axis=1)
+            total[j] = max(squares.sum(), 0.0)
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
+
+    def _predict_samples(
+        self, samples: dict[str, np.ndarray], folded: bool, moved: int | None = None
+    ) -> np.ndarray:
+        """Return predictions (m, 1, k), or (m, 21, k) with those without each fold.
+
+        The column `moved` is that of other rows.
+        """
+        parts: Any = 0.0
+        for member in self.members:
+            rows = samples[member.encoder.numbers].astype(member.encoder.dtype)
+            if moved is not None:
+                others = np.roll(rows, len(rows) // 2, axis=0)
+                rows = np.where(member.encoder.columns_ == moved, others, rows)
+            part = member.predict_encoded(rows)[:, None]
+            if folded:
+                folds = member.fit.predict_folds(turned(rows, member.turn))
+                part = np.concatenate([part, folds], axis=1)
+            parts += member.weight * part
+        return parts
