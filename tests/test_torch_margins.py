@@ -304,9 +304,14 @@ def rosenbrock(x):
 @pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
 def test_lbfgs_of_a_curved_valley(kind):
     start = kind(np.tile([-1.2, 1.0], 5))
-    found, n_iter = ops_of(start).minimise(rosenbrock, start, 1e-8, 200, 20)
+    told = []
+    found, n_iter = ops_of(start).minimise(
+        *(rosenbrock, start, 1e-8, 200, 20),
+        lambda at: told.append(rosenbrock(at)[0]),
+    )
     np.testing.assert_allclose(np.asarray(found), 1.0, atol=1e-7)
-    assert n_iter < 60
+    assert len(told) == n_iter < 60
+    assert np.all(np.diff(told) <= 0) and told[0] < rosenbrock(start)[0]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -605,16 +605,26 @@ class NumpyOps(ArrayOps):
         position = np.minimum(position, len(sorted_values) - 1)
         return position, sorted_values[position] == values
 
-    def minimise(self, function, start, tolerance, max_iter, n_pairs):
+    def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
         """Return where a smooth function is least, by L-BFGS, and the iterations.
 
         It returns the value at a vector, a float, and the gradient there, of which no
-        entry is above `tolerance` at the end.
+        entry is above `tolerance` at the end. `report` is called with the vector of
+        each iteration, and returns whether to stop.
         """
         options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
         options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
+
+        def callback(intermediate_result):
+            if report(intermediate_result.x.copy()):  # L-BFGS writes over it
+                raise StopIteration
+
         result = scipy.optimize.minimize(
-            function, start, jac=True, method="L-BFGS-B", options=options
+            *(function, start),
+            jac=True,
+            method="L-BFGS-B",
+            callback=callback,
+            options=options,
         )
         return result.x, int(result.nit)
 

@@ -9,6 +9,7 @@ what is constant is copied to the device once and kept there.
 """
 
 import math
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -383,8 +384,12 @@ class TorchOps(ArrayOps):
             return values[self.to_host(position)]
         return torch.as_tensor(values, device=position.device)[position]
 
-    def minimise(self, function, start, tolerance, max_iter, n_pairs):
-        """Return where a smooth function is least, by L-BFGS, and the iterations."""
+    def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
+        """Return where a smooth function is least, by L-BFGS, and the iterations.
+
+        `report` is called with the best vector so far before each iteration but the
+        first, and returns whether to stop.
+        """
         at = start.clone().requires_grad_()
         optimiser = torch.optim.LBFGS(
             [at],
@@ -396,12 +401,25 @@ class TorchOps(ArrayOps):
             line_search_fn="strong_wolfe",
         )
 
+        best, reported = (math.inf, start), 1
+
         def value_and_gradient():
-            value, gradient = function(at.detach().clone())
+            nonlocal best, reported
+            if (n_iter := optimiser.state[at].get("n_iter", 0)) > reported:
+                reported = n_iter
+                if report(best[1]):
+                    raise StopIteration
+            flat = at.detach().clone()
+            value, gradient = function(flat)
+            best = min(best, (value, flat), key=itemgetter(0))
             at.grad = _UNIT * gradient
             return _UNIT * value
 
-        optimiser.step(value_and_gradient)
+        try:
+            optimiser.step(value_and_gradient)
+        except StopIteration:
+            return best[1], reported - 1
+        report(at.detach())
         return at.detach(), optimiser.state[at]["n_iter"]
 
     def generated_products(self, X, keys, start, stop, scale):

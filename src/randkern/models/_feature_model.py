@@ -19,6 +19,7 @@ from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.landmarks import landmark_plan
+from randkern.models.callbacks import CallbackSupportMixin
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
 from randkern.plan import Plan, evaluate
@@ -59,7 +60,7 @@ def predict_by_rows(
     return out
 
 
-class FeatureModel(TakesKernel):
+class FeatureModel(CallbackSupportMixin, TakesKernel):
     """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

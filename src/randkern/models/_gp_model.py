@@ -22,7 +22,7 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
-from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.reading import mapped_rows
 from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
@@ -47,7 +47,7 @@ from randkern.models._gp_learning import (
     smooth_rows,
     with_priors,
 )
-from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import GramFactor
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -254,7 +254,7 @@ _LEAST_LAPLACE_ROWS = 300
 _LAPLACE_OPERATIONS = 1e9
 
 
-class GaussianProcess(CallbackSupportMixin, FeatureModel):
+class GaussianProcess(FeatureModel):
     """A model whose hyperparameters maximise a log marginal likelihood."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -420,8 +420,7 @@ class GaussianProcess(CallbackSupportMixin, FeatureModel):
 
     def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
         """Return what tells callbacks of a fit that begins, and of its steps."""
-        given = (X, y, sample_weight) if are_in_memory(X) else (None, None, None)
-        report = FitReport(self, *given)
+        report = FitReport(self, X, y, sample_weight)
         # A step has another θ, but no posterior yet.
         report.begin(None if self.optimizer is None else lambda theta: {})
         return report

@@ -32,6 +32,7 @@ def descend(
     start: np.ndarray,
     reached: Callable[[float, np.ndarray], bool],
     most_products: int,
+    report: Callable[[np.ndarray], bool] = lambda at: False,
 ) -> tuple[np.ndarray, int]:
     """Return where a convex function is least, and the number of products it took.
 
@@ -45,6 +46,8 @@ def descend(
         Whether to stop, given the value and the gradient.
     most_products : int
         With the second derivative.
+    report : callable, optional
+        Called with the vector of each step; returns whether to stop.
 
     Examples
     --------
@@ -73,6 +76,8 @@ def descend(
         at, after, gradient = found
         flat = abs(after - value) <= _ROUNDING * abs(value)
         value = after
+        if report(at):
+            break
         if flat and ops.largest(abs(gradient)) > _PROGRESS * size:
             break
     return at, n_products

@@ -18,15 +18,11 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.reading import are_in_memory, read
+from randkern.data.reading import read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
-from randkern.models.callbacks import (
-    CallbackSupportMixin,
-    FitReport,
-    with_callbacks,
-)
+from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram, solve_dual_leaving_out
 from randkern.models.iterative_ridge import (
     Problem,
@@ -52,7 +48,7 @@ from randkern.solvers import PCG, SGD, Checkpoint, Solution
 _FEATURE_BLOCK = 2048
 
 
-class KernelRidge(CallbackSupportMixin, FeatureModel):
+class KernelRidge(FeatureModel):
     """What the regressor and the classifier share: fitting weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -120,8 +116,7 @@ class KernelRidge(CallbackSupportMixin, FeatureModel):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit weights to targets of rows, wherever they are."""
-        given = (X, y, sample_weight) if are_in_memory(X) else (None, None, None)
-        report = FitReport(self, *given)
+        report = FitReport(self, X, y, sample_weight)
         limit, stream = self._begin()
         rows, sample = read(self, X, y, sample_weight, stream)
         self._prepare(*sample, stream)

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -364,6 +365,8 @@ class SVMDual:
         P − D, relative to P.
     n_rounds : int
         Passes over all rows, or steps of Newton's method for tensors.
+    is_stopped : bool
+        Whether a report stopped the last solution.
     """
 
     def __init__(
@@ -381,12 +384,20 @@ class SVMDual:
         self.alpha = ops.zeros(signs.shape, signs)
         self.weights = ops.zeros((signs.shape[1], features.width), signs)
         self.gap = ops.zeros(signs.shape[1], signs) + np.inf
-        self.n_rounds = 0
+        self.n_rounds, self.is_stopped = 0, False
 
-    def solve(self, tol: float, max_iter: int, stream: Stream) -> SVMDual:
+    def solve(
+        self,
+        tol: float,
+        max_iter: int,
+        stream: Stream,
+        report: Callable[[int], bool] = lambda number: False,
+    ) -> None:
         """Solve to a relative gap of `tol`, in at most `max_iter` passes over all rows.
 
-        The stream is that of the orders of rows. Returns itself.
+        The stream is that of the orders of rows. `report` is called with the number of
+        each pass, of tensors with that of each column of signs, and returns whether to
+        stop.
 
         Warns
         -----
@@ -395,10 +406,10 @@ class SVMDual:
         """
         if is_tensor(self.signs):
             self._update(self.weights)
-            self.n_rounds = self._follow_newton()
+            self.n_rounds = self._follow_newton(report)
             reason = "Newton's method came no nearer; raise tol, or lower C."
         else:
-            self._descend(tol, max_iter, stream.generator())
+            self._descend(tol, max_iter, stream.generator(), report)
             reason = (
                 f"max_iter={max_iter} passes came no nearer; raise max_iter or tol, or "
                 "lower C."
@@ -407,14 +418,13 @@ class SVMDual:
             reason = (
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
-        if (self.gap > tol).any():
+        if (self.gap > tol).any() and not self.is_stopped:
             warnings.warn(
                 f"the duality gap is {float(self.gap.max()):.2g} of the objective, "
                 f"above tol={tol:g}: {reason}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,  # the call of fit, within two decorators
             )
-        return self
 
     # -- the state ---------------------------------------------------------------------
 
@@ -443,7 +453,11 @@ class SVMDual:
     # -- coordinate descent ------------------------------------------------------------
 
     def _descend(
-        self, tol: float, max_iter: int, generator: np.random.Generator
+        self,
+        tol: float,
+        max_iter: int,
+        generator: np.random.Generator,
+        report: Callable[[int], bool],
     ) -> None:
         """Descend along the coordinates, and by Newton's method where that is slow."""
         is_small = len(self.signs) * self.features.width <= _FEW_ENTRIES
@@ -461,8 +475,9 @@ class SVMDual:
                     newton_round *= _LATER
                     if self._may_follow_newton():
                         self._follow_newton()
-                if self._is_reached(tol):
-                    break
+            self.is_stopped = report(self.n_rounds)
+            if self.is_stopped or self._is_reached(tol):
+                break
             errors = self._errors()
             tolerance = min(tolerance, _SHARE * float(errors.max()))
             if self.features.cached is None:
@@ -542,7 +557,9 @@ class SVMDual:
             and bool((self.gap > _EXACT).any())
         )
 
-    def _follow_newton(self) -> int:
+    def _follow_newton(
+        self, report: Callable[[int], bool] = lambda number: False
+    ) -> int:
         """Solve the problems with a gap, and return the most steps that one took."""
         usable = self.ops.flatnonzero(self.upper)
         features, upper, n_steps = self.features, self.upper[usable], 0
@@ -556,5 +573,8 @@ class SVMDual:
             n_steps = max(n_steps, found.n_steps)
             if found.gap < gap:
                 self.alpha[usable, t] = found.alpha
+            self.is_stopped = report(t + 1)
+            if self.is_stopped:
+                break
         self._update(combined(self.features, self.alpha * self.signs))
         return n_steps

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from randkern.data.reading import are_in_memory
+
 if TYPE_CHECKING:
     from randkern.solvers import Progress
 
@@ -45,10 +47,13 @@ class FitReport:
     ----------
     estimator : CallbackSupportMixin
     X, y, sample_weight
-        As they were passed to `fit`; None for rows that are not in memory.
+        As they were passed to `fit`. Callbacks are given None for rows that are not in
+        memory.
     """
 
     def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any):
+        if not are_in_memory(X):
+            X = y = sample_weight = None
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self._estimator = estimator
@@ -75,11 +80,11 @@ class FitReport:
         """Report an iteration; return whether a callback wants to stop."""
         return self.step(progress.iteration, progress.value)
 
-    def step(self, number: int, value: Any) -> bool:
-        """Report what an iteration found; return whether a callback wants to stop."""
+    def step(self, number: int, value: Any, name: str = "iteration") -> bool:
+        """Report what a step found; return whether a callback wants to stop."""
         attributes_of = self._attributes_of
         assert attributes_of is not None
-        task = self._context.subcontext(task_name=f"iteration {number}")
+        task = self._context.subcontext(task_name=f"{name} {number}")
         task.call_on_fit_task_begin(**self._given)
         stop = task.call_on_fit_task_end(
             **self._given,

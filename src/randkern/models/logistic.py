@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import count
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -15,11 +16,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern.backend.namespace import ops_of
+from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._newton import descend
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
+from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     GramFactor,
@@ -148,6 +151,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelLogistic:
         """Fit to rows `X` and labels `y` of shape (n,).
 
@@ -162,6 +166,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             allocated.
         """
         self._validate_params()
+        report = FitReport(self, X, y, sample_weight)
         rows = self._read(X, y, sample_weight, root_stream(self.random_state))
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
@@ -169,29 +174,38 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
         features = self._feature_matrix(rows, kept)
         loss = LogisticLoss(features, self.C)
-        weights = self._minimise(loss)
-        self.intercept_ = 0.0
+        report.begin(lambda flat: self._fitted(rows, features, flat))
+        weights = self._minimise(loss, report)
+        self.__dict__.update(self._fitted(rows, features, weights))
+        report.iterations_end()
+        report.end()
+        return self
+
+    def _fitted(
+        self, rows: TrainingData, features: FeatureMatrix, weights: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the attributes that weights of features set."""
+        weights = weights.reshape(features.n_targets, features.n_components)
         if self.plan_ is not None:
-            self.coef_ = self._transposed(weights.T)
-            return self
+            return {"coef_": self._transposed(weights.T), "intercept_": 0.0}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
-        self.X_fit_ = rows.whole().X[numbers]
-        self.dual_coef_ = self._shaped(dual)
-        return self
+        found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
+        return found | {"intercept_": 0.0}
 
     @property
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: LogisticLoss) -> np.ndarray:
+    def _minimise(self, loss: LogisticLoss, report: FitReport) -> np.ndarray:
+        """Return the weights where the loss is least, or where a callback stops."""
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
         largest = ops.largest(abs(gradient))
         self.n_iter_ = 0
         if largest < _VANISHING:
-            return -gradient.reshape(loss.shape)
+            return -gradient
         # Slopes of order one: those of an enormous C have squares that overflow.
         unit = max(1.0, largest)
 
@@ -200,7 +214,14 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return value / unit, slope / unit
 
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
-        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, most, _PAIRS)
+        steps, is_stopped = count(1), False
+
+        def tell(flat: np.ndarray) -> bool:
+            nonlocal is_stopped
+            is_stopped = report.step(next(steps), flat)
+            return is_stopped
+
+        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, most, _PAIRS, tell)
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
@@ -215,13 +236,16 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             product = loss.curvature(flat)
             return lambda vector: product(vector) / unit
 
+        if is_stopped:
+            return flat
         if not reached(*scaled(flat)) and self.n_iter_ < most:
-            flat, more = descend(scaled, curvature, flat, reached, most - self.n_iter_)
+            left = most - self.n_iter_
+            flat, more = descend(scaled, curvature, flat, reached, left, tell)
             self.n_iter_ += more
         value, slope = scaled(flat)
-        if not reached(value, slope):
+        if not reached(value, slope) and not is_stopped:
             self._warn(ops.largest(abs(slope)) * unit / largest)
-        return flat.reshape(loss.shape)
+        return flat
 
     def _warn(self, left: float) -> None:
         """Warn that a gradient is left, as a share of that at w = 0."""
@@ -234,7 +258,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
             f"w = 0; {advice}, or lower C.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=6,  # the call of fit, within two decorators
         )
 
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import StratifiedKFold
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from randkern._fitting import all_or_nothing
@@ -22,6 +23,7 @@ from randkern.models._hard_margin import separate
 from randkern.models._svm_dual import SVMDual
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
+from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.memory import feature_cache_bytes, newton_bytes
 
@@ -173,6 +175,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVC:
         """Fit to rows `X` and labels `y` of shape (n,).
 
@@ -192,6 +195,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             allocated.
         """
         self._validate_params()
+        report = FitReport(self, X, y, sample_weight)
         self.__dict__.pop("temperature_", None)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
@@ -212,9 +216,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         precise = math.isinf(self.C) or is_tensor(signs)
         features = self._feature_matrix(rows, kept, precise)
         order = stream.child("solver")
-        self.intercept_ = 0.0
+        report.begin(lambda found: self._fitted(rows, signs, *found) if found else {})
         if math.isinf(self.C):
-            weights, alpha = self._fit_hard(features, signs, weight, order)
+            found = self._fit_hard(features, signs, weight, order, report)
         else:
             dual = SVMDual(
                 features,
@@ -222,15 +226,18 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 self.C * weight,
                 cache_bytes=kept,
                 spare_bytes=spare,
-            ).solve(self.tol, self.max_iter, order)
-            weights, alpha = dual.weights, dual.alpha
+            )
+            dual.solve(
+                *(self.tol, self.max_iter, order),
+                lambda number: report.step(number, (dual.weights, dual.alpha)),
+            )
+            found = dual.weights, dual.alpha
             self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
-        squares = ops_of(weights).algebra.column_products(weights.T, weights.T)
-        with np.errstate(divide="ignore"):
-            self.margin_ = 1.0 / squares**0.5
-        self._keep(rows, weights, alpha * signs)
+        self.__dict__.update(self._fitted(rows, signs, *found))
         if self.probability:
-            self.temperature_ = self._calibrated(X, y, sample_weight, rows)
+            self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
+        report.iterations_end()
+        report.end()
         return self
 
     @property
@@ -245,7 +252,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             "have them too."
         )
 
-    def _calibrated(self, X: Any, y: Any, sample_weight: Any, rows: Any) -> float:
+    def _calibrated(
+        self, X: Any, y: Any, sample_weight: Any, rows: Any, report: FitReport
+    ) -> float:
         """Return the temperature of decisions for rows in folds that are left out."""
         if not rows.in_memory or is_tensor(rows.Y):
             raise ValueError(
@@ -260,17 +269,21 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             raise ValueError(
                 "probability=True needs 2 rows of each class, got a class with 1 row."
             )
-        decisions = cross_val_predict(
-            clone(self).set_params(probability=False),
-            X,
-            y,
-            cv=min(_FOLDS, least),
-            method="decision_function",
-            params=None if sample_weight is None else {"sample_weight": sample_weight},
-        )
+        part = clone(self).set_params(probability=False)
+        part.__dict__.pop("_skl_callbacks", None)  # they are told of folds
+        decisions = np.empty(rows.Y.shape)
+        folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
+        for number, (fitted, held) in enumerate(folds, start=1):
+            given = [
+                each if each is None else _safe_indexing(each, fitted)
+                for each in (X, y, sample_weight)
+            ]
+            values = part.fit(*given).decision_function(_safe_indexing(X, held))
+            decisions[held] = values.reshape(len(held), -1)
+            report.step(number, None, "fold")
         of_class = rows.Y > 0
         if rows.n_targets == 1:
-            decisions = np.stack([0 * decisions, decisions], axis=1)
+            decisions = np.hstack([0 * decisions, decisions])
             of_class = np.hstack([~of_class, of_class])
         return temperature_of(decisions, of_class, rows.weight)
 
@@ -280,6 +293,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         signs: np.ndarray,
         weight: np.ndarray,
         stream: Stream,
+        report: FitReport,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Separate each class from the rest."""
         found, ops = [], ops_of(signs)
@@ -288,18 +302,29 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             label = classes[t if signs.shape[1] > 1 else 1]
             name = f"class {label!r} against the rest"
             found.append(separate(features, column, weight > 0, stream.child(t), name))
+            report.step(t + 1, None, "class")
         self.duality_gap_ = ops.float64_like([margin.gap for margin in found], signs)
         self.n_iter_ = 1
         alpha = ops.hstack([margin.alpha[:, None] for margin in found])
         weights = ops.hstack([margin.weights[:, None] for margin in found])
         return weights.T, alpha
 
-    def _keep(self, rows: Any, weights: np.ndarray, signed: np.ndarray) -> None:
-        """Keep the weights, and the rows that they are made of."""
-        self.support_ = ops_of(signed).flatnonzero((signed != 0).any(axis=1))
-        self.support_coef_ = self._shaped(signed[self.support_])
+    def _fitted(
+        self, rows: Any, signs: np.ndarray, weights: np.ndarray, alpha: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the attributes that weights and dual variables set."""
+        ops, signed = ops_of(signs), alpha * signs
+        support = ops.flatnonzero((signed != 0).any(axis=1))
+        with np.errstate(divide="ignore"):
+            margin = 1.0 / ops.algebra.column_products(weights.T, weights.T) ** 0.5
+        found = {
+            "intercept_": 0.0,
+            "margin_": margin,
+            "support_": support,
+            "support_coef_": self._shaped(signed[support]),
+        }
         if self.plan_ is not None:
-            self.coef_ = self._transposed(weights[:, : self.plan_.n_components].T)
-            return
-        self.X_fit_ = rows.X[self.support_]
-        self.dual_coef_ = self.support_coef_
+            coef = self._transposed(weights[:, : self.plan_.n_components].T)
+            return found | {"coef_": coef}
+        kept = {"X_fit_": rows.X[support], "dual_coef_": found["support_coef_"]}
+        return found | kept

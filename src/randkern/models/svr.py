@@ -20,6 +20,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._targets import RealTargets
+from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import GramFactor
 from randkern.plan import evaluate
 
@@ -134,9 +135,15 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         self.random_state = random_state
 
     @all_or_nothing
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVR:
-        """Fit to rows `X` and targets `y` of shape (n,)."""
+        """Fit to rows `X` and targets `y` of shape (n,).
+
+        Callbacks are told of its begin and end: LIBLINEAR tells of no iterations.
+        """
         self._validate_params()
+        report = FitReport(self, X, y, sample_weight)
+        report.begin(None)
         stream = root_stream(self.random_state)
         given = self._read(X, y, sample_weight, stream)
         if not given.in_memory or is_tensor(given.like):
@@ -145,6 +152,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
                 f"{type(X).__name__}; use randkern.KernelRidgeRegressor for others."
             )
         self._solve(given.whole(), stream)
+        report.end()
         return self
 
     def _read_targets(

@@ -1,0 +1,125 @@
+"""Callbacks of scikit-learn on support vector machines and logistic regression."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.exceptions import ConvergenceWarning
+
+import randkern as rk
+
+callback = pytest.importorskip("sklearn.callback")
+
+
+class Listener:
+    """Notes what it is told, and stops a fit at the end of a task."""
+
+    max_propagation_depth = None
+
+    def __init__(self, stop_at=None):
+        self.begun, self.models, self.stop_at = [], [], stop_at
+
+    def setup(self, estimator, context): ...
+
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        self.begun.append(context.task_name)
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        self.models.append(fitted_estimator)
+        return context.task_name == self.stop_at
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    return X, np.digitize(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=120), [-0.3, 0.3])
+
+
+def iterations(n, name="iteration"):
+    return [f"{name} {number}" for number in range(1, n + 1)]
+
+
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+@pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
+def test_every_iteration_is_told_and_can_be_predicted_with(cls, D, data):
+    listener = Listener()
+    model = cls(n_components=D, C=10.0, random_state=0).set_callbacks(listener)
+    model.fit(*data)
+    assert model.n_iter_ > 1
+    assert listener.begun == ["fit", *iterations(model.n_iter_)]
+    values = [each.decision_function(data[0]) for each in listener.models]
+    final = model.decision_function(data[0])
+    np.testing.assert_array_equal(values[-1], final)
+    np.testing.assert_allclose(values[-2], final, rtol=1e-6, atol=1e-8)
+    assert abs(values[0] - final).max() > 1e-3
+
+
+@pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
+def test_a_stop_keeps_what_was_found_and_warns_of_nothing(cls, data):
+    listener = Listener("iteration 2")
+    model = cls(n_components=60, C=1e4, tol=1e-9, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_callbacks(listener).fit(*data)
+    assert model.n_iter_ == 2 and listener.begun[-1] == "iteration 2"
+    np.testing.assert_array_equal(model.coef_, listener.models[-2].coef_)
+
+
+def test_classes_of_hard_margins_and_folds_of_probabilities_are_told(data):
+    X, y = data
+    listener = Listener()
+    hard = rk.KernelSVC(n_components=None, C=math.inf).set_callbacks(listener)
+    hard.fit(X, y)
+    assert listener.begun == ["fit", *iterations(3, "class")]
+    listener = Listener()
+    model = rk.KernelSVC(n_components=40, probability=True, random_state=0)
+    model.set_callbacks(listener).fit(X, y)
+    told = ["fit", *iterations(model.n_iter_), *iterations(5, "fold")]
+    assert listener.begun == told
+
+
+def test_machines_of_regression_begin_and_end(data):
+    listener = Listener()
+    rk.KernelSVR(n_components=20).set_callbacks(listener).fit(*data)
+    assert listener.begun == ["fit"]
+
+
+@pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
+def test_tensors_are_told_of_and_stop(cls, data):
+    torch = pytest.importorskip("torch")
+    X, y = map(torch.asarray, data)
+    with sklearn.config_context(array_api_dispatch=True):
+        listener = Listener()
+        model = cls(n_components=40, random_state=0).set_callbacks(listener).fit(X, y)
+        n = 3 if cls is rk.KernelSVC else model.n_iter_
+        assert listener.begun == ["fit", *iterations(n)]
+        if cls is rk.KernelLogistic:
+            listener = Listener("iteration 2")
+            stopped = cls(n_components=40, random_state=0).set_callbacks(listener)
+            stopped.fit(X, y)
+            assert stopped.n_iter_ == 2 < model.n_iter_
+            assert 0.5 < stopped.score(X, y) <= 1.0
+
+
+def test_row_blocks_are_told_of_without_rows(data):
+    X, y = data
+    blocks = rk.RowBlocks([(X[:70], y[:70]), (X[70:], y[70:])])
+    listener = Listener()
+    listener.on_fit_task_begin = lambda *_, X, y, **__: seen.append((X, y))
+    seen = []
+    rk.KernelLogistic(
+        rk.Gaussian(1.0), n_components=20, max_iter=5, tol=1.0, random_state=0
+    ).set_callbacks(listener).fit(blocks)
+    assert seen and set(seen) == {(None, None)}
+
+
+def test_warnings_name_the_call_of_fit(data):
+    for cls in (rk.KernelSVC, rk.KernelLogistic):
+        with pytest.warns(ConvergenceWarning) as caught:
+            cls(n_components=40, C=1e3, tol=1e-12, max_iter=1).fit(*data)
+        assert [each.filename for each in caught] == [__file__]
