@@ -646,3 +646,61 @@ def test_outputs_with_hyperparameters_of_their_own(data):
         np.testing.assert_array_equal(own.theta_, model.fit(X, y).theta_)
     # Forty features cannot make the second.
     assert each[1].noise_ > 2 * each[0].noise_
+
+
+# -- units of targets -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+@pytest.mark.parametrize("offset", [290.0, 1e6])
+def test_a_mean_makes_the_offset_of_targets_irrelevant(mean, offset, data):
+    X, y = data
+    fits = [
+        rk.GaussianProcessRegressor(
+            1.0 * rk.Gaussian(1.0), n_components=60, mean=mean, random_state=0
+        ).fit(X, shift + 0.01 * y)
+        for shift in (0.0, offset)
+    ]
+    assert fits[1].noise_ == pytest.approx(fits[0].noise_, rel=1e-3)
+    (near, spread), (far, other) = (fit.predict(X, return_std=True) for fit in fits)
+    np.testing.assert_allclose(far - offset, near, atol=2e-6)
+    np.testing.assert_allclose(other, spread, rtol=1e-3)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_outliers_change_no_units_of_student_t(normalize):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (150, 1))
+    f = 5.0 + 20 * np.sin(2 * X[:, 0])
+    y = f + 2.0 * rng.normal(size=150)
+    spoilt = y.copy()
+    spoilt[rng.choice(150, 8, replace=False)] += 2000.0
+    errors, noises = [], []
+    for targets in (y, spoilt):
+        model = rk.GaussianProcessRegressor(
+            400.0 * rk.Gaussian(1.0) if not normalize else 1.0 * rk.Gaussian(1.0),
+            noise=1.0 if not normalize else 1e-2,
+            n_components=60,
+            mean="constant",
+            likelihood="student-t",
+            normalize_y=normalize,
+            random_state=0,
+        ).fit(X, targets)
+        errors.append(np.sqrt(np.mean((model.predict(X) - f) ** 2)))
+        noises.append(model.noise_)
+    assert max(errors) < 0.9  # the noise has deviation 2
+    assert noises[1] < 3 * noises[0]
+
+
+def test_robust_units_of_targets_that_are_mostly_equal():
+    X = np.arange(20.0)[:, None]
+    for y in (np.full(20, 7.0), np.r_[np.full(15, 7.0), np.arange(5.0)]):
+        model = rk.GaussianProcessRegressor(
+            n_components=10,
+            likelihood="student-t",
+            normalize_y=True,
+            optimizer=None,
+            random_state=0,
+        ).fit(X, y)
+        assert np.isfinite(model.predict(X)).all()
+        assert abs(np.median(model.predict(X)) - 7.0) < 2.0

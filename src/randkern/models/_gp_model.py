@@ -15,6 +15,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -55,6 +56,8 @@ from randkern.plan import Plan, evaluate
 # The variance of what a mean has at rows of the smallest column, over the mean square
 # of the targets; and how much more it may be at the largest.
 _VAGUE = 1e4
+# Rows whose targets medians are taken of, at most.
+_MEDIAN_ROWS = 100_000
 _LARGEST_RATIO = 1e4
 
 
@@ -82,12 +85,18 @@ def with_mean(kernel: Kernel, mean: str, square: float, X: Rows) -> Kernel:
 
 
 def units_of(
-    rows: TrainingData, normalize: bool
+    rows: TrainingData, *, center: bool, normalize: bool, robust: Stream | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return what the targets of rows are shifted and divided by.
 
-    Numbers, which have no device.
+    Numbers, which have no device: means and deviations, or medians and multiples of
+    median deviations (of rows sampled by the stream `robust`), which outliers leave
+    alone.
     """
+    if robust is not None and (center or normalize):
+        mean, scale = _medians(rows, robust)
+        scale = scale if normalize else np.ones_like(scale)
+        return tuple(mean.tolist()), tuple(scale.tolist())
     survey = rows.survey()
     mean = np.zeros_like(survey.target_mean)
     scale = np.ones_like(survey.target_mean)
@@ -104,7 +113,25 @@ def units_of(
             "squares, as variances, leave the range of floats: set normalize_y=True, "
             "or scale y."
         )
+    elif center:
+        mean = survey.target_mean
     return tuple(mean.tolist()), tuple(scale.tolist())
+
+
+def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians of targets, and deviations of normal laws of the same median."""
+    n = rows.n_rows
+    drawn = stream.generator().choice(n, min(n, _MEDIAN_ROWS), replace=False)
+    sample = rows.take(np.sort(drawn))
+    to_host = ops_of(sample.Y).to_host
+    Y = to_host(sample.Y)
+    if sample.weight is not None and to_host(sample.weight).any():
+        Y = Y[to_host(sample.weight) > 0]
+    medians = np.median(Y, axis=0)
+    deviations = np.median(np.abs(Y - medians), axis=0) / norm.ppf(0.75)
+    # More than half of the targets may be equal, or all of them.
+    deviations = np.where(deviations > 0, deviations, Y.std(axis=0))
+    return medians, np.where(deviations > 0, deviations, 1.0)
 
 
 #: Makes features of rows by a plan, as :func:`randkern.plan.evaluate` does.

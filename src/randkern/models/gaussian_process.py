@@ -104,7 +104,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         the columns, which are integrated out (see Notes).
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
-        variance.
+        variance. For ``likelihood="student-t"``, of median 0 and the median deviation
+        of a standard normal law, which outliers leave alone.
     weights : {"counts", "precision"}, default="counts"
         What `sample_weight` is. A row of weight w counts as w equal rows, or its noise
         has the variance σ²/w: for known variances v of each row
@@ -329,7 +330,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
-        self._target_mean, self._target_scale = units_of(rows, self.normalize_y)
+        self._target_mean, self._target_scale = units_of(
+            rows,
+            center=self.mean != "zero" and self.likelihood != "poisson",
+            normalize=self.normalize_y,
+            robust=stream.child("units") if self.likelihood == "student-t" else None,
+        )
         self._draw(*drawn_from, stream, self._kernel_with_mean(rows, drawn_from[0]))
         limit, most = self._memory_for(rows), self._most_learning_rows()
         self._check_memory(rows, most, limit)
@@ -399,10 +405,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         kernel = self._given_kernel
         if self.mean == "zero":
             return kernel
-        square = 1.0  # of targets, in units of the fit
-        if not self.normalize_y:
-            survey = rows.survey()
-            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+        # Of targets, in units of the fit.
+        survey = rows.rescaled(self._target_mean, self._target_scale).survey()
+        square = float(survey.moments.all_squares.mean()) / survey.weight_sum
         return with_mean(kernel, self.mean, square, X)
 
     @property
