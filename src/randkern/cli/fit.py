@@ -57,8 +57,6 @@ def command(
     """
     began = perf_counter()
     with user_messages():
-        from sklearn.base import clone
-
         import randkern
 
         from ..study.records import write_results
@@ -83,9 +81,10 @@ def command(
         console.print(_scores(judged.evaluation, judged.others, plain))
         written = [out / name for name in ("model.skops", "report.html")]
         randkern.save(model, written[0])  # should the report or the refit fail
-        page = judged.page(table, target)
+        page, record = judged.page(table, target), judged.record()
         if refit:
-            model = clone(model).set_params(time_limit=left(1))
+            # The kernels that were judged: none are searched for again.
+            model.set_params(time_limit=left(1), warm_start=True)
             with trial_progress(model, "fitting all rows"):
                 model.fit(table.X_train, table.y_train)
             randkern.save(model, written[0])
@@ -100,7 +99,7 @@ def command(
                 "refit": refit,
                 "seed": seed,
             },
-            **judged.record(),
+            **record,
             "model_bytes": written[0].stat().st_size,
         }
         written.append(write_results(results, out / "results.json"))

@@ -94,6 +94,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Seconds; the best that was found until then is kept. What the last fit takes is
         estimated before, and its size follows. What Numba takes to compile code on its
         first use, once after an installation, does not count.
+    warm_start : bool, default=False
+        Whether another `fit` starts from the kernels of the last one: these are judged
+        and fitted to the rows that it is given, and nothing is searched. The table must
+        have the same columns.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 

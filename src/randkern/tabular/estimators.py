@@ -54,6 +54,7 @@ from randkern.tabular.model import (
     plan_of,
 )
 from randkern.tabular.search import KernelSearch, Trial, blend
+from randkern.tabular.warm_start import Candidates
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
@@ -93,6 +94,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
         "random_state": ["random_state", np.random.Generator],
     }
 
@@ -102,8 +104,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     _most_searched = 2500
     _judging_share = 0.08
 
-    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
         self.time_limit = time_limit
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -112,11 +121,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         began = working_seconds()
         self._clock = lambda: working_seconds() - began
         check_given(self, y)
+        if not (self.warm_start and hasattr(self, "_candidates")):
+            self._candidates: Candidates | None = None
+        is_first = self._candidates is None
         if is_table(X):
-            validate_data(self, X, skip_check_array=True)
+            validate_data(self, X, reset=is_first, skip_check_array=True)
         else:
             X = validate_data(
                 *(self, X),
+                reset=is_first,
                 dtype=np.float64,
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=2,
@@ -179,9 +192,37 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     ) -> list[Trial]:
         """Return the best trials; keep all, the encoders and the searched rows.
 
-        In so many seconds at most.
+        In so many seconds at most; those of the last fit where this starts from it.
         """
         n = len(Y)
+        self._encode_searched(X, n, stream)
+        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
+        report.begin(lambda _: {})
+        self._n_reported = 0
+
+        def tell(trial: Trial) -> bool:
+            self._n_reported += 1
+            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
+            return report(progress)
+
+        if self._candidates is not None:
+            known = list(self._candidates.encoded(self._encoders))
+            self._is_stopped = any([tell(trial) for trial in known])
+            self._keep_trials(known)
+            return known
+        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
+        search = KernelSearch(
+            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
+            *(seconds, stream.child("search"), tell, self._clock),
+            loss=self._loss,
+        )
+        refined = search.run()
+        self._is_stopped = search.stopped
+        self._keep_trials(search.trials)
+        return refined
+
+    def _encode_searched(self, X: Any, n: int, stream: Stream) -> None:
+        """Draw the order of rows; fit the encoders, and encode the first rows."""
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
         self._searched = self._order[: self._most_searched]
@@ -195,23 +236,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             numbers: encoder.transform(sample)
             for numbers, encoder in self._encoders.items()
         }
-        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
-        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
-        report.begin(lambda _: {})
-        self._n_reported = 0
 
-        def tell(trial: Trial) -> bool:
-            self._n_reported += 1
-            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
-            return report(progress)
-
-        search = KernelSearch(
-            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(seconds, stream.child("search"), tell, self._clock),
-            loss=self._loss,
-        )
-        refined = search.run()
-        self._is_stopped = search.stopped
+    def _keep_trials(self, trials: list[Trial]) -> None:
+        """Keep what the leaderboard shows."""
         self._trials = [
             {
                 "kernel": trial.form,
@@ -221,9 +248,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 "error": trial.error,
                 "seconds": trial.seconds,
             }
-            for trial in search.trials
+            for trial in trials
         ]
-        return refined
 
     def _judged(
         self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
@@ -249,6 +275,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
+        best = [trial for _, trial, _ in judged]
+        self._candidates = Candidates.of(best, self._encoders)
         return [(trial, residuals) for _, trial, residuals in judged]
 
     def _sample(self, trial: Trial) -> np.ndarray:
@@ -358,6 +386,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         Seconds; the best that was found until then is kept. What the last fit takes is
         estimated before, and its size follows. What Numba takes to compile code on its
         first use, once after an installation, does not count.
+    warm_start : bool, default=False
+        Whether another `fit` starts from the kernels of the last one: these are judged
+        and fitted to the rows that it is given, and nothing is searched. The table must
+        have the same columns.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 
