@@ -8,6 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import randkern as rk
+from randkern.tabular import classifier as classification
 from randkern.tabular import search
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.warm_start import Candidates
@@ -57,7 +58,7 @@ def test_equal_rows_have_the_same_model(regressor, searches, tmp_path):
     model, predictions = again(regressor, tmp_path), regressor.predict(FEW)
     model.fit(FEW, TARGET[:120])
     np.testing.assert_allclose(model.predict(FEW), predictions, atol=1e-6)
-    assert len(model.leaderboard_) <= 6
+    assert len(model.leaderboard_) <= 3
     assert not searches
 
 
@@ -144,3 +145,15 @@ def test_a_first_fit_that_fails_starts_nothing(searches):
         model.predict(FEW)
     model.fit(TABLE, TARGET)
     assert len(searches) == 1
+
+
+def test_landmarks_are_no_more_than_were_judged(monkeypatch):
+    for name, value in (("_MOST_ROWS", 50), ("_FEATURE_ROWS", 60)):
+        monkeypatch.setattr(classification, name, value)
+    counts = []
+    model = rk.TabularClassifier(2, warm_start=True, random_state=0)
+    for most in (30, 45, 20):
+        monkeypatch.setattr(classification, "_LANDMARKS", (10, most))
+        model.fit(TABLE, LABELS)
+        counts.append(model.model_.members[0].fit.n_components)
+    assert counts == [30, 30, 20]

@@ -63,6 +63,8 @@ __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
+# The share of the time for a factorisation at most, with a search and without.
+_FACTORISING_SHARES = (1 / 3, 2 / 3)
 # The share of the time for what follows the iterations of the last fit.
 _AFTER_SHARE = 0.13
 # Rows to which lengthscales are adapted at most, where there are so many times more
@@ -275,8 +277,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
-        best = [trial for _, trial, _ in judged]
-        self._candidates = Candidates.of(best, self._encoders)
         return [(trial, residuals) for _, trial, residuals in judged]
 
     def _sample(self, trial: Trial) -> np.ndarray:
@@ -330,7 +330,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_counts", "_unit", "_is_stopped"):
             self.__dict__.pop(name, None)
 
-    def _finish(self, members: list[Member]) -> None:
+    def _finish(self, members: list[Member], chosen: list[Trial]) -> None:
+        """Keep the model, and the kernels that another fit may start from."""
+        self._candidates = Candidates.of(chosen, self._encoders)
         self.model_ = TabularModel(
             members, self._held_out, weighted=self._weighted, unit=self._unit
         )
@@ -387,9 +389,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         estimated before, and its size follows. What Numba takes to compile code on its
         first use, once after an installation, does not count.
     warm_start : bool, default=False
-        Whether another `fit` starts from the kernels of the last one: these are judged
-        and fitted to the rows that it is given, and nothing is searched. The table must
-        have the same columns.
+        Whether another `fit` starts from the kernels of the last model: they are
+        weighed again and fitted to the rows that it is given, and none is searched
+        for. The table must have the same columns.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 
@@ -471,7 +473,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members)
+        self._finish(members, [trial for _, trial in chosen])
         self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
         self._forget()
         report.end()
@@ -483,7 +485,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return the rows to fit: of too many for an exact fit, some judge it."""
         self._held_out: Any = None
         n = len(y)
-        self._how, _ = plan_of(n, self.time_limit / 3)
+        share = _FACTORISING_SHARES[self._candidates is not None]
+        self._how, _ = plan_of(n, share * self.time_limit)
         self._last_seconds = self.time_limit / 2
         if self._how == "factorise":
             if n > _FEW_ROWS:  # the Gram matrix takes about as long as its factor

@@ -19,7 +19,7 @@ Column = tuple[int, str]
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best trials of a fit, and the encoded columns that their kernels take.
+    """The trials of a model, and the encoded columns that their kernels take.
 
     Attributes
     ----------
@@ -36,7 +36,8 @@ class Candidates:
         cls, trials: Sequence[Trial], encoders: Mapping[str, TabularEncoder]
     ) -> Candidates:
         columns = {name: _columns_of(encoder) for name, encoder in encoders.items()}
-        return cls(list(trials), columns)
+        different = {id(trial): trial for trial in trials}
+        return cls(list(different.values()), columns)
 
     def encoded(self, encoders: Mapping[str, TabularEncoder]) -> Iterator[Trial]:
         """Yield the trials for rows of other encoders of the same table."""
