@@ -396,7 +396,7 @@ class KernelSearch:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
-        self.refined = found[:_KEPT]
+        self.refined = kinds_first(found)[:_KEPT]
         return self.refined
 
     def _from_few(self, n: int) -> list[Trial]:
