@@ -147,6 +147,17 @@ def test_a_first_fit_that_fails_starts_nothing(searches):
     assert len(searches) == 1
 
 
+def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
+    regressor, searches, tmp_path
+):
+    model = again(regressor, tmp_path)
+    found = model._candidates
+    trials = [replace(trial, numbers="quantile") for trial in found.trials]
+    model._candidates = replace(found, trials=trials)
+    model.fit(FEW.assign(size=0.0, noise=0.0), TARGET[:120])
+    assert len(searches) == 1
+
+
 def test_landmarks_are_no_more_than_were_judged(monkeypatch):
     for name, value in (("_MOST_ROWS", 50), ("_FEATURE_ROWS", 60)):
         monkeypatch.setattr(classification, name, value)

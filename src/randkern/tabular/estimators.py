@@ -207,8 +207,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
             return report(progress)
 
+        known: list[Trial] = []
         if self._candidates is not None:
             known = list(self._candidates.encoded(self._encoders))
+        if known:
             self._is_stopped = any([tell(trial) for trial in known])
             self._keep_trials(known)
             return known
