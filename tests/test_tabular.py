@@ -1299,6 +1299,21 @@ def test_one_that_uses_its_share_up_leaves_the_others_theirs(monkeypatch):
     assert shares == pytest.approx([4.5, 2.25, 2.25], abs=1e-2)
 
 
+def test_the_best_of_each_kind_is_refined_first(monkeypatch):
+    """Before other forms of the best metric."""
+    machine, refined = streaming(monkeypatch, 60), []
+    machine.until = np.inf
+    trial = machine.isotropic("Matern 3/2", "standard", 30)
+    kinds = ["full", "full", "diagonal", "full", "none"]
+    found = [
+        replace(trial, metric=metric, objective=float(at))
+        for at, metric in enumerate(kinds)
+    ]
+    ends = machine._each(found, lambda start: refined.append(start) or start)
+    assert [each.objective for each in refined] == [0.0, 2.0, 4.0]
+    assert [each.objective for each in ends] == [0.0, 2.0, 4.0, 1.0, 3.0]
+
+
 def test_restarts_end_where_they_agree(monkeypatch):
     """Two in a row that take less than a tenth of a standard error off the loss."""
     monkeypatch.setattr(search, "_MOST_ROWS", 80)

@@ -63,6 +63,8 @@ from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
 from randkern.tabular.model import ExactRidge, Member, TabularModel
+from randkern.tabular.search import Trial
+from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
 
@@ -110,7 +112,7 @@ _PARTS = (
     *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
     *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
-    *(ExactRidge, Member, TabularModel),
+    *(Candidates, ExactRidge, Member, TabularModel, Trial),
 )
 # Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
 # trusts by itself.

@@ -128,8 +128,8 @@ def learning_curve(
     # Files may be sorted. The lengthscales are those of the columns that the encoder
     # makes of all rows.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.encoder.transform(X.iloc[order]), y[order]
-    rows_test, out = member.encoder.transform(X_test), {}
+    rows, labels = member.rows_of(X.iloc[order]), y[order]
+    rows_test, out = member.rows_of(X_test), {}
     for size in sorted(sizes):
         if is_classifier(model) and len(np.unique(labels[:size])) < 2:
             continue

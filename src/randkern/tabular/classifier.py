@@ -94,6 +94,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Seconds; the best that was found until then is kept. What the last fit takes is
         estimated before, and its size follows. What Numba takes to compile code on its
         first use, once after an installation, does not count.
+    warm_start : bool, default=False
+        Whether another `fit` starts from the kernels of the last model: they are
+        weighed again and fitted to the rows that it is given, with as many landmarks at
+        most, and none is searched for. The table must have the same columns.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 
@@ -171,7 +175,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
         chosen = self._calibrated(judged, labels, Y, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
-        self._finish(members)
+        self._finish(members, [part.trial for _, part in chosen])
         self._forget()
         report.end()
         return self
@@ -309,6 +313,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if last < seconds:
                 return None, last
         least, most = _LANDMARKS
+        if self._candidates is not None:  # not more than have been judged
+            most = min(most, self.model_.members[0].fit.n_components or most)
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:

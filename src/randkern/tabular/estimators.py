@@ -54,6 +54,7 @@ from randkern.tabular.model import (
     plan_of,
 )
 from randkern.tabular.search import KernelSearch, Trial, blend
+from randkern.tabular.warm_start import Candidates
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
@@ -62,6 +63,8 @@ __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
+# The share of the time for a factorisation at most, with a search and without.
+_FACTORISING_SHARES = (1 / 3, 2 / 3)
 # The share of the time for what follows the iterations of the last fit.
 _AFTER_SHARE = 0.13
 # Rows to which lengthscales are adapted at most, where there are so many times more
@@ -93,6 +96,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
         "random_state": ["random_state", np.random.Generator],
     }
 
@@ -102,8 +106,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     _most_searched = 2500
     _judging_share = 0.08
 
-    def __init__(self, time_limit: float = 60, *, random_state: Any = None):
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
         self.time_limit = time_limit
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -112,11 +123,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         began = working_seconds()
         self._clock = lambda: working_seconds() - began
         check_given(self, y)
+        if not (self.warm_start and hasattr(self, "_candidates")):
+            self._candidates: Candidates | None = None
+        is_first = self._candidates is None
         if is_table(X):
-            validate_data(self, X, skip_check_array=True)
+            validate_data(self, X, reset=is_first, skip_check_array=True)
         else:
             X = validate_data(
                 *(self, X),
+                reset=is_first,
                 dtype=np.float64,
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=2,
@@ -179,9 +194,39 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     ) -> list[Trial]:
         """Return the best trials; keep all, the encoders and the searched rows.
 
-        In so many seconds at most.
+        In so many seconds at most; those of the last fit where this starts from it.
         """
         n = len(Y)
+        self._encode_searched(X, n, stream)
+        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
+        report.begin(lambda _: {})
+        self._n_reported = 0
+
+        def tell(trial: Trial) -> bool:
+            self._n_reported += 1
+            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
+            return report(progress)
+
+        known: list[Trial] = []
+        if self._candidates is not None:
+            known = list(self._candidates.encoded(self._encoders))
+        if known:
+            self._is_stopped = any([tell(trial) for trial in known])
+            self._keep_trials(known)
+            return known
+        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
+        search = KernelSearch(
+            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
+            *(seconds, stream.child("search"), tell, self._clock),
+            loss=self._loss,
+        )
+        refined = search.run()
+        self._is_stopped = search.stopped
+        self._keep_trials(search.trials)
+        return refined
+
+    def _encode_searched(self, X: Any, n: int, stream: Stream) -> None:
+        """Draw the order of rows; fit the encoders, and encode the first rows."""
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
         self._searched = self._order[: self._most_searched]
@@ -195,23 +240,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             numbers: encoder.transform(sample)
             for numbers, encoder in self._encoders.items()
         }
-        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
-        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
-        report.begin(lambda _: {})
-        self._n_reported = 0
 
-        def tell(trial: Trial) -> bool:
-            self._n_reported += 1
-            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
-            return report(progress)
-
-        search = KernelSearch(
-            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
-            *(seconds, stream.child("search"), tell, self._clock),
-            loss=self._loss,
-        )
-        refined = search.run()
-        self._is_stopped = search.stopped
+    def _keep_trials(self, trials: list[Trial]) -> None:
+        """Keep what the leaderboard shows."""
         self._trials = [
             {
                 "kernel": trial.form,
@@ -221,9 +252,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 "error": trial.error,
                 "seconds": trial.seconds,
             }
-            for trial in search.trials
+            for trial in trials
         ]
-        return refined
 
     def _judged(
         self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
@@ -302,7 +332,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_counts", "_unit", "_is_stopped"):
             self.__dict__.pop(name, None)
 
-    def _finish(self, members: list[Member]) -> None:
+    def _finish(self, members: list[Member], chosen: list[Trial]) -> None:
+        """Keep the model, and the kernels that another fit may start from."""
+        self._candidates = Candidates.of(chosen, self._encoders)
         self.model_ = TabularModel(
             members, self._held_out, weighted=self._weighted, unit=self._unit
         )
@@ -358,6 +390,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         Seconds; the best that was found until then is kept. What the last fit takes is
         estimated before, and its size follows. What Numba takes to compile code on its
         first use, once after an installation, does not count.
+    warm_start : bool, default=False
+        Whether another `fit` starts from the kernels of the last model: they are
+        weighed again and fitted to the rows that it is given, and none is searched
+        for. The table must have the same columns.
     random_state : int, generator or None, default=None
         Seeds all that is drawn.
 
@@ -440,7 +476,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members)
+        self._finish(members, [trial for _, trial in chosen])
         self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
         self._forget()
         report.end()
@@ -452,7 +488,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return the rows to fit: of too many for an exact fit, some judge it."""
         self._held_out: Any = None
         n = len(y)
-        self._how, _ = plan_of(n, self.time_limit / 3)
+        share = _FACTORISING_SHARES[self._candidates is not None]
+        self._how, _ = plan_of(n, share * self.time_limit)
         self._last_seconds = self.time_limit / 2
         if self._how == "factorise":
             if n > _FEW_ROWS:  # the Gram matrix takes about as long as its factor

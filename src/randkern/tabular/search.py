@@ -396,7 +396,7 @@ class KernelSearch:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
-        self.refined = found[:_KEPT]
+        self.refined = kinds_first(found)[:_KEPT]
         return self.refined
 
     def _from_few(self, n: int) -> list[Trial]:
@@ -611,8 +611,13 @@ class KernelSearch:
     def _each(
         self, found: list[Trial], refined_of: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Go on with the best, which has half of the time; the others follow behind."""
+        """Go on with the best, which has half of the time; the others follow behind.
+
+        Those are the best of each metric and way to scale numbers first: forms of the
+        same metric end near each other, and few rows hardly tell metrics apart.
+        """
         refined: list[Trial] = []
+        found = kinds_first(found)
         for position, trial in enumerate(found[:_REFINED]):
             # One that has used its share up takes nothing from the next.
             self._until, now = self.until, self.clock()
@@ -623,6 +628,13 @@ class KernelSearch:
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]
+
+
+def kinds_first(found: Sequence[Trial]) -> list[Trial]:
+    """Return the first trial of each metric and way to scale numbers, then the rest."""
+    firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
+    is_other = [trial is not firsts[trial.numbers, trial.metric] for trial in found]
+    return [found[at] for at in np.argsort(is_other, kind="stable")]
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:

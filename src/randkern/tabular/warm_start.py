@@ -1,0 +1,85 @@
+"""Kernels of an earlier fit, for rows whose columns are encoded anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.base import clone
+
+from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.search import Trial
+
+__all__ = ["Candidates"]
+
+# The block of an encoded column, and its category: the same after another fit.
+Column = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The trials of a model, and the encoded columns that their kernels take.
+
+    Attributes
+    ----------
+    trials : list of Trial
+    columns : dict of str to list of Column
+        For each way to scale numbers.
+    """
+
+    trials: list[Trial]
+    columns: dict[str, list[Column]]
+
+    @classmethod
+    def of(
+        cls, trials: Sequence[Trial], encoders: Mapping[str, TabularEncoder]
+    ) -> Candidates:
+        columns = {name: _columns_of(encoder) for name, encoder in encoders.items()}
+        different = {id(trial): trial for trial in trials}
+        return cls(list(different.values()), columns)
+
+    def encoded(self, encoders: Mapping[str, TabularEncoder]) -> Iterator[Trial]:
+        """Yield the trials for rows of other encoders of the same table."""
+        for trial in self.trials:
+            if trial.numbers in encoders:
+                after = _columns_of(encoders[trial.numbers])
+                yield _moved(trial, self.columns[trial.numbers], after)
+
+
+def _columns_of(encoder: TabularEncoder) -> list[Column]:
+    blocks, n = encoder.columns_.copy(), len(encoder._varying)
+    missing = slice(n, n + len(encoder._missing))
+    blocks[missing] = -1 - blocks[missing]
+    levels: list[str] = []
+    if encoder._one_hot is not None:
+        levels = encoder._one_hot.get_feature_names_out().tolist()
+    names = [""] * (len(blocks) - len(levels)) + levels
+    return list(zip(blocks.tolist(), names, strict=True))
+
+
+def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
+    """Return a trial whose kernel takes other encoded columns.
+
+    New ones have the lengthscale of their block, without one the longest there is;
+    directions do not see them, as they see no categories that were not there at `fit`.
+    """
+    if before == after:
+        return trial
+    if trial.turn is not None:
+        place = {column: at for at, column in enumerate(before)}
+        turn = np.zeros((len(after), trial.turn.shape[1]))
+        for at, column in enumerate(after):
+            if column in place:
+                turn[at] = trial.turn[place[column]]
+        return replace(trial, turn=turn)
+    place_of = {block: at for at, (block, _) in enumerate(before)}
+    kernel = clone(trial.kernel)
+    for leaf in kernel.leaves():
+        if "lengthscale" in leaf.get_params():
+            found = leaf.lengthscale
+            places = [place_of.get(block) for block, _ in after]
+            longest = found.max()
+            values = [longest if at is None else found[at] for at in places]
+            leaf.set_params(lengthscale=np.array(values))
+    return replace(trial, kernel=kernel)

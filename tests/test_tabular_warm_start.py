@@ -1,0 +1,170 @@
+"""Models of tables that start from the kernels of their last fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import randkern as rk
+from randkern.tabular import classifier as classification
+from randkern.tabular import search
+from randkern.tabular.search import KernelSearch
+from randkern.tabular.warm_start import Candidates
+
+RNG = np.random.default_rng(3)
+N = 150
+TABLE = pd.DataFrame(
+    {
+        "size": RNG.normal(size=N),
+        "colour": RNG.choice(["red", "green", "blue"], N),
+        "noise": RNG.normal(size=N),
+        "open": RNG.choice(["yes", "no"], N),
+    }
+)
+TARGET = np.sin(2 * TABLE["size"]) + (TABLE["colour"] == "red") + (TABLE.open == "yes")
+TARGET = TARGET.to_numpy() + 0.05 * RNG.normal(size=N)
+LABELS = np.where(TARGET > np.median(TARGET), "high", "low")
+# Rows of a category, and of a gap, that the others lack.
+MORE = TABLE.copy()
+MORE.loc[120:125, "colour"] = "violet"
+MORE.loc[126:130, "open"] = "later"
+MORE.loc[131:140, "size"] = np.nan
+FEW = MORE[:120]
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    model = rk.TabularRegressor(2, warm_start=True, random_state=0)
+    return model.fit(FEW, TARGET[:120])
+
+
+def again(model, tmp_path):
+    """Return a copy, by way of a file."""
+    rk.save(model, tmp_path / "model.skops")
+    return rk.load(tmp_path / "model.skops")
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Return a list that has an entry for each search."""
+    found, run = [], KernelSearch.run
+    monkeypatch.setattr(KernelSearch, "run", lambda self: found.append(1) or run(self))
+    return found
+
+
+def test_equal_rows_have_the_same_model(regressor, searches, tmp_path):
+    model, predictions = again(regressor, tmp_path), regressor.predict(FEW)
+    model.fit(FEW, TARGET[:120])
+    np.testing.assert_allclose(model.predict(FEW), predictions, atol=1e-6)
+    assert len(model.leaderboard_) <= 3
+    assert not searches
+
+
+def test_equal_labels_have_the_same_model(searches):
+    model = rk.TabularClassifier(2, warm_start=True, random_state=0)
+    P = model.fit(FEW, LABELS[:120]).predict_proba(FEW)
+    again = model.fit(FEW, LABELS[:120]).predict_proba(FEW)
+    np.testing.assert_allclose(again, P, atol=1e-6)
+    assert len(searches) == 1
+
+
+def test_more_rows_are_fitted_with_the_same_kernel(regressor, searches, tmp_path):
+    model = again(regressor, tmp_path).fit(MORE, TARGET)
+    assert not searches
+    assert len(model.model_.members[0].fit.X) == N
+    found = {"X": MORE, "y": TARGET}
+    exec(model.model_.explain(), found)
+    np.testing.assert_allclose(
+        model.predict(MORE), found["model"].predict(MORE), atol=1e-6
+    )
+    # Kernels of noise alone would leave an error of 1.
+    assert model.leaderboard_["error"].min() < 0.3
+    held = np.abs(regressor.predict(MORE[141:]) - TARGET[141:])
+    assert np.abs(model.predict(MORE[141:]) - TARGET[141:]).mean() < held.mean()
+
+
+def test_kernels_take_the_columns_of_other_encoders():
+    """A category has the lengthscale of its column; a new gap has the longest."""
+    few, more = (rk.TabularEncoder().fit(rows) for rows in (FEW, MORE))
+    names = few.get_feature_names_out().tolist()
+    assert names == [
+        *("size", "noise", "colour_blue", "colour_green", "colour_red", "open_yes")
+    ]
+    scales = np.array([1.0, 9.0, 2.0, 2.0, 2.0, 3.0])
+    trial = search.Trial(
+        *("Gaussian + linear", "standard", "diagonal"),
+        rk.Gaussian(scales) + 0.1 * rk.Linear(),
+        *(0.1, 0.5, 120, 1.0, np.zeros(5), np.zeros(4), 0.0),
+    )
+    (moved,) = Candidates.of([trial], {"standard": few}).encoded({"standard": more})
+    new = dict(
+        zip(more.get_feature_names_out(), moved.kernel.k1.lengthscale, strict=True)
+    )
+    assert new.pop("size_missing") == 9.0
+    assert {name: new[name] for name in ("size", "noise")} == {"size": 1, "noise": 9}
+    assert {new[f"colour_{name}"] for name in ("red", "violet")} == {2.0}
+    assert {new[f"open_{name}"] for name in ("yes", "no", "later")} == {3.0}
+    assert moved.kernel.k2.scale == 0.1
+
+
+def test_directions_do_not_see_new_columns():
+    few, more = (rk.TabularEncoder().fit(rows) for rows in (FEW, MORE))
+    turn = RNG.normal(size=(6, 2))
+    trial = search.Trial(
+        *("Gaussian", "standard", "full", rk.Gaussian([1.0, 2.0])),
+        *(0.1, 0.5, 120, 1.0, np.zeros(3), np.zeros(2), 0.0, turn),
+    )
+    candidates = Candidates.of([trial], {"standard": few})
+    (same,) = candidates.encoded({"standard": few})
+    assert same is trial
+    (moved,) = candidates.encoded({"standard": more})
+    old, new = few.get_feature_names_out(), more.get_feature_names_out()
+    for name, direction in zip(new, moved.turn, strict=True):
+        known = turn[old == name] if name in old else np.zeros((1, 2))
+        np.testing.assert_array_equal(direction, known[0])
+    assert not list(candidates.encoded({"quantile": more}))
+    assert replace(moved, turn=None).kernel is trial.kernel
+
+
+def test_other_columns_are_refused(regressor, searches, tmp_path):
+    model = again(regressor, tmp_path)
+    with pytest.raises(ValueError, match="feature names"):
+        model.fit(FEW.rename(columns={"size": "weight"}), TARGET[:120])
+    model.predict(FEW)
+    model.set_params(warm_start=False).fit(FEW[["size", "open"]], TARGET[:120])
+    assert len(searches) == 1
+
+
+def test_a_first_fit_that_fails_starts_nothing(searches):
+    model = rk.TabularRegressor(1, warm_start=True, random_state=0)
+    with pytest.raises(ValueError):
+        model.fit(FEW, np.full(120, np.nan))
+    with pytest.raises(NotFittedError):
+        model.predict(FEW)
+    model.fit(TABLE, TARGET)
+    assert len(searches) == 1
+
+
+def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
+    regressor, searches, tmp_path
+):
+    model = again(regressor, tmp_path)
+    found = model._candidates
+    trials = [replace(trial, numbers="quantile") for trial in found.trials]
+    model._candidates = replace(found, trials=trials)
+    model.fit(FEW.assign(size=0.0, noise=0.0), TARGET[:120])
+    assert len(searches) == 1
+
+
+def test_landmarks_are_no_more_than_were_judged(monkeypatch):
+    for name, value in (("_MOST_ROWS", 50), ("_FEATURE_ROWS", 60)):
+        monkeypatch.setattr(classification, name, value)
+    counts = []
+    model = rk.TabularClassifier(2, warm_start=True, random_state=0)
+    for most in (30, 45, 20):
+        monkeypatch.setattr(classification, "_LANDMARKS", (10, most))
+        model.fit(TABLE, LABELS)
+        counts.append(model.model_.members[0].fit.n_components)
+    assert counts == [30, 30, 20]
