@@ -203,17 +203,19 @@ def test_streams_are_arrays(name, data):
 
 def test_units_of_targets(data):
     X, y = data[0], data[1]["student-t"]
-    # Units of the targets' deviation: a noise of 0.05 of its square.
+    # Units of what a normal law of the same median deviation has.
     model = process("student-t", 40, normalize_y=True).fit(X, 50 + 9 * y)
-    scaled = (y - y.mean()) / y.std()
+    centre = np.median(y)
+    unit = np.median(np.abs(y - centre)) / 0.6744897501960817
+    scaled = (y - centre) / unit
     plain = process("student-t", 40).fit(X, scaled)
     for a, b, shift in zip(
         model.predict(X, return_std=True, include_noise=True),
         plain.predict(X, return_std=True, include_noise=True),
-        (50 + 9 * y.mean(), 0),
+        (50 + 9 * centre, 0),
         strict=True,
     ):
-        np.testing.assert_allclose(a, shift + 9 * y.std() * b, rtol=1e-6)
+        np.testing.assert_allclose(a, shift + 9 * unit * b, rtol=1e-6)
 
 
 def test_outliers_hardly_move_students_process(rng):

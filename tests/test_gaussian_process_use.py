@@ -111,11 +111,29 @@ def test_priors_are_log_normal_densities_with_their_slopes(rng):
         ({"bounds": {"noise": "free"}}, "must be .*'fixed'"),
         ({"priors": {"noise": 0.1}}, "must be .median, sigma."),
         ({"priors": {"noise": (0.1, 0.0)}}, "of positive numbers"),
+        (
+            {"bounds": {"lengthscal": "fixed"}, "optimizer": None},
+            "bounds name 'lengthscal'",
+        ),
+        ({"priors": {"nu": (1, 1)}, "optimizer": None}, "priors name 'nu'"),
     ],
 )
 def test_bad_bounds_and_priors(given, message, data):
     with pytest.raises(ValueError, match=message):
         rk.GaussianProcessRegressor(n_components=20, **given).fit(*data)
+
+
+def test_bounds_and_priors_name_the_given_kernel_under_a_mean(data):
+    kernel = 1.0 * rk.Gaussian(1.0) + 0.5 * rk.Linear()
+    model = rk.GaussianProcessRegressor(
+        kernel, 0.1, 30, mean="linear", random_state=0,
+        bounds={"k1__kernel__lengthscale": (0.9, 1.1), "k2__scale": "fixed"},
+        priors={"k1__scale": (3.0, 1e-4)},
+    ).fit(*data)  # fmt: skip
+    given = model.kernel_.k1
+    assert 0.9 <= given.k1.kernel.lengthscale <= 1.1
+    assert given.k2.scale == pytest.approx(0.5, rel=1e-12)
+    assert given.k1.scale == pytest.approx(3.0, rel=1e-2)
 
 
 def test_labels_have_bounds(data):
@@ -182,6 +200,18 @@ def test_a_factor_is_extended_in_place_of_a_new_one(rng):
         found = algebra.extended_factor(factor, rows[:m])
         expected = np.linalg.cholesky(Z.T @ Z + rows[:m].T @ rows[:m])
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_a_factor_of_tensors_is_extended_by_blocks(rng):
+    torch = pytest.importorskip("torch")
+    from randkern.backend.namespace import ops_of
+
+    for D, m in ((1, 1), (64, 0), (150, 1), (130, 70), (200, 300)):
+        factor = torch.linalg.cholesky(torch.eye(D, dtype=torch.float64) * 3)
+        rows = torch.asarray(rng.normal(size=(m, D)))
+        found = ops_of(rows).algebra.extended_factor(factor, rows)
+        expected = torch.linalg.cholesky(factor @ factor.T + rows.T @ rows)
+        np.testing.assert_allclose(found, expected, atol=1e-11)
 
 
 # -- paths ------------------------------------------------------------------------
@@ -382,6 +412,7 @@ def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, 
         ({"features": "random"}, None, "correction='fitc' is of features='nystrom'"),
         ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
         ({}, np.ones(80), "weights='precision'"),
+        ({}, "blocks", "needs all rows in memory, as arrays, not RowBlocks"),
     ],
 )
 def test_what_the_correction_takes(options, weight, message, data):
@@ -389,8 +420,11 @@ def test_what_the_correction_takes(options, weight, message, data):
     model = rk.GaussianProcessRegressor(correction="fitc").set_params(
         **{"features": "nystrom"} | options
     )
+    rows = (X, abs(y).round(), weight)
+    if isinstance(weight, str):
+        rows = (rk.RowBlocks([(X, y)]),)
     with pytest.raises(ValueError, match=message):
-        model.fit(X, abs(y).round(), weight)
+        model.fit(*rows)
 
 
 # -- noise per row ----------------------------------------------------------------
@@ -446,6 +480,33 @@ def test_precisions_of_blocks_and_of_more_rows(data, rng):
     assert found == pytest.approx(value, rel=1e-9)
 
 
+def test_noise_of_new_rows_has_their_weights(data, rng):
+    X, y = data
+    weight = rng.uniform(0.5, 3.0, len(X))
+    for D in (None, 40):
+        model = rk.GaussianProcessRegressor(
+            rk.Gaussian(0.8), 0.1, D, optimizer=None, weights="precision"
+        ).fit(X, y, weight)
+        _, alone = model.predict(X, return_std=True)
+        _, std = model.predict(X, return_std=True, include_noise=weight)
+        np.testing.assert_allclose(std**2, alone**2 + 0.1 / weight, rtol=1e-9)
+        _, covariance = model.predict(X, return_cov=True, include_noise=weight)
+        np.testing.assert_allclose(np.diag(covariance), std**2, rtol=1e-8)
+    for bad in (weight[:-1], -weight, 0 * weight):
+        with pytest.raises(ValueError):
+            model.predict(X, return_std=True, include_noise=bad)
+    with pytest.raises(ValueError, match="weights of rows in memory"):
+        model.predict(rk.RowBlocks([X]), return_std=True, include_noise=weight)
+    model.set_params(weights="counts")
+    with pytest.raises(ValueError, match="weights='precision'"):
+        model.predict(X, return_std=True, include_noise=weight)
+    robust = rk.GaussianProcessRegressor(
+        n_components=20, likelihood="student-t", optimizer=None
+    ).fit(X, y)
+    with pytest.raises(ValueError, match="an array of include_noise is for"):
+        robust.predict(X, return_std=True, include_noise=weight)
+
+
 # -- progress ---------------------------------------------------------------------
 
 
@@ -481,6 +542,8 @@ def test_callbacks_hear_of_learning_and_stop_it(cls, data):
         ends.append(model.fit(X, y).theta_)
         assert len(listener.begun) == listener.ended > 1
         assert "iteration 0" in listener.begun
+        # The first stage is told of, and stops.
+        assert (len(listener.begun) == 2) == (most == 1)
     assert not np.array_equal(*ends)
 
 

@@ -11,7 +11,14 @@ import scipy.sparse as sp
 import randkern as rk
 from randkern.projections import PROJECTIONS
 
-OWN_WAY = ("Linear", "Categorical", "Compositional", "Periodic", "Spectral")
+OWN_WAY = (
+    "Linear",
+    "Categorical",
+    "Compositional",
+    "Coregionalization",
+    "Periodic",
+    "Spectral",
+)
 TABLE = Path(__file__).parents[1] / "docs" / "projections.md"
 
 

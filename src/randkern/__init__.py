@@ -16,6 +16,7 @@ _PUBLIC: dict[str, str] = {
             "Categorical",
             "Cauchy",
             "Compositional",
+            "Coregionalization",
             "Gaussian",
             "Kernel",
             "Laplacian",

@@ -102,6 +102,8 @@ def hypergeometric(cosine, m):
 
 
 _EPS = 2.0**-52
+# Columns, and rows, that are reflected at once.
+_REFLECTIONS = 64
 
 
 def _columns(solve, right):
@@ -144,8 +146,21 @@ class TorchAlgebra(ArrayAlgebra):
         return _columns(solve, right)
 
     def extended_factor(self, factor, rows):
-        """Return the lower factor of LLᵀ + RᵀR for rows R."""
-        upper = torch.linalg.qr(torch.cat([factor.T, rows]), mode="r").R
+        """Return the lower factor of LLᵀ + RᵀR for rows R, O(n²) operations each.
+
+        By reflections of blocks of columns of Lᵀ and of blocks of R, which keep Lᵀ
+        triangular.
+        """
+        upper, n = factor.T.clone(), len(factor)
+        for part in rows.split(_REFLECTIONS):
+            part = part.clone()
+            for start in range(0, n, _REFLECTIONS):
+                block = slice(start, min(start + _REFLECTIONS, n))
+                both = torch.cat([upper[block, start:], part[:, start:]])
+                width = block.stop - start
+                turned = torch.linalg.qr(both[:, :width], mode="complete").Q.T @ both
+                upper[block, start:] = turned[:width].triu()
+                part[:, start:] = turned[width:]
         return (upper * torch.where(upper.diagonal() < 0, -1.0, 1.0)[:, None]).T
 
     def inverse_by_factor(self, factor):

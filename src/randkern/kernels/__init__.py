@@ -3,6 +3,7 @@
 from randkern.kernels.arc_cosine import ArcCosine
 from randkern.kernels.base import Kernel, Product, Scaled, Sum
 from randkern.kernels.compositional import Compositional
+from randkern.kernels.coregionalization import Coregionalization
 from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.optical import Optical
 from randkern.kernels.periodic import Periodic
@@ -23,6 +24,7 @@ __all__ = [
     "Categorical",
     "Cauchy",
     "Compositional",
+    "Coregionalization",
     "Gaussian",
     "Kernel",
     "Laplacian",

@@ -54,20 +54,25 @@ class Learnable:
     attribute: str
     #: As in ``get_params``.
     path: str
+    #: Whether learning may change signs: θ then holds arsinh of the numbers.
+    signed: bool = False
 
     @property
     def value(self) -> np.ndarray:
         return np.atleast_1d(np.asarray(getattr(self.owner, self.attribute), float))
 
     @property
-    def logarithms(self) -> np.ndarray:
-        """Logarithms of the sizes of all entries, as a vector; signs stay."""
+    def theta(self) -> np.ndarray:
+        """Its part of θ: logarithms of sizes, whose signs stay, or arsinh."""
+        if self.signed:
+            return np.arcsinh(self.value).ravel()
         return np.log(np.maximum(abs(self.value), np.finfo(float).tiny)).ravel()
 
-    def set_logarithms(self, logarithms: np.ndarray) -> None:
-        """Give the owner other numbers, of the shape and the signs of those it has."""
-        old = getattr(self.owner, self.attribute)
-        new = np.sign(self.value) * np.exp(logarithms).reshape(self.value.shape)
+    def set_theta(self, theta: np.ndarray) -> None:
+        """Give the owner other numbers, of the shape of those it has."""
+        old, signs = getattr(self.owner, self.attribute), np.sign(self.value)
+        theta = theta.reshape(signs.shape)
+        new = np.sinh(theta) if self.signed else signs * np.exp(theta)
         setattr(self.owner, self.attribute, new if np.ndim(old) else float(new[0]))
 
     @property
@@ -540,6 +545,8 @@ class Leaf(Kernel):
     #: Attributes that must be positive numbers, and those that can be learned.
     positive: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
+    #: Those of them that may change their sign.
+    signed: ClassVar[tuple[str, ...]] = ()
     columns: Any
 
     def terms(self) -> list[Term]:
@@ -638,7 +645,7 @@ class Leaf(Kernel):
         return self._gram(2 * X, 2 * Y) if self.nonlinearity().has_phase else 1.0
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        """Return Σ_ij M_ij ∂k(x_i, y_j)/∂log a for every learnable attribute a.
+        """Return Σ_ij M_ij ∂k(x_i, y_j)/∂θ for every learnable attribute.
 
         For dense selected rows in float64; of vectors, in every entry.
         """
@@ -647,12 +654,12 @@ class Leaf(Kernel):
     def _feature_gradient(
         self, factors: tuple[Factor, ...], slopes: DrawSlopes
     ) -> dict[str, Any]:
-        """Return the derivatives of Σ G∘Z in the logarithms of the same attributes."""
+        """Return the derivatives of Σ G∘Z in θ, of the same attributes."""
         return {}
 
     def _learnable(self, path: str) -> Iterator[Learnable]:
         for name in self.learnable:
-            yield Learnable(self, name, f"{path}{name}")
+            yield Learnable(self, name, f"{path}{name}", name in self.signed)
 
     def _add_gradient(
         self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray

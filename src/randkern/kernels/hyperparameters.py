@@ -1,9 +1,10 @@
 """Lengthscales, what learning may change in a kernel, and the derivatives in it.
 
-θ is the vector of the logarithms of the numbers that kernels call learnable: the
-lengthscales of stationary kernels (one per column where they are vectors) and the
-scales of :class:`Scaled` kernels. Random draws stay as they are: features change with θ
-through the inputs of their projections and through their weights.
+θ is the vector of the logarithms of the numbers that kernels call learnable (arsinh of
+those that may change their sign): the lengthscales of stationary kernels (one per
+column where they are vectors) and the scales of :class:`Scaled` kernels. Random draws
+stay as they are: features change with θ through the inputs of their projections and
+through their weights.
 """
 
 from __future__ import annotations
@@ -245,9 +246,14 @@ class Hyperparameters:
         return [name for entry in self._entries for name in entry.names]
 
     @property
+    def signed_names(self) -> set[str]:
+        """Those of `names` that may change their sign."""
+        return {name for e in self._entries if e.signed for name in e.names}
+
+    @property
     def theta(self) -> np.ndarray:
-        """Natural logarithms, in the order of `names`."""
-        parts = [entry.logarithms for entry in self._entries]
+        """Natural logarithms (arsinh of signed ones), in the order of `names`."""
+        parts = [entry.theta for entry in self._entries]
         return np.concatenate([*parts, np.empty(0)])
 
     def at(self, theta: np.ndarray) -> Hyperparameters:
@@ -256,7 +262,7 @@ class Hyperparameters:
         start = 0
         for entry in other._entries:
             stop = start + entry.value.size
-            entry.set_logarithms(theta[start:stop])
+            entry.set_theta(theta[start:stop])
             start = stop
         return other
 

@@ -16,6 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
@@ -107,6 +109,24 @@ def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
     surplus, logarithms = sums
     noise_part = float(surplus) * math.log(2 * math.pi * noise)
     return 0.5 * n_targets * (noise_part + float(logarithms))
+
+
+def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
+    """Raise if a regressor cannot correct its landmarks for these rows."""
+    if model.correction == "dtc":
+        return
+    if model.features != "nystrom" or model.likelihood != "gaussian":
+        raise ValueError(
+            "correction='fitc' is of features='nystrom' and a Gaussian likelihood, "
+            f"got {model.features!r} and {model.likelihood!r}."
+        )
+    if sample_weight is not None and model.weights == "counts":
+        raise ValueError("correction='fitc' takes weights='precision' only.")
+    if not are_in_memory(X):
+        raise ValueError(
+            "correction='fitc' needs all rows in memory, as arrays, not "
+            f"{type(X).__name__}; correction='dtc' takes blocks of them."
+        )
 
 
 def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> ArrayRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -210,23 +210,32 @@ def given_bounds(
     theta: np.ndarray,
     names: list[str],
     given: dict[str, Any] | None,
+    signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
-    """Return the bounds with those that the user has given in their place."""
+    """Return the bounds with those that the user has given in their place.
+
+    `signed` are the names of numbers that may be negative.
+    """
     limits = list(limits)
     for key, pair in (given or {}).items():
-        for place in _places(key, names, "bounds"):
+        for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
                 limits[place] = (float(theta[place]),) * 2
                 continue
-            low, high = _positive_pair(key, pair, "bounds", "(low, high), or 'fixed'")
+            positive = names[place] not in signed
+            low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", positive)
             if low > high:
                 raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
-            limits[place] = (math.log(low), math.log(high))
+            unit = math.log if positive else math.asinh
+            limits[place] = (unit(low), unit(high))
     return limits
 
 
 def with_priors(
-    objective: Objective, names: list[str], priors: dict[str, Any] | None
+    objective: Objective,
+    names: list[str],
+    priors: dict[str, Any] | None,
+    signed: Collection[str] = (),
 ) -> Objective:
     """Return a log likelihood plus the log density of θ, but for a constant.
 
@@ -237,8 +246,12 @@ def with_priors(
         return objective
     centre, precision = np.zeros(len(names)), np.zeros(len(names))
     for key, pair in priors.items():
-        median, sigma = _positive_pair(key, pair, "priors", "(median, sigma)")
-        for place in _places(key, names, "priors"):
+        median, sigma = _pair(key, pair, "priors", "(median, sigma)")
+        for place in places(key, names, "priors"):
+            if names[place] in signed:
+                raise ValueError(
+                    f"priors are log-normal, but {names[place]!r} may be negative."
+                )
             centre[place], precision[place] = math.log(median), sigma**-2
 
     def posterior(theta: np.ndarray, gradient: bool = True) -> Any:
@@ -249,12 +262,12 @@ def with_priors(
     return posterior
 
 
-def _places(key: str, names: list[str], what: str) -> list[int]:
+def places(key: str, names: list[str], what: str) -> list[int]:
     """Return which entries of θ a name stands for: one, or all of an attribute."""
     found = []
     for place, name in enumerate(names):
         path = name.partition("[")[0]
-        if key in (name, path, path.rpartition("__")[2]):
+        if key in (name, path, *(each.rpartition("__")[2] for each in (name, path))):
             found.append(place)
     if not found:
         raise ValueError(
@@ -263,11 +276,15 @@ def _places(key: str, names: list[str], what: str) -> list[int]:
     return found
 
 
-def _positive_pair(key: str, pair: Any, what: str, expected: str) -> tuple[float, ...]:
+def _pair(
+    key: str, pair: Any, what: str, expected: str, positive: bool = True
+) -> tuple[float, ...]:
     values = np.asarray(pair, dtype=float) if np.ndim(pair) == 1 else np.empty(0)
-    if values.shape != (2,) or not np.all((values > 0) & np.isfinite(values)):
+    in_range = np.isfinite(values) & ((values > 0) | (not positive))
+    if values.shape != (2,) or not np.all(in_range):
+        kind = "positive" if positive else "finite"
         raise ValueError(
-            f"{what}[{key!r}] must be {expected}, of positive numbers, got {pair!r}."
+            f"{what}[{key!r}] must be {expected}, of {kind} numbers, got {pair!r}."
         )
     return tuple(values.tolist())
 
@@ -421,18 +438,19 @@ def maximise(
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
         ends = _distinct(
-            [_rough_end(first, start, limits, lengthscales) for start in starts]
+            [_rough_end(first, start, limits, lengthscales, told) for start in starts]
         )
         before = stages[0]
         for stage in stages[1:] or stages:
+            if told.stop:
+                break
             if stage.most < _MOST_EVALUATIONS and len(ends) > 1:
                 ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
             rows = before.n_rows / stage.n_rows
             if stage.fewer_features:
                 # What these leave out of the process of the stage before is noise.
                 ends = [
-                    replace(end, theta=_made_up_for(stage, end, limits, lengthscales))
-                    for end in ends
+                    _made_up_for(stage, end, limits, lengthscales, told) for end in ends
                 ]
             ends = _distinct(
                 [
@@ -441,8 +459,6 @@ def maximise(
                 ]
             )
             before = stage
-            if told.stop:
-                break
     if not told.stop:
         _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
     return ends[0].theta
@@ -520,12 +536,13 @@ def _rough_end(
     start: Start,
     limits: list[tuple[float, float]],
     lengthscales: np.ndarray,
+    told: _Told,
 ) -> _End:
     """Return what L-BFGS-B found from one start, well enough to compare it."""
     theta = start.theta
     if start.staged:
-        theta = _settled(objective, theta, limits, lengthscales)
-    return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100)
+        theta = _settled(objective, theta, limits, lengthscales, told)
+    return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100, told)
 
 
 def _settled(
@@ -533,6 +550,7 @@ def _settled(
     theta: np.ndarray,
     limits: list[tuple[float, float]],
     lengthscales: np.ndarray,
+    told: _Told,
 ) -> np.ndarray:
     """Return θ with the noise and the scales where they are about the likeliest.
 
@@ -545,7 +563,7 @@ def _settled(
         (x, x) if along else limit
         for x, along, limit in zip(theta, lengthscales, limits, strict=True)
     ]
-    return _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10).theta
+    return _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10, told).theta
 
 
 def _made_up_for(
@@ -553,12 +571,13 @@ def _made_up_for(
     end: _End,
     limits: list[tuple[float, float]],
     lengthscales: np.ndarray,
-) -> np.ndarray:
-    """Return where an end is gone on from: settled, if its noise is far off."""
+    told: _Told,
+) -> _End:
+    """Return an end from which to continue: settled, if its noise is far off."""
     objective = stage.objective
-    theta = _settled(objective, end.theta, limits, lengthscales)
+    theta = _settled(objective, end.theta, limits, lengthscales, told)
     gain = _value(objective, theta) - _value(objective, end.theta)
-    return theta if gain > _UNFINISHED * stage.n_rows else end.theta
+    return replace(end, theta=theta) if gain > _UNFINISHED * stage.n_rows else end
 
 
 def _descend(
@@ -567,6 +586,7 @@ def _descend(
     limits: list[tuple[float, float]],
     share: float,
     most: int,
+    told: _Told,
 ) -> _End:
     low, high = np.transpose(limits)
     free = low < high
@@ -580,6 +600,12 @@ def _descend(
         value, slope = _negative(objective, theta)
         return value, slope[free]
 
+    def tell(numbers: np.ndarray) -> None:
+        theta = start.copy()
+        theta[free] = numbers
+        if told(theta):
+            raise StopIteration
+
     result = scipy.optimize.minimize(
         of_free,
         start[free],
@@ -587,6 +613,7 @@ def _descend(
         method="L-BFGS-B",
         bounds=np.array(limits)[free],
         options={"ftol": share, "maxiter": most},
+        callback=tell,
     )
     end[free] = result.x
     inverse[np.ix_(free, free)] = result.hess_inv.todense()
@@ -648,8 +675,9 @@ def _warn_of_the_end(
 
 def _is_usual(name: str, side: str, names: list[str]) -> bool:
     """Return whether it is no fault of learning that a hyperparameter is on a bound."""
+    # A column that does not matter has a lengthscale as long as it may be, an output
+    # without a part of its own the least variance; classes that are separated with
+    # certainty (there is no noise) have the largest scale.
     if side == "lower":
-        return False
-    # A column that does not matter has a lengthscale as long as it may be; classes
-    # that are separated with certainty (there is no noise) have the largest scale.
+        return "[" in name and "lengthscale" not in name
     return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")

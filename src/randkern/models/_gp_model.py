@@ -9,7 +9,7 @@ ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from landmarks
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
@@ -20,10 +20,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows, is_tensor
+from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
-from randkern.data.reading import mapped_rows
+from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
@@ -45,6 +45,7 @@ from randkern.models._gp_learning import (
     first_starts,
     given_bounds,
     maximise,
+    places,
     smooth_rows,
     with_priors,
 )
@@ -59,20 +60,26 @@ _VAGUE = 1e4
 # Rows whose targets medians are taken of, at most.
 _MEDIAN_ROWS = 100_000
 _LARGEST_RATIO = 1e4
+# What bounds call the scale of a mean.
+_OF_MEAN = {"k2__scale": "mean__scale"}
 
 
-def with_mean(kernel: Kernel, mean: str, square: float, X: Rows) -> Kernel:
+def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
     """Return a kernel plus v h(x)·h(y), h being 1, or 1 and the columns.
 
     Parameters
     ----------
     kernel : Kernel
-    mean : {"constant", "linear"}
-    square : float
-        The mean square of the targets.
+    mean : {"zero", "constant", "linear"}
+    rows : TrainingData
+        Their targets in units of the fit.
     X : Rows
         Some of the rows, whose columns v depends on.
     """
+    if mean == "zero":
+        return kernel
+    survey = rows.survey()
+    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
     v: float = _VAGUE * (square or 1.0)
     columns: Any = []
     if mean == "linear":
@@ -225,6 +232,21 @@ def landmarks_of(plan: Plan) -> Any:
 _PATH_FEATURES = 2000
 
 
+def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
+    """Return the variance of the noise of new rows: a number, or one of each."""
+    if np.ndim(include_noise) == 0:
+        return model.noise_ if include_noise else 0.0
+    if model.weights != "precision" or not are_in_memory(X):
+        raise ValueError(
+            "include_noise takes weights of rows in memory, of a process with "
+            "weights='precision' and a Gaussian likelihood."
+        )
+    weight = check_weights(include_noise, validate_rows(model, X, reset=False))
+    if not bool((weight > 0).all()):
+        raise ValueError("weights of new rows must be positive.")
+    return model.noise_ / weight
+
+
 def conditioned_paths(
     kernel: Kernel,
     rows: Rows,
@@ -324,6 +346,15 @@ class GaussianProcess(FeatureModel):
     def _all_bounds(self) -> dict[str, Any]:
         """The bounds that are given, and those of what is never learned."""
         return self.bounds or {}
+
+    def _given(self, names: Iterable[str]) -> list[str]:
+        """Return names of entries of θ as they are for the kernel that was given.
+
+        A mean is a second term beside it.
+        """
+        if self._process_kernel is self.kernel_:
+            return list(names)
+        return [_OF_MEAN.get(name, name.removeprefix("k1__")) for name in names]
 
     def _default_kernel(self) -> Kernel:
         return Scaled(Gaussian(lengthscale="scale"), 1.0)
@@ -470,6 +501,9 @@ class GaussianProcess(FeatureModel):
         hyper = evidence.hyper
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
+        for what in ("bounds", "priors"):
+            for key in getattr(self, what) or {}:
+                places(key, self._given(self.hyperparameters_), what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
             theta = self._maximised(sample, evidence, theta, stream, report)
@@ -497,7 +531,8 @@ class GaussianProcess(FeatureModel):
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
         usual = bounds(names, theta, square, spread, self._scale_range)
-        limits = given_bounds(usual, theta, names, self._all_bounds)
+        given, signed = self._given(names), self._given(evidence.hyper.signed_names)
+        limits = given_bounds(usual, theta, given, self._all_bounds, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
@@ -530,10 +565,12 @@ class GaussianProcess(FeatureModel):
         ladder = [(fewest, first), (coarse, few), (sample, plan)]
         stages: list[Stage] = []
         exact = False
+        given = self._given(self.hyperparameters_)
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
-                objective = with_priors(evidence, self.hyperparameters_, self.priors)
+                signed = self._given(evidence.hyper.signed_names)
+                objective = with_priors(evidence, given, self.priors, signed)
                 fewer = exact and features is not None
                 stages.append(Stage.of(evidence, objective, later is None, fewer))
                 exact = features is None
@@ -549,7 +586,7 @@ class GaussianProcess(FeatureModel):
 
     @property
     def theta_(self) -> np.ndarray:
-        """Natural logarithms of what `hyperparameters_` names."""
+        """Natural logarithms (arsinh of loadings) of what `hyperparameters_` names."""
         return np.array(self._theta)
 
     def log_marginal_likelihood(
@@ -560,8 +597,8 @@ class GaussianProcess(FeatureModel):
         Parameters
         ----------
         theta : array, optional
-            Natural logarithms of what `hyperparameters_` names. None: `theta_`, and
-            the value is that of all rows unless a gradient is asked for.
+            Of the form of `theta_`. None: `theta_`, and the value is that of all rows
+            unless a gradient is asked for.
         eval_gradient : bool
 
         Returns

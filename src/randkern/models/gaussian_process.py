@@ -30,6 +30,7 @@ from randkern.models._gp_evidence import (
     FeaturePosterior,
     LikelihoodOfRows,
     RowPosterior,
+    check_correction,
     fitc_rows,
     of_precisions,
     posterior_sums,
@@ -47,6 +48,7 @@ from randkern.models._gp_model import (
     conditioned_paths,
     laplace_rows,
     left_paths,
+    new_noise,
     units_of,
     with_mean,
 )
@@ -94,7 +96,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ``"fixed"``, or the least and the largest value, of what is learned:
         ``{"noise": "fixed", "lengthscale": (0.1, 10.0)}``. Names are those of
         `hyperparameters_`; without an index they stand for a whole vector, without a
-        path for every attribute of that name.
+        path for every attribute of that name. Paths are those of the given kernel, also
+        under a `mean`.
     priors : dict or None, default=None
         Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
         the standard deviation of the logarithm: learning then maximises the log
@@ -148,7 +151,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         The learned σ².
     hyperparameters_ : list of str
         Names of the entries of θ: numbers of the kernel as in ``get_params``, then
-        ``"noise"``. θ holds their natural logarithms.
+        ``"noise"``. θ holds their natural logarithms, of loadings (numbers of any
+        sign, see :class:`~randkern.Coregionalization`) the arsinh.
     theta_ : ndarray
         θ at the end of learning: a NumPy array on the host, also of fits to tensors.
     log_marginal_likelihood_value_ : float
@@ -219,11 +223,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Several targets share the hyperparameters and are independent;
     :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own. ``kernel *
-    Categorical(columns=["output"])``, added to a kernel of the other columns,
-    correlates outputs that a column tells apart.
+    Coregionalization(...)`` correlates outputs that a column tells apart.
 
-    Callbacks of scikit-learn (``set_callbacks``) hear of every step after the first
-    stage, and may end learning.
+    Callbacks of scikit-learn (``set_callbacks``) hear of every step, and may end
+    learning.
 
     PyTorch tensors are computed on where they lie, under
     ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
@@ -326,7 +329,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         and tensors on several devices (:class:`~randkern.DeviceRows`) where they lie.
         """
         self._validate_params()
-        self._check_correction(sample_weight)
+        check_correction(self, X, sample_weight)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
@@ -336,11 +339,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             normalize=self.normalize_y,
             robust=stream.child("units") if self.likelihood == "student-t" else None,
         )
-        self._draw(*drawn_from, stream, self._kernel_with_mean(rows, drawn_from[0]))
-        limit, most = self._memory_for(rows), self._most_learning_rows()
-        self._check_memory(rows, most, limit)
-        unit = rows.survey().weight_unit
+        limit, unit = self._memory_for(rows), rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
+        kernel = with_mean(self._given_kernel, self.mean, rows, drawn_from[0])
+        self._draw(*drawn_from, stream, kernel)
+        most = self._most_learning_rows()
+        self._check_memory(rows, most, limit)
         self.intercept_ = 0.0
         self._likelihood = likelihood_of(
             self.likelihood,
@@ -389,34 +393,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.coef_ = self._transposed(posterior.mean)
             self._posterior = self._with_precisions(posterior, rows)
 
-    def _check_correction(self, sample_weight: Any) -> None:
-        if self.correction == "dtc":
-            return
-        if self.features != "nystrom" or self.likelihood != "gaussian":
-            raise ValueError(
-                "correction='fitc' is of features='nystrom' and a Gaussian likelihood, "
-                f"got {self.features!r} and {self.likelihood!r}."
-            )
-        if sample_weight is not None and self.weights == "counts":
-            raise ValueError("correction='fitc' takes weights='precision' only.")
-
-    def _kernel_with_mean(self, rows: TrainingData, X: Rows) -> Kernel:
-        """Return the kernel plus the vague term of the mean; X holds some rows."""
-        kernel = self._given_kernel
-        if self.mean == "zero":
-            return kernel
-        # Of targets, in units of the fit.
-        survey = rows.rescaled(self._target_mean, self._target_scale).survey()
-        square = float(survey.moments.all_squares.mean()) / survey.weight_sum
-        return with_mean(kernel, self.mean, square, X)
-
     @property
     def _process_kernel(self) -> Kernel:
         return self.kernel_ if self.mean == "zero" else self.kernel_.k1
 
     @property
     def _all_bounds(self) -> dict[str, Any]:
-        held = {} if self.mean == "zero" else {"k2__scale": "fixed"}
+        held = {} if self.mean == "zero" else {"mean__scale": "fixed"}
         return (self.bounds or {}) | held
 
     @property
@@ -481,7 +464,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return_std: bool = False,
         return_cov: bool = False,
         *,
-        include_noise: bool = False,
+        include_noise: Any = False,
     ) -> Any:
         """Return the posterior mean, and its deviation or covariance if asked for.
 
@@ -492,8 +475,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             Also return standard deviations, of the shape of the mean.
         return_cov : bool
             Also return the covariance of all rows, (n, n), or (n, n, n_targets).
-        include_noise : bool
-            Whether they are those of new targets y (σ² is added) or of f.
+        include_noise : bool or array of shape (n,)
+            Whether they are those of new targets y (σ² is added) or of f. With
+            ``weights="precision"`` an array holds weights w of the new rows, for σ²/w.
 
         Returns
         -------
@@ -509,13 +493,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 "its parts, or RowBlocks."
             )
         if self._likelihood is not None:
+            if np.ndim(include_noise):
+                self._gaussian("an array of include_noise")
             if return_cov:
                 self._gaussian("return_cov")
             either = partial(self._expected, return_std, include_noise)
             return self._mapped(self.predict, X, either, None, self._model_weights)
         if not return_std and not return_cov:
             return self._values(X)
-        noise = self.noise_ if include_noise else 0.0
+        noise = new_noise(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
             deviation = (self._variance(rows) + noise) ** 0.5

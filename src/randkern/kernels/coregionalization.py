@@ -1,0 +1,189 @@
+"""The covariance of several outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows, densify
+from randkern.backend.namespace import ops_of
+from randkern.kernels.base import Leaf
+from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
+from randkern.nonlinearities import Signed
+from randkern.projections import InputMap, Law, Projection, SphereLaw
+
+
+class Coregionalization(Leaf):
+    """The covariance B = WWᵀ + diag(v) of outputs that one column numbers.
+
+    k(x, y) = B_ts for rows whose entries of that column are t and s. ``k *
+    Coregionalization(...)`` is a process of several outputs of which each row observes
+    one (the intrinsic model of coregionalization); a sum of such products is the linear
+    model. A Gaussian process learns W and v. With L = [W, diag(√v)], of C columns, a
+    draw of its features is L_t·ω, ω uniform on the sphere of radius √C.
+
+    Parameters
+    ----------
+    loadings : array of shape (n_outputs, rank)
+        W, of any sign: outputs may be correlated negatively. Started at 0 throughout,
+        it stays there.
+    variances : array of shape (n_outputs,)
+        v ≥ 0, what each output has of its own. Entries that are 0 stay 0.
+    columns : None, or the number or name of a column
+        Its values are 0, ..., n_outputs − 1, or as many categories, in sorted order.
+        None if there is no other column.
+
+    References
+    ----------
+    Bonilla, Chai & Williams 2008, "Multi-task Gaussian process prediction", eq. 2;
+    Álvarez, Rosasco & Lawrence 2012, "Kernels for vector-valued functions", section 4.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> kernel = rk.Coregionalization([[1.0], [-2.0]], [0.5, 0.0], columns=[1])
+    >>> kernel([[9.0, 0.0], [9.0, 1.0]])
+    array([[ 1.5, -2. ],
+           [-2. ,  4. ]])
+    """
+
+    reads_categories = True
+    learnable = ("loadings", "variances")
+    signed = ("loadings",)
+
+    def __init__(self, loadings: Any, variances: Any, *, columns: Any = None):
+        self.loadings = loadings
+        self.variances = variances
+        self.columns = columns
+
+    def _check_leaf(self, n_features: int) -> None:
+        super()._check_leaf(n_features)
+        if (width := len(self._selected(n_features))) != 1:
+            raise ValueError(
+                f"Coregionalization reads one column, the number of the output, got "
+                f"{width}: name it by columns=[...]."
+            )
+        loadings, variances = (np.asarray(a) for a in (self.loadings, self.variances))
+        if loadings.ndim != 2 or 0 in loadings.shape or not _are_finite(loadings):
+            raise ValueError(
+                "loadings must be finite numbers of shape (n_outputs, rank), got "
+                f"{self.loadings!r}."
+            )
+        shape = loadings.shape[:1]
+        if variances.shape != shape or not _are_finite(variances) or min(variances) < 0:
+            raise ValueError(
+                f"variances must be {shape[0]} finite numbers ≥ 0, one per row of "
+                f"loadings, got {self.variances!r}."
+            )
+
+    @property
+    def _factor(self) -> np.ndarray:
+        """L = [W, diag(√v)]."""
+        own = np.diag(np.sqrt(np.asarray(self.variances, dtype=float)))
+        return np.hstack([np.asarray(self.loadings, dtype=float), own])
+
+    def nonlinearity(self) -> Signed:
+        return Signed()
+
+    def law(self) -> Law:
+        return SphereLaw()
+
+    def inputs(self, n_features: int) -> InputMap:
+        outputs = np.arange(float(len(self._factor)))
+        return replace(self._input_map(n_features), categories=(outputs,))
+
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
+        drawn = draws.project(self.law(), n_draws, self._factor.shape[1], self)
+        return Loaded.of(drawn, self._factor)
+
+    def projection_like(self, projection: Projection) -> Loaded:
+        assert isinstance(projection, Loaded) and projection.drawn is not None
+        return Loaded.of(projection.drawn, self._factor)
+
+    def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
+        # As for the linear kernel, of the rows of L.
+        C = self._factor.shape[1]
+        norms = np.outer(self._diag(X), self._diag(Y))
+        return C / (C + 2) * (norms + 2 * self._gram(X, Y) ** 2)
+
+    def _diag_selected(self, X: Rows) -> Any:
+        return ops_of(X).squared_norms(self._one_hot(X) @ self._factor_like(X))
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> Any:
+        L = self._factor_like(X)
+        return (self._one_hot(X) @ L) @ (self._one_hot(Y) @ L).T
+
+    def _one_hot(self, X: Rows) -> Any:
+        """Return a column per output, 1 where a row is of it."""
+        ops, one_hot = ops_of(X), np.eye(len(self._factor))
+        codes = ops.codes(densify(X), (np.arange(float(len(one_hot))),))
+        _check_codes(codes, len(one_hot))
+        return ops.take(ops.float64_like(one_hot, X), codes[:, 0])
+
+    def _factor_like(self, X: Rows) -> Any:
+        return ops_of(X).float64_like(self._factor, X)
+
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        first, second = self._one_hot(X), self._one_hot(Y)
+        slopes = first.T @ (M @ second)
+        slopes = ops_of(slopes).to_host(slopes)
+        return self._chained((slopes + slopes.T) @ self._factor)
+
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        (factor,) = factors
+        X, L = slopes.X, self._factor
+        drawn, ops = factor.projection.drawn, ops_of(X)
+        omega = drawn.project(ops.float64_like(np.eye(L.shape[1]), X), 0, drawn.n_draws)
+        # All rows of an output have the amplitudes L_t·ω, which are 0 by chance alone.
+        amplitudes = ops.float64_like(L, X) @ omega
+        sums = self._one_hot(self._select(X)).T @ slopes.amplitude
+        ratios = sums / (amplitudes + (amplitudes == 0))
+        return self._chained(ops.to_host(ratios @ omega.T))
+
+    def _chained(self, slopes: np.ndarray) -> dict[str, Any]:
+        """Return the derivatives in θ, given those in L."""
+        W, v = (np.asarray(a, dtype=float) for a in (self.loadings, self.variances))
+        return {
+            "loadings": slopes[:, : W.shape[1]] * np.sqrt(1 + W**2),
+            "variances": np.diag(slopes[:, W.shape[1] :]) * np.sqrt(v) / 2,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded(Projection):
+    """Draws of another projection, of the row of L that the code of an output names."""
+
+    name = "loaded"
+    drawn: Projection | None = None
+    loadings: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, drawn: Projection, loadings: np.ndarray) -> Loaded:
+        """Return `drawn` for rows L_t."""
+        numbers = {"drawn": drawn, "loadings": loadings}
+        return cls(drawn.stream, drawn.n_draws, 1, drawn.law, **numbers)
+
+    def stored_bytes(self, itemsize: int) -> int:
+        assert self.drawn is not None
+        return self.drawn.stored_bytes(8)
+
+    def project(self, X: Rows, start: int, stop: int) -> Any:
+        assert self.drawn is not None and self.loadings is not None
+        ops = ops_of(X)
+        _check_codes(X, len(self.loadings))
+        rows = ops.take(ops.float64_like(self.loadings, X), X[:, 0])
+        return self.drawn.project(rows, start, stop)
+
+
+def _check_codes(codes: Any, n_outputs: int) -> None:
+    if ops_of(codes).largest(codes) >= n_outputs:
+        raise ValueError(
+            f"Coregionalization has {n_outputs} outputs: the column that it reads must "
+            f"hold 0, ..., {n_outputs - 1}, or as many categories."
+        )
+
+
+def _are_finite(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iuf" and bool(np.all(np.isfinite(values)))
