@@ -59,6 +59,11 @@ def test_the_table_is_true(kernel, projection, cell, rng):
     width = 70
     X = rng.integers(0, 3, size=(4, width)).astype(float)
     arguments = {
+        "Coregionalization": {
+            "loadings": [[1.0], [-1.0], [2.0]],
+            "variances": [0.1] * 3,
+            "columns": [0],
+        },
         "Softmax": {"scale": 10.0, "features": "positive"},
         "Spectral": {"sampler": lambda n, d, generator: generator.normal(size=(n, d))},
         "SpectralMixture": {

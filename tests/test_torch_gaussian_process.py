@@ -174,11 +174,12 @@ def test_what_regression_copies_to_the_host(D, data, two_steps, monkeypatch):
     model = rk.GaussianProcessRegressor(
         1.5 * rk.Gaussian([1.0, 2.0, 3.0]), 0.05, D, normalize_y=True, random_state=0
     )
-    # Gradients by column; sums of the two targets.
+    # Gradients, means and deviations by column; sums of the two targets.
+    by_column = {"_add_gradient", "column_slopes", "_are_centred"}
     with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
         model.fit(X, Y, weight)
         model.log_marginal_likelihood(eval_gradient=True)
-        assert set(copied) <= {"_of_block", "of", "_add_gradient", "column_slopes"}
+        assert set(copied) <= {"_of_block", "of", *by_column}
         copied.clear()
         model.predict(new)
         model.predict(new, return_std=True)

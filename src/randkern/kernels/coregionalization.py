@@ -162,8 +162,8 @@ class Loaded(Projection):
     @classmethod
     def of(cls, drawn: Projection, loadings: np.ndarray) -> Loaded:
         """Return `drawn` for rows L_t."""
-        numbers = {"drawn": drawn, "loadings": loadings}
-        return cls(drawn.stream, drawn.n_draws, 1, drawn.law, **numbers)
+        same = drawn.stream, drawn.n_draws, 1, drawn.law
+        return cls(*same, drawn=drawn, loadings=loadings)
 
     def stored_bytes(self, itemsize: int) -> int:
         assert self.drawn is not None

@@ -525,10 +525,9 @@ def _are_centred(X: Rows) -> bool:
     """Tell whether no column is far from 0, constant ones compared with the rest."""
     ops = ops_of(X)
     X = ops.densified(X)
-    offset, spread = (
-        np.array(ops.to_host(of(X, axis=0))) for of in (ops.xp.mean, ops.xp.std)
-    )
-    spread[spread == 0] = np.median(spread)
+    offset = ops.to_host(ops.xp.mean(X, axis=0))
+    spread = ops.to_host(ops.xp.std(X, axis=0))
+    spread = np.where(spread == 0, np.median(spread), spread)
     return bool((abs(offset) <= _MOST_OFFSET * spread).all())
 
 

@@ -241,7 +241,7 @@ def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
             "include_noise takes weights of rows in memory, of a process with "
             "weights='precision' and a Gaussian likelihood."
         )
-    weight = check_weights(include_noise, validate_rows(model, X, reset=False))
+    weight: Any = check_weights(include_noise, validate_rows(model, X, reset=False))
     if not bool((weight > 0).all()):
         raise ValueError("weights of new rows must be positive.")
     return model.noise_ / weight
