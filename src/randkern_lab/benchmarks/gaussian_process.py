@@ -103,7 +103,7 @@ class Options(DataOptions):
     methods: tuple[str, ...] = option(
         tuple(METHODS),
         "Of features, prior, exact, scikit-learn, gpytorch, rff, svgp, xgpr.",
-        quick=("features", "scikit-learn", "rff", "xgpr"),
+        quick=("features", "scikit-learn", "rff", "svgp", "xgpr"),
     )
 
 
