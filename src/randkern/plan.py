@@ -12,6 +12,7 @@ factors.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from randkern.data import row_blocks
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 
-__all__ = ["Factor", "Group", "Plan", "evaluate"]
+__all__ = ["Factor", "Group", "Output", "Plan", "evaluate"]
 
 Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
 
@@ -163,7 +164,7 @@ def evaluate(
             if low < high:
                 target = out[:, low - first : high - first]
                 low, high = low - group.start, high - group.start
-                _evaluate_group(group, X, low, high, target)
+                _WRITERS[group.output](group, X, low, high, target)
     return out
 
 
@@ -180,24 +181,20 @@ def _evaluate_solved(
         out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
 
 
-def _evaluate_group(
+def _evaluate_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
+    """Write the mean amplitude."""
+    out[:] = group.weight * _mean_amplitude(group, X)[:, None]
+
+
+def _evaluate_columns(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
-    """Write columns `low` to `high` of one group."""
-    if group.output == "mean":
-        out[:] = group.weight * _mean_amplitude(group, X)[:, None]
-    elif group.output == "columns":
-        (factor,) = group.factors
-        projection: Any = factor.projection
-        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
-            inputs = factor.inputs.apply(X[rows])
-            projection.write_columns(inputs, low, high, group.weight, out[rows])
-    elif group.output == "pair":
-        _evaluate_pairs(group, X, low, high, out)
-    elif group.output == "offset":
-        _evaluate_offset(group, X, low, high, out)
-    else:
-        _evaluate_amplitudes(group, X, low, high, out)
+    """Write columns that a projection writes itself."""
+    (factor,) = group.factors
+    projection: Any = factor.projection
+    for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
+        inputs = factor.inputs.apply(X[rows])
+        projection.write_columns(inputs, low, high, group.weight, out[rows])
 
 
 def _evaluate_pairs(
@@ -269,6 +266,16 @@ def _evaluate_amplitudes(
         for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
             mean = group.weight * _mean_amplitude(group, X[rows])
             out[rows] -= ops.asarray(mean, out)[:, None]
+
+
+_WRITERS: dict[Output, Callable[[Group, Rows, int, int, np.ndarray], None]] = {
+    "pair": _evaluate_pairs,
+    "offset": _evaluate_offset,
+    "amplitude": _evaluate_amplitudes,
+    "centered": _evaluate_amplitudes,
+    "mean": _evaluate_mean,
+    "columns": _evaluate_columns,
+}
 
 
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:

@@ -13,7 +13,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.plan import Factor, Group, Plan, evaluate
+from randkern.plan import Factor, Group, Output, Plan, evaluate
 from randkern.projections import Law, Projection, make_projection
 
 Fourier = Literal["pair", "offset"]
@@ -197,35 +197,42 @@ class DrawSlopes:
     def phase(self) -> np.ndarray:
         """Σ G ∂z/∂p, shape (n, n_draws).
 
-        The derivative of a cosine in its phase is minus the sine beside it.
+        The derivative of a cosine in its phase is minus the sine, which stands beside
+        it in a pair.
         """
         G, Z = self.G, self.Z
-        even, odd = self._pairs
+        even, odd, single = self._columns("pair", "offset")
         slopes = G[:, odd] * Z[:, even] - G[:, even] * Z[:, odd]
         group = self.group
-        if group.width % 2 == 0:
+        if single.start == single.stop:
             return slopes
         turned = _Turned(
             group.factors, 0, group.width, group.weight, group.output, group.offsets
         )
-        last = slice(group.width - 1, group.width)
-        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, last)
-        return ops_of(Z).hstack([slopes, G[:, last] * sines])
+        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, single)
+        return ops_of(Z).hstack([slopes, G[:, single] * sines])
 
     @cached_property
     def amplitude(self) -> np.ndarray:
         """Σ G ∂z/∂log A, shape (n, n_draws)."""
         products = self.G * self.Z
-        even, odd = self._pairs
-        if self.group.output != "pair":
-            return products
+        even, odd, single = self._columns("pair", "offset", "amplitude")
         sums = products[:, even] + products[:, odd]
-        return ops_of(self.Z).hstack([sums, products[:, 2 * (self.group.width // 2) :]])
+        return ops_of(self.Z).hstack([sums, products[:, single]])
 
-    @property
-    def _pairs(self) -> tuple[slice, slice]:
-        stop = 2 * (self.group.width // 2)
-        return slice(0, stop, 2), slice(1, stop, 2)
+    def _columns(self, *known: Output) -> tuple[slice, slice, slice]:
+        """Return the columns of cosines, the sines beside them, and single ones.
+
+        Raises
+        ------
+        ValueError
+            If the output of the group is none of `known`.
+        """
+        width, output = self.group.width, self.group.output
+        if output not in known:
+            raise ValueError(f"no derivative is known of columns {output!r}.")
+        stop = 2 * (width // 2) if output == "pair" else 0
+        return slice(0, stop, 2), slice(1, stop, 2), slice(stop, width)
 
 
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:

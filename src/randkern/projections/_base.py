@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from scipy.stats import gamma
 
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 
@@ -30,6 +30,9 @@ class Mixing:
 
     name: Literal["student", "gamma"]
     parameter: float
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, ("student", "gamma"))
 
     def draw(self, stream: Any, n_rows: int) -> np.ndarray:
         """Return the factors of rows 0, ..., n_rows - 1."""
@@ -299,17 +302,9 @@ class Projection(ABC):
         (complex laws). A projection with a fused kernel (transform, scale,
         nonlinearity, one write) overrides it.
         """
-        for rows, part, phase in self._tiles(X, inputs, draws.start, draws.stop):
-            ops = ops_of(X)
-            if form == "modulus":
-                ops.modulus_power(*phase, value, weight, out[rows, part])
-                continue
-            phase = ops.asarray(phase, out)
-            if form == "pairs":
-                columns = slice(2 * part.start, 2 * part.stop)
-                ops.cos_sin_pairs(phase, weight, out[rows, columns])
-            else:
-                ops.cosines(phase, value[part], weight, out[rows, part])
+        write = _WRITERS[form]
+        for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
+            write(tile, part, weight, out[rows], value)
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws counted from `start`, projected tile)."""
@@ -321,6 +316,33 @@ class Projection(ABC):
                     draws,
                     self.phases(block, start + draws.start, start + draws.stop),
                 )
+
+
+def _write_pairs(
+    phase: Any, draws: slice, weight: float, out: np.ndarray, value: None
+) -> None:
+    columns = slice(2 * draws.start, 2 * draws.stop)
+    ops_of(out).cos_sin_pairs(ops_of(out).asarray(phase, out), weight, out[:, columns])
+
+
+def _write_cosines(
+    phase: Any, draws: slice, weight: float, out: np.ndarray, value: Any
+) -> None:
+    phase = ops_of(out).asarray(phase, out)
+    ops_of(out).cosines(phase, value[draws], weight, out[:, draws])
+
+
+def _write_modulus(
+    parts: Any, draws: slice, weight: float, out: np.ndarray, value: float
+) -> None:
+    ops_of(out).modulus_power(*parts, value, weight, out[:, draws])
+
+
+_WRITERS: dict[Form, Callable[..., None]] = {
+    "pairs": _write_pairs,
+    "cosines": _write_cosines,
+    "modulus": _write_modulus,
+}
 
 
 class Stored(Projection):

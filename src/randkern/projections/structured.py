@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -76,11 +76,13 @@ class Structured(Projection):
     ) -> None:
         scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
         drawn = self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
-        options = {"weight": weight}
-        if form != "pairs":
-            options["power" if form == "modulus" else "offsets"] = value
-        write = getattr(drawn, form)
+        writers = {
+            "pairs": drawn.pairs,
+            "cosines": partial(drawn.cosines, offsets=value),
+            "modulus": partial(drawn.modulus, power=value),
+        }
+        write = writers[form]
         # Columns are picked a few rows at a time; all rows at once if that is free.
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
-            write(inputs.select(X[rows]), out=out[rows], **options)
+            write(inputs.select(X[rows]), out=out[rows], weight=weight)
