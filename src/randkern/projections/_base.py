@@ -271,7 +271,7 @@ class Projection(ABC):
         state = {k: v for k, v in self.__dict__.items() if k != "mixing_factors"}
         return state | {"_cache": {}}
 
-    def kept(self, like: Any, make: Callable[[], Any]) -> Any:
+    def cached(self, like: Any, make: Callable[[], Any]) -> Any:
         """Return what `make` returns for arrays like this one, from call to call.
 
         A map is used with one dtype on each device, of which there may be several at
@@ -363,7 +363,7 @@ class Stored(Projection):
         It is kept from call to call.
         """
         asarray = ops_of(like).asarray
-        return self.kept(
+        return self.cached(
             like, lambda: tuple(asarray(part, like) for part in self.draw())
         )
 
