@@ -1,4 +1,4 @@
-"""Features of the terms of a kernel: variance, columns, streams, derivatives."""
+"""Features of the terms of a kernel: variances, widths, streams and derivatives."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class TermVariance:
 
     @classmethod
     def of_amplitudes(cls, moment: Any, square: Any) -> TermVariance:
-        """Return that of single columns of second moment E[A(x)²A(y)²]."""
+        """Return the variance of single columns of second moment E[A(x)²A(y)²]."""
         return cls((moment - square,), lambda width: (1 / width,))
 
     @classmethod
     def of_phases(
         cls, amplitude: Any, double: Any, square: Any, fourier: Fourier
     ) -> TermVariance:
-        """Return that of cosines and sines; `double` is E[cos 2Δ]."""
+        """Return the variance of cosines and sines; `double` is E[cos 2Δ]."""
         offset = amplitude * (1 + double / 2)
         if fourier == "offset":
             return cls.of_amplitudes(offset, square)
@@ -58,8 +58,8 @@ def allot(
 ) -> list[int]:
     """Share out columns in proportion to `diagonals`, by largest remainder.
 
-    Every term gets at least one column, and no more than it has use for: what it
-    leaves goes to the others.
+    Every term gets at least one column, and no more than those that make it exact: the
+    rest goes to the others.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def allot(
     caps = np.array([n_components if cap is None else cap for cap in most])
     if caps.sum() < n_components:
         raise ValueError(
-            f"the linear kernel has exactly {caps.sum()} features, got "
+            f"the kernel has exactly {caps.sum()} features, got "
             f"n_components={n_components}; use at most {caps.sum()}."
         )
     shares = np.asarray(diagonals, dtype=float)
     shares = shares / shares.max() if shares.max() > 0 else np.ones(n_terms)
     widths = np.ones(n_terms, dtype=int)
     open_terms = np.ones(n_terms, dtype=bool)
-    # Terms that their cap or the minimum binds are settled first.
+    # Terms at their cap or at the minimum are settled first.
     while True:
         left = n_components - widths[~open_terms].sum()
         total = shares[open_terms].sum()
@@ -110,16 +110,16 @@ def allot(
 
 
 class FactorDraws:
-    """Hands out the projections of the factors of one term, independent of each other.
+    """Draws independent projections for the factors of one term.
 
     Parameters
     ----------
     stream : Stream
-        Of the term.
+        Stream of the term.
     projection : str
-        The projection that the user asked for.
+        Name of the projection, as given by the user.
     fourier : {"pair", "offset"}
-        The form of the columns that are cosines.
+        Form of columns with a phase.
     """
 
     def __init__(self, stream: Stream, projection: str, fourier: Fourier):
@@ -131,12 +131,12 @@ class FactorDraws:
         self._n_dimensions = 0
 
     def stream(self, dimensions: int = 0) -> Stream:
-        """Return the stream of the next factor, which draws in a way of its own.
+        """Return the stream of the next factor, which draws for itself.
 
         Parameters
         ----------
         dimensions : int
-            Dimensions of a low-discrepancy sequence that it leaves to nobody else.
+            Dimensions of a low-discrepancy sequence to reserve for it.
         """
         self._n_factors += 1
         self._n_dimensions += dimensions
@@ -169,7 +169,7 @@ _DRAWS = 4096
 
 
 class _Turned(Group):
-    """A group whose single cosines are turned by a quarter: their derivatives."""
+    """A group whose single cosines are shifted by π/2, which gives derivatives."""
 
     def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
         angles = super().draw_offsets(start, stop, np.float64)

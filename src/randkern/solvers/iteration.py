@@ -246,7 +246,7 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed that writing does not slow down the iteration."""
+        """Whether enough time has passed that writing costs little."""
         return _SHARE * (time.perf_counter() - self._saved_at) >= self._seconds
 
     def remove(self) -> None:

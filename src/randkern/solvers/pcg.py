@@ -67,8 +67,8 @@ def normalised(
 ) -> tuple[Any, Any, float]:
     """Rescale P and Q = AP so that PᵀQ = I, without directions that A shrinks to noise.
 
-    A step along one of them is as long as rounding likes. Returns the largest pᵀAp so
-    far, too.
+    Along those the step length would be rounding error. Also returns the largest pᵀAp
+    so far.
     """
     ops = ops_of(P)
     inner = ops.to_host(P.T @ Q)
@@ -233,8 +233,8 @@ class Operator(Protocol):
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs.
 
-        Eigenvalues are a NumPy array, descending; eigenvectors are orthonormal columns of
-        shape (size, rank), float32 or float64.
+        Eigenvalues are a NumPy array, descending; eigenvectors are orthonormal columns
+        of shape (size, rank), float32 or float64.
         """
 
 

@@ -555,7 +555,7 @@ class KernelSearch:
         return n // 3
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
-        """Tell whether a trial is better on rows its directions were not learned from."""
+        """Tell whether a trial is better on rows that its directions do not know."""
         n_judges = self._n_judges(n)
         rows = self.order[:n]
         new, old = (
