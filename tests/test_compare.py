@@ -262,6 +262,34 @@ def test_parameters_of_kernels():
     }
 
 
+def test_every_public_kernel_has_a_name():
+    leaves = [
+        name
+        for name in randkern.kernels.__all__
+        if name not in ("Kernel", "Product", "Scaled", "Sum")
+    ]
+    assert len(KERNEL_NAMES) == len(leaves) - 2  # the two spectral ones
+    for name in KERNEL_NAMES:
+        kernel = parse_kernel(name).build(1.0)
+        assert type(kernel).__name__.lower() == name.replace("-", "")
+
+
+def test_open_parameters_of_every_kernel():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    opened = {name: parse_kernel(name).opens for name in KERNEL_NAMES}
+    assert [name for name, opens in opened.items() if opens is None] == [
+        *("arc-cosine", "categorical", "linear")
+    ]
+    assert [name for name, opens in opened.items() if opens == "bias"] == [
+        *("optical", "polynomial")
+    ]
+    softmax = parse_kernel("softmax")
+    assert softmax.build(softmax.reference(X)).diag(X).max() == pytest.approx(np.e)
+    assert softmax.hyperparameters(2.0, 0.1) == {"lengthscale": 2.0, "alpha": 0.1}
+    assert parse_kernel("periodic:2.5").build(3.0).get_params()["period"] == 2.5
+    assert parse_kernel("periodic").reference(X) == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -270,6 +298,12 @@ def test_parameters_of_kernels():
         ("matern:-1", "positive number"),
         ("matern:", "positive number"),
         ("optical:inf", "positive number"),
+        ("polynomial:2.5", "degree must be whole"),
+        ("arc-cosine:3", "order must be 0, 1 or 2"),
+        ("softmax:odd", "features must be one of"),
+        ("matern:1:2", "at most 1 parameter"),
+        ("spectral", "sampler.* cannot be written on a command line"),
+        ("spectral-mixture", "weights, means, scales.* cannot be written"),
     ],
 )
 def test_bad_kernel_parameters(text, message):

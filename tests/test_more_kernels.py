@@ -14,6 +14,7 @@ from _cases import redraw
 from randkern._random import Stream
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
+from randkern.kernels.factor_draws import DrawSlopes
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,
@@ -227,13 +228,20 @@ def test_gradient_of_exact_values(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_components"), list(itertools.product(LEARNABLE, (40, 41)))
+    ("name", "n_components", "fourier"),
+    list(itertools.product(LEARNABLE, (40, 41), ("pair", "offset"))),
 )
-def test_gradient_of_features(name, n_components):
+def test_gradient_of_features(name, n_components, fourier):
     hyper = Hyperparameters(LEARNABLE[name])
     diagonals = mean_diagonals(hyper.kernel.terms(), X, None)
     plan = draw_plan(
-        hyper.kernel, n_components, 3, diagonals, Stream(1), projection="dense"
+        hyper.kernel,
+        n_components,
+        3,
+        diagonals,
+        Stream(1),
+        projection="dense",
+        fourier=fourier,
     )
     Z = evaluate(plan, X)
     G, out = RNG.normal(size=Z.shape), np.zeros(hyper.size)
@@ -244,6 +252,19 @@ def test_gradient_of_features(name, n_components):
         return (evaluate(moved, X) * G).sum()
 
     np.testing.assert_allclose(out, numerical(value, hyper.theta), atol=1e-7)
+
+
+def test_derivatives_of_other_columns_raise():
+    plan = draw_plan(
+        rk.Optical(), 6, 3, np.ones(1), Stream(1), centered=True, projection="dense"
+    )
+    for group in plan.groups:
+        Z = evaluate(plan, X)[:, group.start : group.stop]
+        slopes = DrawSlopes(group, X, Z, np.ones_like(Z))
+        with pytest.raises(ValueError, match="no derivative is known"):
+            _ = slopes.phase
+        with pytest.raises(ValueError, match="no derivative is known"):
+            _ = slopes.amplitude
 
 
 def test_reweighted_draws_are_features_of_the_new_kernel():

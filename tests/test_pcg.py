@@ -129,11 +129,11 @@ def test_a_start_near_the_solution_saves_iterations(rng):
 
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
-    survey = rows.survey()
+    statistics = rows.survey()
     features = FeatureMatrix(
-        *(rows, plan, kept_bytes), weight_unit=survey.weight_unit, block_rows=block
+        *(rows, plan, kept_bytes), weight_unit=statistics.weight_unit, block_rows=block
     )
-    return FeatureOperator(features, survey, center, Stream(1))
+    return FeatureOperator(features, statistics, center, Stream(1))
 
 
 @pytest.mark.parametrize("center", [False, True])

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw, has_draws
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.factor_draws import allot
+from randkern.models._gp_laplace import likelihood_of
 from randkern.plan import Plan, evaluate
+from randkern.projections import Mixing
 
 D = 21  # odd, so that pairs leave a column over
 ROWS = np.vstack([POINTS, np.random.default_rng(1).normal(size=(7, 4))])
@@ -273,9 +277,38 @@ def test_zero_rows_share_equally():
 
 def test_too_many_columns_for_a_dot_product():
     for kernel, width in ((rk.Linear(), 4), (2.0 * rk.Linear(columns=[1]), 1)):
-        message = f"exactly {width} features.*use at most {width}"
+        message = f"the kernel has exactly {width} features.*use at most {width}"
         with pytest.raises(ValueError, match=message):
             widths(kernel, width + 1)
+
+
+def test_unknown_names_raise():
+    class Chebyshev(rk.Laplacian):
+        metric = "chebyshev"
+
+    with pytest.raises(ValueError, match="metric must be one of"):
+        Chebyshev()(ROWS)
+    with pytest.raises(ValueError, match="metric must be one of"):
+        Chebyshev("scale").resolve(ROWS)
+    with pytest.raises(ValueError, match="name must be one of"):
+        Mixing("nonsense", 1.0)
+    with pytest.raises(ValueError, match="likelihood must be one of"):
+        likelihood_of("nonsense", ArrayRows(ROWS, ROWS[:, :1]), 1.0, True, False)
+    (group,) = draw(KERNELS["gaussian"], 4).groups
+    unknown = Plan((replace(group, output="nonsense"),), ROWS.shape[1])
+    with pytest.raises(KeyError, match="nonsense"):
+        evaluate(unknown, ROWS)
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_unknown_forms_raise(name):
+    (group,) = draw(KERNELS["gaussian"], 4, projection=name).groups
+    (factor,) = group.factors
+    out = np.empty((len(ROWS), 2))
+    with pytest.raises(KeyError, match="nonsense"):
+        factor.projection.write(
+            "nonsense", ROWS, factor.inputs, slice(0, 2), 1.0, out, np.zeros(2)
+        )
 
 
 def test_groups_cover_the_columns_in_order():
@@ -316,8 +349,8 @@ def test_the_other_term_does_not_change_the_draws():
     np.testing.assert_allclose(sums[:, :10], alone, rtol=1e-12)
 
 
-def test_centered_needs_optical_features():
-    with pytest.raises(ValueError, match="no optical term; use centered=False"):
+def test_centered_needs_features_of_known_mean():
+    with pytest.raises(ValueError, match=r"(?s)no term of .* has; use centered=False"):
         make("gaussian*linear*optical", "pair", True, "dense")
 
 

@@ -18,7 +18,7 @@ def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
     parts = [Moments.of(Y[a:b], weight[a:b]) for a, b in itertools.pairwise(cuts)]
     joined = parts[0]
     for part in parts[1:]:
-        joined = joined.joined(part)
+        joined = joined.merged(part)
     mean = np.average(Y, axis=0, weights=weight)
     assert joined.weight_sum == pytest.approx(weight.sum())
     np.testing.assert_allclose(joined.mean, mean, rtol=1e-12)
@@ -28,7 +28,7 @@ def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
 def test_rows_of_no_weight_count_for_nothing():
     nothing = Moments.of(Y, np.zeros(30))
     some = Moments.of(Y, np.ones(30))
-    for joined in (some.joined(nothing), nothing.joined(some)):
+    for joined in (some.merged(nothing), nothing.merged(some)):
         np.testing.assert_allclose(joined.mean, some.mean, rtol=1e-14)
         np.testing.assert_allclose(joined.squares, some.squares, rtol=1e-14)
 

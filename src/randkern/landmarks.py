@@ -66,7 +66,7 @@ class Landmarks(Projection):
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         """Return columns `start` to `stop` in the dtype of X."""
-        rows = self.kept(X[:0], lambda: _placed(self.rows, X))
+        rows = self.cached(X[:0], lambda: _placed(self.rows, X))
         return self.kernel._gram(X, rows[start:stop], precise=False)
 
     def write_columns(

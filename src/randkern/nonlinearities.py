@@ -1,7 +1,8 @@
-"""What random features make of projected rows: amplitudes, phases, or both.
+"""Nonlinearities: amplitudes and phases of projected rows.
 
-A draw of a group of columns is w·A·[cos p, sin p]: the amplitudes of its factors
-multiply to A, their phases add to p. A nonlinearity says what one factor contributes.
+A draw of a group of columns is w·A·[cos p, sin p], with A the product of the
+amplitudes of its factors and p the sum of their phases. A nonlinearity computes those
+of one factor.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Nonlinearity(ABC):
-    """What one factor of a draw makes of its projected rows."""
+    """The amplitude and the phase of one factor, from its projected rows."""
 
     #: Whether draws are pairs of cosine and sine.
     has_phase: ClassVar[bool] = False
-    #: Whether the mean amplitude is known and worth subtracting (``centered=True``).
+    #: Whether ``centered=True`` subtracts the mean amplitude, which must be known.
     can_center: ClassVar[bool] = False
-    #: Outputs of a group of this one factor that projections write in one pass.
+    #: Outputs that projections write in one pass, for a group of this factor alone.
     fused: ClassVar[frozenset[str]] = frozenset()
 
     def project(
@@ -45,7 +46,7 @@ class Nonlinearity(ABC):
 
     @abstractmethod
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        """Return the amplitude and the phase of a tile, None for one it lacks.
+        """Return the amplitude and the phase of a tile, None for one that it lacks.
 
         An amplitude may be complex: its angle counts as phase.
 
@@ -62,9 +63,9 @@ class Nonlinearity(ABC):
         raise ValueError(f"{self} has no mean amplitude.")
 
     def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
-        """Return rows whose amplitudes stay in range, their map, and what undoes it.
+        """Return scaled rows whose amplitudes stay in range, their map, and a factor.
 
-        Amplitudes are to be multiplied by the third value, one per row (None: by 1).
+        Amplitudes must be multiplied by the factor, one number per row (None is 1).
         """
         return X, inputs, None
 
@@ -110,7 +111,7 @@ class Signed(Nonlinearity):
 
 @dataclass(frozen=True)
 class Polar(Nonlinearity):
-    """Takes modulus and phase as the projection gives them."""
+    """Amplitude and phase as returned by the projection."""
 
     has_phase = True
 

@@ -1,9 +1,9 @@
 """Features as data: the plan of a random feature map and its one evaluator.
 
-A plan says everything about a drawn feature map and holds none of its random
-numbers: groups of output columns, each the product of a few factors. A factor
-contributes an amplitude, a phase, or both (see `randkern.nonlinearities`). With A(x)
-the product of the amplitudes and p(x) the sum of the phases, draw i of a group is
+A plan describes a drawn feature map completely without holding its random numbers:
+groups of output columns, each the product of a few factors. A factor contributes an
+amplitude, a phase, or both (see `randkern.nonlinearities`). With A(x) the product of
+the amplitudes and p(x) the sum of the phases, draw i of a group is
 w·A(x)·[cos p(x), sin p(x)] (a pair), w·A(x)·cos(p(x) + bᵢ) (offset), or w·A(x) where
 no factor has a phase. Sums of kernels are several groups; products are several
 factors.
@@ -12,6 +12,7 @@ factors.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,14 +26,14 @@ from randkern.data import row_blocks
 from randkern.nonlinearities import Nonlinearity
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 
-__all__ = ["Factor", "Group", "Plan", "evaluate"]
+__all__ = ["Factor", "Group", "Output", "Plan", "evaluate"]
 
 Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """One random projection of a draw, and what is made of it."""
+    """One random projection of a draw, and its nonlinearity."""
 
     projection: Projection
     nonlinearity: Nonlinearity
@@ -45,8 +46,8 @@ class Group:
 
     `output` is ``pair`` (two columns per draw; an odd width ends in one column
     of offset form), ``offset``, ``amplitude``, ``centered`` (the amplitude
-    less its mean over draws), ``mean`` (one column: that mean) or ``columns`` (which
-    the one factor's projection writes itself).
+    less its mean over draws), ``mean`` (one column: that mean) or ``columns`` (written
+    by the projection of the one factor).
     """
 
     factors: tuple[Factor, ...]
@@ -62,7 +63,7 @@ class Group:
 
     @property
     def fused(self) -> Factor | None:
-        """The one factor, if projections write its output in one pass."""
+        """The one factor, if its projection writes the output in one pass."""
         factor, *others = self.factors
         return (
             None if others or self.output not in factor.nonlinearity.fused else factor
@@ -81,8 +82,8 @@ class Plan:
     """A drawn feature map: its groups of columns, in order.
 
     With a `factor`, a lower triangular T of shape (D, D), the features are T⁻¹ times
-    those columns: φ(x)·w is the product of the columns with T⁻ᵀw, so that products with
-    many rows of features need no more than the columns themselves (`raw`).
+    those columns. As φ(x)·w is the product of the columns with T⁻ᵀw, products with many
+    rows of features only need the columns themselves (`raw`).
     """
 
     groups: tuple[Group, ...]
@@ -96,7 +97,7 @@ class Plan:
 
     @property
     def raw(self) -> Plan:
-        """The columns of the groups by themselves."""
+        """The plan of the columns of the groups, without the factor."""
         return self if self.factor is None else replace(self, factor=None)
 
     def solve(self, values: Any, transposed: bool = False) -> Any:
@@ -110,7 +111,7 @@ class Plan:
         return ops.algebra.triangular_solve(factor, values, transposed)
 
     def stored_bytes(self, itemsize: int) -> int:
-        """Return the memory that the entries of its projections keep in use."""
+        """Return the memory of the stored entries of projections and of the factor."""
         return (0 if self.factor is None else 8 * self.n_components**2) + sum(
             factor.projection.stored_bytes(itemsize)
             for group in self.groups
@@ -133,7 +134,7 @@ def evaluate(
     X : float ndarray, CSR matrix or tensor, shape (n, d)
         Checked rows. The features have their dtype, and lie on their device.
     columns : slice
-        Which columns, of step one.
+        The columns to compute, with step one.
     out : ndarray of shape (n, number of columns), optional
         Columns must be contiguous; rows need not be.
 
@@ -163,7 +164,7 @@ def evaluate(
             if low < high:
                 target = out[:, low - first : high - first]
                 low, high = low - group.start, high - group.start
-                _evaluate_group(group, X, low, high, target)
+                _WRITERS[group.output](group, X, low, high, target)
     return out
 
 
@@ -172,7 +173,7 @@ def _evaluate_solved(
 ) -> None:
     """Write columns `first` to `last` of T⁻¹ times the columns of the groups.
 
-    In float64: T⁻¹ makes rounding errors larger.
+    Computed in float64, because T⁻¹ amplifies rounding errors.
     """
     ops = ops_of(X)
     for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
@@ -180,24 +181,20 @@ def _evaluate_solved(
         out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
 
 
-def _evaluate_group(
+def _evaluate_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
+    """Write the mean amplitude."""
+    out[:] = group.weight * _mean_amplitude(group, X)[:, None]
+
+
+def _evaluate_columns(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
-    """Write columns `low` to `high` of one group."""
-    if group.output == "mean":
-        out[:] = group.weight * _mean_amplitude(group, X)[:, None]
-    elif group.output == "columns":
-        (factor,) = group.factors
-        projection: Any = factor.projection
-        for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
-            inputs = factor.inputs.apply(X[rows])
-            projection.write_columns(inputs, low, high, group.weight, out[rows])
-    elif group.output == "pair":
-        _evaluate_pairs(group, X, low, high, out)
-    elif group.output == "offset":
-        _evaluate_offset(group, X, low, high, out)
-    else:
-        _evaluate_amplitudes(group, X, low, high, out)
+    """Write columns `low` to `high` by the projection itself."""
+    (factor,) = group.factors
+    projection: Any = factor.projection
+    for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
+        inputs = factor.inputs.apply(X[rows])
+        projection.write_columns(inputs, low, high, group.weight, out[rows])
 
 
 def _evaluate_pairs(
@@ -269,6 +266,16 @@ def _evaluate_amplitudes(
         for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
             mean = group.weight * _mean_amplitude(group, X[rows])
             out[rows] -= ops.asarray(mean, out)[:, None]
+
+
+_WRITERS: dict[Output, Callable[[Group, Rows, int, int, np.ndarray], None]] = {
+    "pair": _evaluate_pairs,
+    "offset": _evaluate_offset,
+    "amplitude": _evaluate_amplitudes,
+    "centered": _evaluate_amplitudes,
+    "mean": _evaluate_mean,
+    "columns": _evaluate_columns,
+}
 
 
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:

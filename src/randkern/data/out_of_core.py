@@ -24,7 +24,7 @@ from randkern.data.devices import DeviceBlocks, check_dense
 from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
 from randkern.data.sample import RowSample
 from randkern.data.sharded import dask_blocks, is_dask
-from randkern.data.target_statistics import Survey
+from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import (
     ArrayRows,
     TrainingData,
@@ -133,12 +133,12 @@ class StreamedRows(TrainingData):
             yield from merge(pool).batches(n_rows, generator)
 
     def learn_targets(self, targets: Iterable[tuple[Any, Any]]) -> None:
-        """Survey targets and weights of blocks that have been read before."""
-        self._survey = Survey.of(targets, self.n_targets)
+        """Collect statistics of the targets of blocks that have been read before."""
+        self._statistics = TargetStatistics.of(targets, self.n_targets)
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
         made = copy.copy(self)
-        made._changes, made._survey = (*self._changes, change), None
+        made._changes, made._statistics = (*self._changes, change), None
         return made
 
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:

@@ -56,7 +56,7 @@ class RowSample:
         self._append([X[numbers]], [weight], keys[numbers])
 
     @classmethod
-    def joined(cls, samples: Iterable[RowSample]) -> RowSample:
+    def merged(cls, samples: Iterable[RowSample]) -> RowSample:
         """Return a sample of the rows of all, no larger than one of them may be."""
         total = cls()
         for sample in samples:

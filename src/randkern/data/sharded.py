@@ -139,7 +139,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
     return RowBlocks(read)
 
 
-def joined_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     """Return a delayed value: what workers join of delayed values, a few at a time.
 
     This process, which computes it, gets one value however many there were.
@@ -329,7 +329,7 @@ class DaskShards(Shards):
     def each(self, function: Callable[..., Any], *args: Any) -> DaskShards:
         made = copy.copy(self)
         made._steps = (*self._steps, (function, args))
-        made._survey = None
+        made._statistics = None
         return made
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -339,7 +339,7 @@ class DaskShards(Shards):
         shared = (self._place, pickle.dumps(self._steps), function, args)
         shared = dask.delayed(shared, traverse=False)
         tasks = [call(part, shared) for part in self.partitions]
-        return joined_by_tree(_total, tasks).compute()
+        return reduced_by_tree(_total, tasks).compute()
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
         dask = import_extra("dask", READING_DASK, "dask")
@@ -414,14 +414,14 @@ class _Look:
     sample: RowSample
 
     @classmethod
-    def joined(cls, looks: Sequence[_Look]) -> _Look:
+    def merged(cls, looks: Sequence[_Look]) -> _Look:
         """Return what was found in the partitions of all, in their order."""
         return cls(
             tuple(n for look in looks for n in look.lengths),
             sum(look.n_bytes for look in looks),
             frozenset().union(*(look.dtypes for look in looks)),
             [seen for look in looks for seen in look.seen],
-            RowSample.joined(look.sample for look in looks),
+            RowSample.merged(look.sample for look in looks),
         )
 
 
@@ -483,7 +483,7 @@ def _looked_at(
         call(_first_look, block, worker, sampler.child(i), i, device)
         for i, block in enumerate(blocks)
     ]
-    return blocks, joined_by_tree(_Look.joined, tasks).compute()
+    return blocks, reduced_by_tree(_Look.merged, tasks).compute()
 
 
 def sampled_dask(

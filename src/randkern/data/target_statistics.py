@@ -57,17 +57,19 @@ class Moments:
         to_host = ops_of(Y).to_host
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        with np.errstate(over="ignore"):  # see Survey.target_scale
+        with np.errstate(over="ignore"):  # see TargetStatistics.target_scale
             squares = weight @ (Y - mean) ** 2
         # One number per target: what follows from them is computed on the host.
         return cls(weight_sum, to_host(mean), to_host(squares))
 
-    def joined(self, other: Moments) -> Moments:
+    def merged(self, other: Moments) -> Moments:
         """Return those of the rows of both (Chan, Golub and LeVeque 1983, eq. 1.3)."""
         total = self.weight_sum + other.weight_sum
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.mean - self.mean
-        with np.errstate(over="ignore", invalid="ignore"):  # see Survey.target_scale
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # see TargetStatistics.target_scale
             squares = self.squares + other.squares
             squares = squares + self.weight_sum * share * apart**2
         return Moments(total, self.mean + share * apart, squares)
@@ -79,7 +81,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Survey:
+class TargetStatistics:
     """What one pass over the rows tells.
 
     Attributes
@@ -104,17 +106,17 @@ class Survey:
     largest_target: np.ndarray
 
     @classmethod
-    def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> Survey:
+    def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> TargetStatistics:
         """Sum up blocks of targets, (n, k), and weights, (n,) or None."""
         zeros = np.zeros(n_targets)
         none = Moments(0.0, zeros, zeros)
         total = cls(0, 0.0, none, none, 0.0, zeros)
         for Y, weight in blocks:
-            total = total.joined(cls._of_block(Y, weight))
+            total = total.merged(cls._of_block(Y, weight))
         return total
 
     @classmethod
-    def _of_block(cls, Y: Any, weight: Any) -> Survey:
+    def _of_block(cls, Y: Any, weight: Any) -> TargetStatistics:
         ops = ops_of(Y)
         used = ops.ones(len(Y), Y)
         if weight is not None:
@@ -133,18 +135,18 @@ class Survey:
             ops.to_host(ops.largest_sizes(Y)),
         )
 
-    def joined(self, other: Survey) -> Survey:
-        """Return the survey of the rows of both."""
-        return Survey(
+    def merged(self, other: TargetStatistics) -> TargetStatistics:
+        """Return the statistics of the rows of both."""
+        return TargetStatistics(
             self.n_rows + other.n_rows,
             max(self.largest_weight, other.largest_weight),
-            self.moments.joined(other.moments),
-            self.even.joined(other.even),
+            self.moments.merged(other.moments),
+            self.even.merged(other.even),
             self.small_powers + other.small_powers,
             np.maximum(self.largest_target, other.largest_target),
         )
 
-    __add__ = joined
+    __add__ = merged
 
     @property
     def weight_sum(self) -> float:

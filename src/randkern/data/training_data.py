@@ -20,7 +20,7 @@ from randkern._memory import DeviceCopies
 from randkern._validation import check_count, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
-from randkern.data.target_statistics import Survey
+from randkern.data.target_statistics import TargetStatistics
 
 
 def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
@@ -41,7 +41,7 @@ def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
 
 
 # Rows looked at together when targets are summed up.
-_SURVEY_ROWS = 65_536
+_STATISTICS_ROWS = 65_536
 # Each process counts what it has put on its devices.
 _COPIES = DeviceCopies()
 
@@ -65,7 +65,7 @@ class TrainingData:
     like: Any
     in_memory = False
     in_one_place = True
-    _survey: Survey | None = None
+    _statistics: TargetStatistics | None = None
 
     @property
     def dtype(self) -> Any:
@@ -113,11 +113,11 @@ class TrainingData:
         Y, weight = zip(*found, strict=True)
         return stacked(Y), stacked(weight)
 
-    def survey(self) -> Survey:
+    def survey(self) -> TargetStatistics:
         """Return what one pass over targets and weights tells."""
-        if self._survey is None:
-            self._survey = self.reduce(surveyed)
-        return self._survey
+        if self._statistics is None:
+            self._statistics = self.reduce(target_statistics_of)
+        return self._statistics
 
     def rescaled(self, shift: Any, scale: Any) -> TrainingData:
         """Return the rows with targets less shifts (k,), divided by scales (k,)."""
@@ -253,10 +253,12 @@ class ArrayRows(TrainingData):
         return ArrayRows(self.X, self.Y, weight, self.start)
 
 
-def surveyed(rows: TrainingData) -> Survey:
+def target_statistics_of(rows: TrainingData) -> TargetStatistics:
     """Return what a pass over targets and weights tells."""
-    blocks = rows.blocks(_SURVEY_ROWS)
-    return Survey.of(((block.Y, block.weight) for block in blocks), rows.n_targets)
+    blocks = rows.blocks(_STATISTICS_ROWS)
+    return TargetStatistics.of(
+        ((block.Y, block.weight) for block in blocks), rows.n_targets
+    )
 
 
 def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:

@@ -209,7 +209,7 @@ class Compositional(Leaf):
     def own_group(
         self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
-        """Return columns with weights of their own, if there are to be such."""
+        """Return individually weighted columns, None if draws are independent."""
         width = columns.stop - columns.start
         if not self._weighs_columns(width, draws.fourier):
             return None
@@ -263,7 +263,7 @@ class Compositional(Leaf):
         return TermVariance((*plain.matrices, *apart), factors)
 
     def _weighs_columns(self, n_columns: int, fourier: Fourier) -> bool:
-        """Tell whether so many columns have weights of their own."""
+        """Tell whether this many columns are weighted individually."""
         apart = self._merges() or self.constant == "analytic"
         return (
             apart and fourier == "pair" and n_columns >= least_columns(self._skeleton())
@@ -281,7 +281,7 @@ class Compositional(Leaf):
         return self._skeleton().constant_probability()
 
     def constant_columns(self) -> int:
-        """Return how many columns are kept for the constant feature, 0 or 1."""
+        """Return the number of columns of the constant feature, 0 or 1."""
         return int(has_constant(self._skeleton()))
 
 

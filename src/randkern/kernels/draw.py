@@ -24,10 +24,10 @@ def resolve_kernel(
     names: Any = None,
     encoder: TableEncoder | None = None,
 ) -> Kernel:
-    """Return the kernel with numbers for all that depends on data.
+    """Return the kernel with everything that depends on data replaced by numbers.
 
     None stands for ``Gaussian(lengthscale="scale")``. `names` are those of
-    the columns, `encoder` what made numbers of a table's categories.
+    the columns, `encoder` encoded the categories of a table.
     """
     if kernel is None:
         kernel = default_kernel()
@@ -81,8 +81,8 @@ def draw_plan(
     terms = kernel.terms()
     if centered and not any(term.can_center for term in terms):
         raise ValueError(
-            f"centered=True subtracts the mean of optical features, but {kernel} has "
-            "no optical term; use centered=False."
+            f"centered=True subtracts the mean of features, which no term of {kernel} "
+            "has; use centered=False."
         )
     most = [term.most_columns(n_features) for term in terms]
     groups: list[Group] = []

@@ -1,4 +1,4 @@
-"""Features of the terms of a kernel: variance, columns, streams, derivatives."""
+"""Features of the terms of a kernel: variances, widths, streams and derivatives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.plan import Factor, Group, Plan, evaluate
+from randkern.plan import Factor, Group, Output, Plan, evaluate
 from randkern.projections import Law, Projection, make_projection
 
 Fourier = Literal["pair", "offset"]
@@ -33,14 +33,14 @@ class TermVariance:
 
     @classmethod
     def of_amplitudes(cls, moment: Any, square: Any) -> TermVariance:
-        """Return that of single columns of second moment E[A(x)²A(y)²]."""
+        """Return the variance of single columns of second moment E[A(x)²A(y)²]."""
         return cls((moment - square,), lambda width: (1 / width,))
 
     @classmethod
     def of_phases(
         cls, amplitude: Any, double: Any, square: Any, fourier: Fourier
     ) -> TermVariance:
-        """Return that of cosines and sines; `double` is E[cos 2Δ]."""
+        """Return the variance of cosines and sines; `double` is E[cos 2Δ]."""
         offset = amplitude * (1 + double / 2)
         if fourier == "offset":
             return cls.of_amplitudes(offset, square)
@@ -58,8 +58,8 @@ def allot(
 ) -> list[int]:
     """Share out columns in proportion to `diagonals`, by largest remainder.
 
-    Every term gets at least one column, and no more than it has use for: what it
-    leaves goes to the others.
+    Every term gets at least one column, and no more than those that make it exact: the
+    rest goes to the others.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def allot(
     caps = np.array([n_components if cap is None else cap for cap in most])
     if caps.sum() < n_components:
         raise ValueError(
-            f"the linear kernel has exactly {caps.sum()} features, got "
+            f"the kernel has exactly {caps.sum()} features, got "
             f"n_components={n_components}; use at most {caps.sum()}."
         )
     shares = np.asarray(diagonals, dtype=float)
     shares = shares / shares.max() if shares.max() > 0 else np.ones(n_terms)
     widths = np.ones(n_terms, dtype=int)
     open_terms = np.ones(n_terms, dtype=bool)
-    # Terms that their cap or the minimum binds are settled first.
+    # Terms at their cap or at the minimum are settled first.
     while True:
         left = n_components - widths[~open_terms].sum()
         total = shares[open_terms].sum()
@@ -110,16 +110,16 @@ def allot(
 
 
 class FactorDraws:
-    """Hands out the projections of the factors of one term, independent of each other.
+    """Draws independent projections for the factors of one term.
 
     Parameters
     ----------
     stream : Stream
-        Of the term.
+        Stream of the term.
     projection : str
-        The projection that the user asked for.
+        Name of the projection, as given by the user.
     fourier : {"pair", "offset"}
-        The form of the columns that are cosines.
+        Form of columns with a phase.
     """
 
     def __init__(self, stream: Stream, projection: str, fourier: Fourier):
@@ -131,12 +131,12 @@ class FactorDraws:
         self._n_dimensions = 0
 
     def stream(self, dimensions: int = 0) -> Stream:
-        """Return the stream of the next factor, which draws in a way of its own.
+        """Return the stream of the next factor, which draws for itself.
 
         Parameters
         ----------
         dimensions : int
-            Dimensions of a low-discrepancy sequence that it leaves to nobody else.
+            Dimensions of a low-discrepancy sequence to reserve for it.
         """
         self._n_factors += 1
         self._n_dimensions += dimensions
@@ -169,7 +169,7 @@ _DRAWS = 4096
 
 
 class _Turned(Group):
-    """A group whose single cosines are turned by a quarter: their derivatives."""
+    """A group whose single cosines are shifted by π/2, which gives derivatives."""
 
     def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
         angles = super().draw_offsets(start, stop, np.float64)
@@ -197,35 +197,42 @@ class DrawSlopes:
     def phase(self) -> np.ndarray:
         """Σ G ∂z/∂p, shape (n, n_draws).
 
-        The derivative of a cosine in its phase is minus the sine beside it.
+        The derivative of a cosine in its phase is minus the sine, which stands beside
+        it in a pair.
         """
         G, Z = self.G, self.Z
-        even, odd = self._pairs
+        even, odd, single = self._columns("pair", "offset")
         slopes = G[:, odd] * Z[:, even] - G[:, even] * Z[:, odd]
         group = self.group
-        if group.width % 2 == 0:
+        if single.start == single.stop:
             return slopes
         turned = _Turned(
             group.factors, 0, group.width, group.weight, group.output, group.offsets
         )
-        last = slice(group.width - 1, group.width)
-        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, last)
-        return ops_of(Z).hstack([slopes, G[:, last] * sines])
+        sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, single)
+        return ops_of(Z).hstack([slopes, G[:, single] * sines])
 
     @cached_property
     def amplitude(self) -> np.ndarray:
         """Σ G ∂z/∂log A, shape (n, n_draws)."""
         products = self.G * self.Z
-        even, odd = self._pairs
-        if self.group.output != "pair":
-            return products
+        even, odd, single = self._columns("pair", "offset", "amplitude")
         sums = products[:, even] + products[:, odd]
-        return ops_of(self.Z).hstack([sums, products[:, 2 * (self.group.width // 2) :]])
+        return ops_of(self.Z).hstack([sums, products[:, single]])
 
-    @property
-    def _pairs(self) -> tuple[slice, slice]:
-        stop = 2 * (self.group.width // 2)
-        return slice(0, stop, 2), slice(1, stop, 2)
+    def _columns(self, *known: Output) -> tuple[slice, slice, slice]:
+        """Return the columns of cosines, the sines beside them, and single ones.
+
+        Raises
+        ------
+        ValueError
+            If the output of the group is none of `known`.
+        """
+        width, output = self.group.width, self.group.output
+        if output not in known:
+            raise ValueError(f"no derivative is known of columns {output!r}.")
+        stop = 2 * (width // 2) if output == "pair" else 0
+        return slice(0, stop, 2), slice(1, stop, 2), slice(stop, width)
 
 
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:

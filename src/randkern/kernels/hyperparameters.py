@@ -172,7 +172,7 @@ def median_distance(
     X: Rows,
     sample_weight: np.ndarray | None,
     stream: Stream,
-    metric: Literal["euclidean", "manhattan"],
+    metric: Literal["euclidean", "cityblock"],
 ) -> float:
     """Return the weighted median distance between rows of a seeded sample.
 
@@ -194,8 +194,7 @@ def median_distance(
     largest = float(np.abs(dense).max(initial=0.0))
     if largest == 0:
         return 1.0
-    name: Any = "cityblock" if metric == "manhattan" else metric
-    distances = largest * pdist(dense / largest, name)
+    distances = largest * pdist(dense / largest, metric)
     apart = distances > 0
     distances = distances[apart]
     if distances.size == 0:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_positive, densify
+from randkern._validation import Rows, check_choice, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, column_slopes
@@ -41,6 +42,31 @@ from randkern.projections import (
 _LARGEST_NU = 1e50
 
 
+def _manhattan(X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
+    ops = ops_of(X)
+    distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+    ops.manhattan_distances(densify(X) * scale, densify(Y) * scale, distances)
+    return distances
+
+
+class _Metric(NamedTuple):
+    """Distances of scaled rows, squared if Euclidean, and what depends on them."""
+
+    distances: Callable[[Rows, Rows, Any, bool], Any]
+    scipy_name: Literal["euclidean", "cityblock"]
+    scale_factor: Callable[[int], float]  # of lengthscale="scale"
+
+
+_METRICS = {
+    "euclidean": _Metric(
+        lambda X, *others: ops_of(X).scaled_squared_distances(X, *others),
+        "euclidean",
+        lambda d: math.sqrt(d / 2),
+    ),
+    "manhattan": _Metric(_manhattan, "cityblock", float),
+}
+
+
 class Stationary(Leaf):
     """A kernel of (x − y)/ℓ with ℓ a number or one per column (ARD)."""
 
@@ -50,6 +76,10 @@ class Stationary(Leaf):
     def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
         self.lengthscale = lengthscale
         self.columns = columns
+
+    @property
+    def _distance(self) -> _Metric:
+        return _METRICS[check_choice("metric", self.metric, tuple(_METRICS))]
 
     def _lengthscale(self, width: int) -> float | np.ndarray:
         return check_lengthscale(self.lengthscale, width, self)
@@ -77,17 +107,14 @@ class Stationary(Leaf):
                 deviation = standard_deviation(X, sample_weight)
                 self.lengthscale = self._scale_rule(deviation, X)
             elif self.lengthscale == "median":
-                self.lengthscale = median_distance(
-                    X, sample_weight, stream, self.metric
-                )
+                metric = self._distance.scipy_name
+                self.lengthscale = median_distance(X, sample_weight, stream, metric)
         if not isinstance(self.lengthscale, str):
             check_inverse(self._lengthscale(X.shape[1]), X)
 
     def _scale_rule(self, deviation: float, X: Rows) -> float:
         """Return the lengthscale of ``"scale"``: ℓ² = d·Var/2; 1 if constant."""
-        d = X.shape[1]
-        factor = d if self.metric == "manhattan" else math.sqrt(d / 2)
-        return deviation * factor or 1.0
+        return deviation * self._distance.scale_factor(X.shape[1]) or 1.0
 
     def inputs(self, n_features: int) -> InputMap:
         width = len(self._selected(n_features))
@@ -96,12 +123,7 @@ class Stationary(Leaf):
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops = ops_of(X)
         scale = self._inverse_scale(X)
-        if self.metric == "euclidean":
-            distances = ops.scaled_squared_distances(X, Y, scale, same)
-        else:
-            distances = ops.zeros((X.shape[0], Y.shape[0]), X)
-            X, Y = densify(X) * scale, densify(Y) * scale
-            ops.manhattan_distances(X, Y, distances)
+        distances = self._distance.distances(X, Y, scale, same)
         values = ops.map_rows(self._profile, distances)
         if same:
             ops.fill_diagonal(values, 1.0)
@@ -221,11 +243,8 @@ class Laplacian(Stationary):
     def _column_gradient(
         self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
     ) -> np.ndarray:
-        ops = ops_of(X)
-        distances = ops.zeros((X.shape[0], Y.shape[0]), X)
-        ops.manhattan_distances(X, Y, distances)
-        weight = M * self._profile(distances)
-        return ops.stacked_numbers(
+        weight = M * self._profile(_manhattan(X, Y, 1.0, False))
+        return ops_of(X).stacked_numbers(
             [
                 (weight * abs(x[:, None] - y)).sum()
                 for x, y in zip(X.T, Y.T, strict=True)

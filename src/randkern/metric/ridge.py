@@ -18,7 +18,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
-from randkern.data.target_statistics import Survey
+from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.factor_draws import DrawSlopes
@@ -60,11 +60,13 @@ class StandardisedMap:
         return map(self, rows.blocks(block))
 
 
-def _column_survey(rows: TrainingData, shift: np.ndarray, unit: np.ndarray) -> Survey:
+def _column_statistics(
+    rows: TrainingData, shift: np.ndarray, unit: np.ndarray
+) -> TargetStatistics:
     """Return what a pass over the columns tells, less shifts and divided by units."""
     mapped = StandardisedMap(shift, 1.0 / unit, np.ones(len(unit)))
     blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
-    return Survey.of(blocks, len(unit))
+    return TargetStatistics.of(blocks, len(unit))
 
 
 def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
@@ -90,36 +92,36 @@ def _equations_of(
 def standardised(
     rows: TrainingData, reference: np.ndarray
 ) -> tuple[StandardisedMap, np.ndarray]:
-    """Return what gives columns mean 0 and variance 1, and their variances.
+    """Return the map to columns of mean 0 and variance 1, and their variances.
 
-    Constant columns become 0: those that never differ from a row, the reference.
+    Columns that equal the reference row everywhere are constant and become 0.
     """
     unit = np.ones(len(reference))
-    survey = rows.reduce(_column_survey, reference, unit)
-    if np.any(survey.target_scale != 1):  # whose squares are no numbers
-        unit = survey.target_scale
-        survey = rows.reduce(_column_survey, reference, unit)
-    deviation = np.sqrt(survey.target_squares / survey.weight_sum)
-    varies = (survey.largest_target > 0) & (deviation > 0)
+    statistics = rows.reduce(_column_statistics, reference, unit)
+    if np.any(statistics.target_scale != 1):  # whose squares are no numbers
+        unit = statistics.target_scale
+        statistics = rows.reduce(_column_statistics, reference, unit)
+    deviation = np.sqrt(statistics.target_squares / statistics.weight_sum)
+    varies = (statistics.largest_target > 0) & (deviation > 0)
     scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0) / unit
     with np.errstate(over="ignore"):
         variances = (unit * deviation) ** 2
-    shift = reference + unit * survey.target_mean
+    shift = reference + unit * statistics.target_mean
     return StandardisedMap(shift, scale, np.ones(len(unit))), variances
 
 
 def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
     """Return rows with centred targets of variance 1 in all; whether these vary."""
-    survey = rows.survey()
-    if np.any(survey.target_scale != 1):
-        unit = survey.target_scale
+    statistics = rows.survey()
+    if np.any(statistics.target_scale != 1):
+        unit = statistics.target_scale
         rows = rows.rescaled(np.zeros_like(unit), unit)
-        survey = rows.survey()
-    squares = np.where(survey.spread > 0, survey.target_squares, 0.0)
-    deviation = np.sqrt(squares / survey.weight_sum)
+        statistics = rows.survey()
+    squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
+    deviation = np.sqrt(squares / statistics.weight_sum)
     each = np.where((deviation > 0) & (not labelled), deviation, 1.0)
     total = math.sqrt(((deviation / each) ** 2).sum())
-    return rows.rescaled(survey.target_mean, each * (total or 1.0)), total > 0
+    return rows.rescaled(statistics.target_mean, each * (total or 1.0)), total > 0
 
 
 # -- ridge regression on transformed rows, and its gradients ----------------------

@@ -34,6 +34,7 @@ from scipy.special import expit, gammaln, roots_hermitenorm
 from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
+from randkern._validation import check_choice
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -190,6 +191,7 @@ def likelihood_of(
 
     `counted` says whether weights count rows, `normalized` whether targets were scaled.
     """
+    check_choice("likelihood", name, ("gaussian", "student-t", "poisson"))
     if name == "gaussian":
         return None
     if rows.n_targets > 1:

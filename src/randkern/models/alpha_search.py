@@ -331,7 +331,7 @@ def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def _divide(train: np.ndarray, test: np.ndarray, n: int) -> bool:
-    """Tell whether every one of n rows is in one of the two, and once."""
+    """Tell whether each of n rows is in exactly one of the two, once."""
     counts = np.bincount(np.concatenate([train, test]), minlength=n)
     return bool(np.all(counts == 1))
 

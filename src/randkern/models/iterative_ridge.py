@@ -14,7 +14,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.target_statistics import Survey
+from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
@@ -51,7 +51,7 @@ class FeatureBatches:
         self._at_once = operator.features.block_rows
         self.size, self.n_targets = operator.size, self._rows.n_targets
         self.weight_unit = operator.weight_unit
-        self.weight_sum = operator.survey.weight_sum / operator.weight_unit
+        self.weight_sum = operator.statistics.weight_sum / operator.weight_unit
         self.center = (
             operator.feature_sum / self.weight_sum if operator.center else None
         )
@@ -259,22 +259,24 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
         validation = _held_out(rows, solver.validation_fraction, problem.stream)
         held_out, block = validation
         rows = rows.without(held_out)
-    survey = rows.survey()
+    statistics = rows.survey()
     features = FeatureMatrix(
         rows,
         plan.raw,
         limit - fixed,
         compress=solver.is_coarse,
-        weight_unit=survey.weight_unit,
+        weight_unit=statistics.weight_unit,
         block_rows=at_once,
     )
-    operator = FeatureOperator(features, survey, problem.center, problem.stream, plan)
+    operator = FeatureOperator(
+        features, statistics, problem.center, problem.stream, plan
+    )
     rhs, unit = operator.right_hand_side(), operator.weight_unit
     stopping: dict[str, Any] = {
         "loss": Loss(
             operator.loss_without_features,
-            spread=survey.spread / unit,
-            most=_most_loss(survey, problem.center) / unit,
+            spread=statistics.spread / unit,
+            most=_most_loss(statistics, problem.center) / unit,
             **(_FOR_LABELS if problem.labels else {}),
         )
     }
@@ -295,11 +297,11 @@ def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
             "several devices."
         )
     needed, at_once = operator_memory(plan, rows, solver, limit)
-    survey = rows.survey()
+    statistics = rows.survey()
     features = FeatureMatrix(
-        rows, plan, weight_unit=survey.weight_unit, block_rows=at_once
+        rows, plan, weight_unit=statistics.weight_unit, block_rows=at_once
     )
-    operator = FeatureOperator(features, survey, problem.center, problem.stream)
+    operator = FeatureOperator(features, statistics, problem.center, problem.stream)
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
     batches = FeatureBatches(operator, limit - needed)
@@ -323,19 +325,21 @@ class StreamingFit:
         self._state = solver.init(batches, alpha / self._unit)
         self._state.weight_sum = 0.0
 
-    def _batches(self, rows: ArrayRows, survey: Survey) -> FeatureBatches:
-        features = FeatureMatrix(rows, self._plan, weight_unit=survey.weight_unit)
-        return FeatureBatches(FeatureOperator(features, survey, False, self._stream))
+    def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
+        features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
+        return FeatureBatches(
+            FeatureOperator(features, statistics, False, self._stream)
+        )
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps along rows that have not been seen."""
-        survey = rows.survey()
+        statistics = rows.survey()
         # Weights have the unit of the first batch.
-        survey = replace(survey, largest_weight=self._unit)
+        statistics = replace(statistics, largest_weight=self._unit)
         fit = copy.copy(self)
-        total = self._state.weight_sum + survey.weight_sum / self._unit
+        total = self._state.weight_sum + statistics.weight_sum / self._unit
         fit._state = replace(self._state, weight_sum=total)
-        return fit, self._solver.advance(fit._state, self._batches(rows, survey))
+        return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
 
 
 def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
@@ -351,20 +355,20 @@ def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
             "(n_components=None) set tol."
         )
     n, k = rows.n_rows, rows.n_targets
-    survey = rows.survey()
-    sizes = _most_loss(survey, center)
+    statistics = rows.survey()
+    sizes = _most_loss(statistics, center)
     if solver.tol is None:
         solver = copy.copy(solver)
         solver.tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
         # Relative to the deviations of the targets, not to their means.
-        sizes = np.where(survey.spread > 0, survey.spread, sizes)
+        sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
     solver, iterating = _dual_solver(solver, rows, limit)
-    unit, ops = survey.weight_unit, ops_of(rows.X)
+    unit, ops = statistics.weight_unit, ops_of(rows.X)
     weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
     operator = KernelOperator(
         kernel, rows.X, weight, center, problem.stream, limit - iterating
     )
-    mean = ops.float64_like(survey.target_mean if center else np.zeros(k), rows.X)
+    mean = ops.float64_like(statistics.target_mean if center else np.zeros(k), rows.X)
 
     def weights_of(value: Any) -> tuple[Any, Any]:
         dual = operator.dual(value)
@@ -384,10 +388,10 @@ def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
     return System(solver, operator, problem.alpha / unit, rhs, weights_of, stopping)
 
 
-def _most_loss(survey: Survey, center: bool) -> np.ndarray:
+def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:
     """Return the loss of weights of 0, (k,), of which enormous weights are no part."""
-    usual = survey.spread if center else survey.loss_of_zero
-    every = survey.moments.squares if center else survey.moments.all_squares
+    usual = statistics.spread if center else statistics.loss_of_zero
+    every = statistics.moments.squares if center else statistics.moments.all_squares
     return np.where(usual > 0, usual, every)
 
 

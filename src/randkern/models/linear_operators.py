@@ -11,7 +11,7 @@ from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.target_statistics import Survey
+from randkern.data.target_statistics import TargetStatistics
 from randkern.kernels import Kernel
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.memory import (
@@ -36,8 +36,8 @@ class FeatureOperator:
     Parameters
     ----------
     features : FeatureMatrix
-        With weights relative to the survey's unit.
-    survey : Survey
+        With weights relative to the unit of the statistics.
+    statistics : TargetStatistics
     center : bool
         Whether to subtract the weighted means z̄.
     stream : Stream
@@ -49,21 +49,21 @@ class FeatureOperator:
     def __init__(
         self,
         features: FeatureMatrix,
-        survey: Survey,
+        statistics: TargetStatistics,
         center: bool,
         stream: Stream,
         plan: Plan | None = None,
     ):
         self.features = features
         self.plan = features.plan if plan is None else plan
-        self.survey = survey
+        self.statistics = statistics
         self.center = center
         self.stream = stream
         like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
-        self.weight_unit = survey.weight_unit
+        self.weight_unit = statistics.weight_unit
         self.feature_sum = ops_of(like).zeros(self.size, like)
 
     @property
@@ -72,19 +72,21 @@ class FeatureOperator:
 
     @property
     def _weight_sum(self) -> float:
-        return self.survey.weight_sum / self.weight_unit
+        return self.statistics.weight_sum / self.weight_unit
 
     @property
     def means(self) -> np.ndarray:
         """The means ȳ that are subtracted from the targets, (k,)."""
-        mean = self.survey.target_mean
+        mean = self.statistics.target_mean
         return mean if self.center else np.zeros_like(mean)
 
     @property
     def loss_without_features(self) -> np.ndarray:
         """Σ w_i (y_i − ȳ)², (k,): the loss of W = 0."""
-        survey = self.survey
-        squares = survey.target_squares if self.center else survey.moments.all_squares
+        statistics = self.statistics
+        squares = (
+            statistics.target_squares if self.center else statistics.moments.all_squares
+        )
         return squares / self.weight_unit
 
     def right_hand_side(self) -> Any:

@@ -208,12 +208,12 @@ def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
 
 
 def _is_known(x: Traced, known: np.ndarray) -> Any:
-    """Tell which of the known categories every value of a column is."""
+    """Compare every value of a column with the known categories."""
     if x.dtype.kind in "OU":
         if "" in known and None in known:
             raise ValueError(
-                "a column has empty texts and missing values, which ONNX tells not "
-                "apart; replace one of them in the rows of the fit."
+                "a column has both empty strings and missing values, which ONNX does "
+                "not distinguish; replace one of them before fitting."
             )
         return x == np.array(["" if v is None else v for v in known]).astype(str)
     return equals(as_float64(x), np.array(known, dtype=float))

@@ -1,4 +1,4 @@
-"""How rows are projected: one class per way, chosen by name.
+"""Random projections of rows, chosen by name.
 
 `make_projection` is the one place that knows which projection suits which
 law; `auto` is resolved here.
@@ -58,7 +58,7 @@ PROJECTIONS = ("auto", *_BY_NAME)
 _SOBOL_DIMENSIONS = 21201
 # Structured rows are visibly not normal in fewer dimensions, padded or not.
 _STRUCTURED_WIDTH = 64
-# "auto" keeps a matrix of independent entries up to this size.
+# "auto" stores a matrix of independent entries up to this size.
 _KEPT_BYTES = 500 * 10**6
 
 

@@ -1,4 +1,4 @@
-"""What every projection shares: the laws of its rows, and how rows of data reach it."""
+"""The base of projections: the laws of their rows, and how data reach them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from scipy.stats import gamma
 
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 
@@ -30,6 +30,9 @@ class Mixing:
 
     name: Literal["student", "gamma"]
     parameter: float
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, ("student", "gamma"))
 
     def draw(self, stream: Any, n_rows: int) -> np.ndarray:
         """Return the factors of rows 0, ..., n_rows - 1."""
@@ -47,16 +50,16 @@ class Mixing:
 class Law:
     """The distribution of the rows of a random matrix.
 
-    A law says how rows follow from independent standard entries
-    (`transform`, for dense and streamed projections), from points of the unit cube
-    (`quantile`, for quasi-Monte Carlo), and, if it is invariant under rotations,
-    which norms go with uniform directions (`norms`, for orthogonal and structured
-    ones). This base class is the law of projections that draw in a way of their own.
+    A law defines rows by independent standard entries (`transform`, for dense and
+    streamed projections), by points of the unit cube (`quantile`, for quasi-Monte
+    Carlo) and, if it is invariant under rotations, by the norms that go with uniform
+    directions (`norms`, for orthogonal and structured ones). This base class is the law
+    of projections that do not use one.
     """
 
     #: The name of the law in messages.
     name: ClassVar[str] = "own"
-    #: Independent entries that the counter-based generator makes.
+    #: Distribution of the entries from the counter-based generator.
     entries: ClassVar[Literal["normal", "cauchy", "laplace", "uniform", "sign"]] = (
         "normal"
     )
@@ -64,7 +67,7 @@ class Law:
     is_complex: ClassVar[bool] = False
     part_scale: ClassVar[float] = 1.0
     rotation_invariant: ClassVar[bool] = False
-    #: Whether rows are the entries themselves, which products may generate on the way.
+    #: Whether rows are the entries themselves, so that products may generate them.
     multiplies_generated: ClassVar[bool] = False
 
     mixing: Mixing | None = None
@@ -76,7 +79,7 @@ class Law:
         return self.entries == "cauchy" or student
 
     def transform(self, rows: Any) -> Any:
-        """Return rows of this law, but for mixing, from rows of standard entries."""
+        """Return rows of this law, without mixing, from rows of standard entries."""
         return rows
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
@@ -84,11 +87,11 @@ class Law:
         raise NotImplementedError(f"{type(self).__name__} has no quantile.")
 
     def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
-        """Return the norms of rows of a dimension, but for mixing."""
+        """Return the norms of rows of a dimension, without mixing."""
         raise NotImplementedError(f"{type(self).__name__} has no norms.")
 
     def dimensions(self, width: int) -> int:
-        """Return how many dimensions of a low-discrepancy sequence a row takes."""
+        """Return the number of dimensions of a low-discrepancy sequence per row."""
         return width * (2 if self.is_complex else 1) + (self.mixing is not None)
 
     def rows_at(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -173,11 +176,11 @@ class LaplaceLaw(Law):
         return sign * np.log(2 * np.minimum(points, 1 - points))
 
 
-#: What features projections write in one pass.
+#: Features that projections write in one pass.
 Form = Literal["pairs", "cosines", "modulus"]
 # Frequencies of one tile of phases.
 TILE_DRAWS = 4096
-# Phases that single precision loses too much of, some 2⁻²⁴ of their size.
+# Beyond this size, phases in single precision lose too much (about 2⁻²⁴ of it).
 _LARGE_PHASE = 32.0
 _SINGLE = float(np.finfo(np.float32).eps)
 
@@ -186,10 +189,10 @@ _SINGLE = float(np.finfo(np.float32).eps)
 class InputMap:
     """How a block of rows reaches a projection.
 
-    The columns `columns` (None: all) times `inverse_scale` (a number or one a
-    column), then one constant entry `bias` if it is not 0. With `categories`,
-    one sorted array of values a column, values become their positions
-    instead; a value that is not there becomes the number of categories.
+    The columns `columns` (None: all) times `inverse_scale` (a number, or one per
+    column), then one constant entry `bias` if it is not 0. With `categories`, one
+    sorted array of values per column, values become their positions instead; unknown
+    values become the number of categories.
     """
 
     n_columns: int
@@ -219,7 +222,7 @@ class InputMap:
         return ops_of(X).squared_norms(self.apply(X))
 
     def inverse_scale_like(self, X: Rows) -> Any:
-        """Return what the columns are multiplied by: a vector on the device of X."""
+        """Return the factor of columns, a number or a vector on the device of X."""
         if not isinstance(self.inverse_scale, np.ndarray):
             return self.inverse_scale
         return ops_of(X).constant(self, "scale", X, lambda: self.inverse_scale)
@@ -229,7 +232,7 @@ class InputMap:
 class Projection(ABC):
     """A random matrix, `n_draws` rows by `width` columns, named by a stream.
 
-    It holds no entries: what is kept of them lives in a cache that pickling
+    Entries are not attributes: those that are stored live in a cache, which pickling
     drops.
     """
 
@@ -254,7 +257,7 @@ class Projection(ABC):
         return self.project(X, start, stop)
 
     def stored_bytes(self, itemsize: int) -> int:
-        """Return the memory of the entries that are kept."""
+        """Return the memory of the entries that are stored."""
         return 0
 
     @cached_property
@@ -268,11 +271,10 @@ class Projection(ABC):
         state = {k: v for k, v in self.__dict__.items() if k != "mixing_factors"}
         return state | {"_cache": {}}
 
-    def kept(self, like: Any, make: Callable[[], Any]) -> Any:
-        """Return what `make` returns for arrays like this one, from call to call.
+    def cached(self, like: Any, make: Callable[[], Any]) -> Any:
+        """Return the cached value of `make` for arrays like this one.
 
-        A map is used with one dtype on each device, of which there may be several at
-        once: nothing else is kept.
+        The cache holds one dtype per device: maps are rarely used with several.
         """
         dtype, device = ops_of(like).key(like)
         kept_dtype, kept = self._cache.get(device, (None, None))
@@ -299,17 +301,9 @@ class Projection(ABC):
         (complex laws). A projection with a fused kernel (transform, scale,
         nonlinearity, one write) overrides it.
         """
-        for rows, part, phase in self._tiles(X, inputs, draws.start, draws.stop):
-            ops = ops_of(X)
-            if form == "modulus":
-                ops.modulus_power(*phase, value, weight, out[rows, part])
-                continue
-            phase = ops.asarray(phase, out)
-            if form == "pairs":
-                columns = slice(2 * part.start, 2 * part.stop)
-                ops.cos_sin_pairs(phase, weight, out[rows, columns])
-            else:
-                ops.cosines(phase, value[part], weight, out[rows, part])
+        write = _WRITERS[form]
+        for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
+            write(tile, part, weight, out[rows], value)
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws counted from `start`, projected tile)."""
@@ -323,8 +317,35 @@ class Projection(ABC):
                 )
 
 
+def _write_pairs(
+    phase: Any, draws: slice, weight: float, out: np.ndarray, value: None
+) -> None:
+    columns = slice(2 * draws.start, 2 * draws.stop)
+    ops_of(out).cos_sin_pairs(ops_of(out).asarray(phase, out), weight, out[:, columns])
+
+
+def _write_cosines(
+    phase: Any, draws: slice, weight: float, out: np.ndarray, value: Any
+) -> None:
+    phase = ops_of(out).asarray(phase, out)
+    ops_of(out).cosines(phase, value[draws], weight, out[:, draws])
+
+
+def _write_modulus(
+    parts: Any, draws: slice, weight: float, out: np.ndarray, value: float
+) -> None:
+    ops_of(out).modulus_power(*parts, value, weight, out[:, draws])
+
+
+_WRITERS: dict[Form, Callable[..., None]] = {
+    "pairs": _write_pairs,
+    "cosines": _write_cosines,
+    "modulus": _write_modulus,
+}
+
+
 class Stored(Projection):
-    """A projection whose matrix is drawn once, kept, and multiplied."""
+    """A projection whose matrix is drawn once and stored."""
 
     @abstractmethod
     def draw(self) -> tuple[np.ndarray, ...]:
@@ -338,10 +359,10 @@ class Stored(Projection):
     def matrices(self, like: Any) -> tuple[np.ndarray, ...]:
         """Return what :meth:`draw` draws, of the dtype and on the device of `like`.
 
-        It is kept from call to call.
+        It is cached.
         """
         asarray = ops_of(like).asarray
-        return self.kept(
+        return self.cached(
             like, lambda: tuple(asarray(part, like) for part in self.draw())
         )
 
@@ -358,11 +379,11 @@ class Stored(Projection):
 def phase_product(X: Rows, matrix: Any) -> Any:
     """Return X Ωᵀ, the large phases of single precision less whole turns.
 
-    A frequency of a heavy-tailed law may be a million times the others. In float32
-    the digits of its phases that matter are lost, and what takes their place depends
-    on the order of BLAS's sums: on how many rows there are. Columns of which the root
-    of Σ_j (ω_j max_i |x_ij|)² is above 32 are multiplied in float64, and whole turns
-    taken off.
+    A frequency of a heavy-tailed law may be a million times larger than the others. In
+    float32 its phases lose the digits that matter, and the result depends on the order
+    of summation in BLAS, that is on the number of rows. Columns for which the root of
+    Σ_j (ω_j max_i |x_ij|)² is above 32 are therefore multiplied in float64, and reduced
+    modulo 2π.
     """
     ops = ops_of(X)
     phases = X @ matrix.T

@@ -1,4 +1,4 @@
-"""Matrices of random rows, kept or recomputed: independent, orthogonal, quasi."""
+"""Matrices of random rows: independent, recomputed, orthogonal, quasi-random."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.projections._base import InputMap, Stored, phase_product
 
-# Entries of a streamed tile: it stays in the last level of the cache.
+# Size of a streamed tile, which stays in the last-level cache.
 _TILE_BYTES = 8 * 2**20
 
 
 class Dense(Stored):
-    """I.i.d. rows from a counter-based generator, drawn once and kept.
+    """I.i.d. rows from a counter-based generator, drawn once and stored.
 
     The matrix takes n_draws × width × 4 bytes (8 for float64 rows), twice
     that for a complex law.
@@ -40,7 +40,7 @@ class Dense(Stored):
     def rows(self, start: int, stop: int, like: Any = None) -> tuple[Any, ...]:
         """Return rows `start` to `stop` of the matrix, or their two parts.
 
-        They are made where the array `like` lies.
+        They are drawn on the device of the array `like`.
         """
         if self.law.is_complex:
             parts = tuple(
@@ -65,7 +65,7 @@ class Dense(Stored):
 
 
 class Streamed(Dense):
-    """The entries of :class:`Dense`, made again tile by tile and never kept."""
+    """The entries of :class:`Dense`, recomputed tile by tile and never stored."""
 
     name = "streamed"
 
@@ -74,13 +74,13 @@ class Streamed(Dense):
 
     @property
     def tile_draws(self) -> int:
-        """Number of rows of the matrix that are made at a time."""
+        """Number of rows of the matrix per tile."""
         return rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
 
     def _generated(self, X: Rows, start: int, stop: int) -> Any:
-        """Return the projection by a product that makes the entries on its way.
+        """Return the projection by a product that generates the entries itself.
 
-        None where there is none.
+        None if the backend has no such product.
         """
         if not self.law.multiplies_generated:
             return None
@@ -127,7 +127,7 @@ class Streamed(Dense):
         if self._generated(X[:0], start, start) is not None:
             yield from super()._tiles(X, inputs, start, stop)
             return
-        # Draws in the outer loop: each tile of the matrix is made once.
+        # Draws in the outer loop: each tile of the matrix is drawn once.
         blocks = list(row_blocks(X.shape[0], ops_of(X).tile_rows(X)))
         only = inputs.apply(X) if len(blocks) == 1 else None
         for draws in row_blocks(stop - start, self.tile_draws):
@@ -145,7 +145,7 @@ def _product(X: Rows, matrix: Any) -> Any:
     return X @ matrix.T
 
 
-# Blocks are decomposed together up to so many entries.
+# Most entries of blocks that are decomposed together.
 _ENTRIES = 2**16
 
 

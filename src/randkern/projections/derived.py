@@ -1,4 +1,4 @@
-"""Projections that draw no matrix: all columns, derived rows, roots of unity."""
+"""Projections without a matrix of their own: columns, derived rows, roots of unity."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from randkern.projections._base import Projection
 class Identity(Projection):
     """Row i of the matrix is the i-th unit vector times √d.
 
-    The factor makes it a member of the family: the mean of ωωᵀ over the rows
-    is the identity matrix, as for every other law of unit variance.
+    With the factor, the mean of ωωᵀ over the rows is the identity matrix, as for every
+    law of unit variance.
     """
 
     name = "identity"
@@ -83,7 +83,7 @@ class Roots(Projection):
         return (2 * np.pi / ops.as_float64(n)) * ((X[:, column] * omega) % n)
 
     def _draws(self, start: int, stop: int) -> np.ndarray:
-        """Return the columns, frequencies and sizes of draws, a row each."""
+        """Return the columns, frequencies and sizes of draws, as three rows."""
         generator = self.stream.child("real").generator()
         sizes = np.asarray(self.sizes)
         # Two uniforms per draw, in this order, whatever range is asked for.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.projections._base import Form, InputMap, Projection
 
-# Rows whose columns are picked at a time.
+# Rows of which columns are selected at a time.
 _SELECTED_ROWS = 4096
 
 
@@ -46,7 +46,7 @@ class Structured(Projection):
         return {k: v for k, v in super().__getstate__().items() if k != "norms"}
 
     def _rows(self, X: Rows, start: int, stop: int, **inputs: Any) -> Any:
-        """Return rows `start` to `stop`, which transform what is like X."""
+        """Return rows `start` to `stop` for arrays like X."""
         norms = ops_of(X).constant(self, "norms", X, lambda: self.norms)
         return ops_of(X).hadamard.StructuredRows(
             self.stream.child("signs").key, norms[start:stop], start, stop, **inputs
@@ -76,11 +76,13 @@ class Structured(Projection):
     ) -> None:
         scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
         drawn = self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
-        options = {"weight": weight}
-        if form != "pairs":
-            options["power" if form == "modulus" else "offsets"] = value
-        write = getattr(drawn, form)
-        # Columns are picked a few rows at a time; all rows at once if that is free.
+        writers = {
+            "pairs": drawn.pairs,
+            "cosines": partial(drawn.cosines, offsets=value),
+            "modulus": partial(drawn.modulus, power=value),
+        }
+        write = writers[form]
+        # Selecting columns copies rows: a few at a time; without a copy all at once.
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
-            write(inputs.select(X[rows]), out=out[rows], **options)
+            write(inputs.select(X[rows]), out=out[rows], weight=weight)

@@ -314,7 +314,7 @@ class SkeletonPaths(Projection):
         Of the dtype and on the device of `like`. They are kept from call to call.
         """
         sparse = ops_of(like).sparse
-        return self.kept(like, lambda: sparse.sparse_map(self._drawn(), like))
+        return self.cached(like, lambda: sparse.sparse_map(self._drawn(), like))
 
     def _drawn(self) -> SparseEntries:
         _check_cost(self.skeleton)

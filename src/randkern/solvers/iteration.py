@@ -1,4 +1,4 @@
-"""What solvers share: the protocol, solutions, the loop and its checkpoints."""
+"""The protocol of solvers, their solutions, the loop and its checkpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(Enum):
     SUCCESS = "solved to working precision"
     CONVERGED = "the residual is below the tolerance"
     LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
-    VALIDATED = "the validation error has stopped falling"
+    VALIDATED = "the validation error has stopped decreasing"
     STREAMING = "one more pass of stochastic gradients was taken"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
@@ -43,7 +43,7 @@ class Outcome(Enum):
         "weights are certain: increase alpha, or rescale the columns"
     )
     ROUNDED = (
-        "rounding errors keep the solution farther from the minimum than was asked: "
+        "rounding errors keep the solution farther from the minimum than requested: "
         "increase alpha, use float64 rows, loosen tol, or scale down the largest "
         "weights"
     )
@@ -63,9 +63,9 @@ class Solution:
         Refinement steps of a direct solver, iterations of an iterative one.
     outcome : Outcome
     jitter : float
-        What was added to the diagonal of A beyond what was asked for.
+        What was added to the diagonal of A in addition to the shift.
     seconds : float
-        Wall-clock time of the solve; 0 where it was not taken.
+        Wall-clock time of the solve; 0 if it was not measured.
     """
 
     value: np.ndarray = field(repr=False)
@@ -100,7 +100,7 @@ class Checkpoint:
     attached : dict of str to array, optional
         Saved with every state.
     identity : dict of str to array, optional
-        Saved, too: what tells this iteration from others.
+        Also saved: what identifies this iteration.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Checkpoint:
             )
 
     def check_writable(self) -> None:
-        """Raise CheckpointError if the file cannot be written, and leave it alone."""
+        """Raise CheckpointError if the file cannot be written; do not change it."""
         try:
             with tempfile.TemporaryFile(dir=self.path.resolve().parent) as file:
                 file.write(b"\0")
@@ -151,7 +151,7 @@ class Checkpoint:
             raise self._unwritable(error) from error
 
     def load(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray] | None:
-        """Return the arrays of the file (or those of these names that it has).
+        """Return the arrays of the file (or those of the given names that it has).
 
         None if there is no file.
         """
@@ -168,14 +168,14 @@ class Checkpoint:
             ) from error
 
     def load_integers(self, types: Mapping[str, type]) -> dict[str, int]:
-        """Return those of these numbers, which are not negative, that the file has."""
+        """Return the non-negative integers of these names that the file has."""
         arrays = self.load(list(types)) or {}
         if any(array.dtype != types[name] for name, array in arrays.items()):
             raise self._foreign()
         return {name: self.integer(array) for name, array in arrays.items()}
 
     def integer(self, array: np.ndarray) -> int:
-        """Return a number of the file, which is not negative."""
+        """Return an array of the file as a non-negative integer."""
         if array.shape or array.dtype.kind not in "iu" or array < 0:
             raise self._foreign()
         return int(array)
@@ -185,10 +185,10 @@ class Checkpoint:
         arrays: dict[str, np.ndarray],
         shapes: Mapping[str, Sequence[tuple[int, ...]]],
     ) -> None:
-        """Raise unless the file's arrays are of the same iteration, up to rounding.
+        """Raise unless the arrays belong to this iteration, up to rounding.
 
-        It must hold those that `shapes` names, too, of one of these shapes (-1: any
-        number).
+        They must include those named by `shapes`, each of one of its shapes (-1: any
+        length).
         """
         known = {name: [np.shape(value)] for name, value in self.identity.items()}
         for name, allowed in {**shapes, **known}.items():
@@ -211,9 +211,8 @@ class Checkpoint:
     def save(self, arrays: dict[str, Any], *, interrupted: bool = False) -> None:
         """Replace the file.
 
-        If it cannot be written, the first time raises CheckpointError. Later, when the
-        iteration has gone on for long, and when it is `interrupted`, it is a warning,
-        and the last state that was written stays.
+        If it cannot be written, the first call raises CheckpointError. Later calls, and
+        those of an iteration that is `interrupted`, warn and leave the last state.
         """
         began = time.perf_counter()
         first = self._saved_at == -np.inf
@@ -247,11 +246,11 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed that writing does not slow the work."""
+        """Whether enough time has passed that writing costs little."""
         return _SHARE * (time.perf_counter() - self._saved_at) >= self._seconds
 
     def remove(self) -> None:
-        """Delete the file, once what it stood for is done; symbolic links stay."""
+        """Delete the file after the iteration; symbolic links stay."""
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
@@ -269,8 +268,8 @@ def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
     )
 
 
-# The error of few rows is noisy, while iterates of conjugate gradients come ever closer
-# to the minimiser: the last of those that are about as good is taken.
+# The error of few rows is noisy, while conjugate gradients approach the minimiser: of
+# the iterates that are about as good, the last is taken.
 _AS_GOOD = 1e-2
 # Smaller gains do not count.
 _LEAST_GAIN = 1e-3
@@ -282,7 +281,7 @@ class EarlyStopping:
     def __init__(self, patience: int, validate: Callable[[Any], float] | None):
         self._validate = validate
         self._patience = patience
-        # The least error, that when it last fell by enough, and iterations since then.
+        # The least error, that of the last sufficient decrease, and iterations since.
         self._least = self._noted = np.inf
         self._since = 0
         self.value: Any = None
@@ -299,7 +298,7 @@ class EarlyStopping:
             self._least, self._noted, self._since = arrays["best_record"].tolist()
 
     def is_past(self, X: Any) -> bool:
-        """Record a solution; return whether the error has long stopped falling."""
+        """Record a solution; return whether the error has stopped decreasing."""
         if self._validate is None:
             return False
         error = self._validate(X)
@@ -322,12 +321,12 @@ class Progress:
     residual : float
         ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
     excess : float
-        Estimated share by which the loss is above its minimum; infinite while it is
-        not known.
+        Estimated relative excess of the loss over its minimum; infinite while
+        unknown.
     seconds : float
-        Since the iteration began.
+        Since the start of the iteration.
     value : ndarray or tensor
-        The solution so far, where the right-hand sides are.
+        The solution so far, on the device of the right-hand sides.
     """
 
     iteration: int

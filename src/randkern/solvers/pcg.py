@@ -30,11 +30,11 @@ from randkern.solvers.iteration import (
     iterate,
 )
 
-# What is left of the loss is estimated by the largest of this many last decreases.
+# The excess of the loss is estimated from the largest of this many last decreases.
 _LAST = 5
 # What is left of the loss is compared with at most this many times what was gained.
 _LITTLE = 10.0
-# Decreases are known up to this many rounding errors of the largest.
+# Decreases are known to within this many rounding errors of the largest.
 _ROUNDED = 16.0
 
 
@@ -67,8 +67,8 @@ def normalised(
 ) -> tuple[Any, Any, float]:
     """Rescale P and Q = AP so that PᵀQ = I, without directions that A shrinks to noise.
 
-    A step along one of them is as long as rounding likes. Returns the largest pᵀAp so
-    far, too.
+    Along those the step length would be rounding error. Also returns the largest pᵀAp
+    so far.
     """
     ops = ops_of(P)
     inner = ops.to_host(P.T @ Q)
@@ -89,13 +89,13 @@ class Loss:
         The loss of X = 0, Σ_i w_i y_i².
     least : float
         A loss below this share of `spread` counts as this share: where 99.9 % of the
-        variance is explained, the rest need not be known as well; and labels coded as
-        ±1 have the right sign long before their values are met: 1 is enough for them.
+        variance is explained, the rest need not be known as well. Labels coded as ±1
+        have the right sign long before their values are fitted: 1 is enough for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
     most : ndarray of shape (k,), optional
         A larger loss counts as this. What rows of enormous weight add to the loss says
-        nothing of how well the others are met: this is the initial loss without them.
+        nothing about the fit to the others: this is the initial loss without them.
     caution : float
         The estimate of what is left is multiplied by this power of the ratio of the
         bound to it: 0 takes the estimate, 1 the bound.
@@ -108,7 +108,7 @@ class Loss:
     caution: float = 1 / 4
 
     def scale(self, gained: np.ndarray, rounding: float) -> np.ndarray:
-        """Return what is left of the loss may be compared with, (k,)."""
+        """Return what the excess of the loss is compared with, (k,)."""
         spread = self.initial if self.spread is None else self.spread
         # Where nearly all is explained, the rest need not be known as well ...
         least = self.least * np.where(spread > 0, spread, self.initial)
@@ -122,7 +122,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Iterate:
-    """A step of the iteration: nothing of it is changed by the next.
+    """The state after an iteration, which the next one leaves as it is.
 
     X, R, P and Q lie where the right-hand sides do.
     """
@@ -152,11 +152,11 @@ class Iterate:
 
     @property
     def gained(self) -> np.ndarray:
-        """By how much the loss has fallen, (k,)."""
+        """The decrease of the loss so far, (k,)."""
         return self.gains.sum(axis=0) + self.gained_before
 
     def left(self, loss: Loss, shift: float) -> np.ndarray:
-        """Estimate by how much the loss is above its minimum, (k,)."""
+        """Estimate the excess of the loss over its minimum, (k,)."""
         squares = self._squares
         left = squares / shift if shift > 0 else np.where(squares > 0, np.inf, 0.0)
         gains = self.gains[int(self.before) :]
@@ -178,9 +178,9 @@ class Iterate:
         rounding: float,
         drift: np.ndarray | float = 0.0,
     ) -> float:
-        """Estimate the largest share by which the loss is above its minimum.
+        """Estimate the largest relative excess of the loss over its minimum.
 
-        `drift` are the squares of what R lacks of the true residual, (k,).
+        `drift` holds the squared norms of the error of R as the residual, (k,).
         """
         if loss is None:
             return np.inf
@@ -192,7 +192,7 @@ class Iterate:
         return float(shares.max(initial=0.0))
 
     def restarted(self, R: Any, residual: float) -> Iterate:
-        """Return the iterate with its true residual, and no directions."""
+        """Return the iterate with its true residual, and without search directions."""
         none = ops_of(R).zeros((len(R), 0), R)
         return replace(
             self,
@@ -212,7 +212,7 @@ _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# A residual that is recomputed must have fallen by this factor since it last was.
+# Recomputed residuals must decrease by this factor from one to the next.
 _PROGRESS = 0.5
 _FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
 
@@ -233,8 +233,8 @@ class Operator(Protocol):
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs.
 
-        Eigenvalues are a NumPy array and fall; eigenvectors are orthonormal columns of
-        shape (size, rank), float32 or float64.
+        Eigenvalues are a NumPy array, descending; eigenvectors are orthonormal columns
+        of shape (size, rank), float32 or float64.
         """
 
 
@@ -255,8 +255,8 @@ class SpectralPreconditioner:
         cls, eigenvalues: np.ndarray, vectors: Any, shift: float
     ) -> SpectralPreconditioner:
         tail = float(eigenvalues[-1]) + shift
-        # Vectors that are orthonormal to single precision only keep P⁻¹ positive
-        # as long as no direction is shrunk by more than this.
+        # With vectors orthonormal only to single precision, P⁻¹ stays positive as long
+        # as no direction is shrunk by more than this.
         gains = np.maximum(tail / (eigenvalues + shift), _LEAST_GAIN)
         return cls(vectors, ops_of(vectors).float64_like(gains - 1.0, vectors))
 
@@ -308,7 +308,7 @@ class PCG(BaseEstimator):
         one, is within `loss_tol` (None: 0.02) of its minimum: the residual of one row
         with an enormous weight hides those of all others. The error of X may be
         larger by the condition number of what the preconditioner leaves: where
-        the shift is tiny, ask for less. In float32 some 1e-5 can be reached.
+        the shift is tiny, ask for less. Float32 reaches about 1e-5.
         None: stop by the loss, where there is one, else at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
@@ -322,7 +322,7 @@ class PCG(BaseEstimator):
         predictions differ from the minimiser's by a seventh of the residuals'
         standard deviation. For classifiers it is a share of the labels' variance.
     max_iter : int
-        Iterations, at most.
+        Maximum number of iterations.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
         size of A, from 64 (or a quarter of it) to 600. 0 uses none.
@@ -331,7 +331,7 @@ class PCG(BaseEstimator):
         not fallen for `patience` iterations, the best weights so far are taken. The
         loss does not stop the iteration then, unless `loss_tol` is given.
     patience : int
-        Iterations without a new least validation error, after which to stop.
+        Number of iterations without a new lowest validation error before stopping.
     callback : callable, optional
         Called with a :class:`Progress` after every iteration; returning True
         stops.
@@ -426,10 +426,10 @@ class PCG(BaseEstimator):
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
         callback : callable, optional
-            Called beside that of the solver.
+            Called in addition to that of the solver.
         checkpoint : Checkpoint, optional
-            An iteration that it holds is continued; it is written as the iteration
-            goes on and when it is interrupted, and removed at its end.
+            If it holds an iteration, that is resumed. It is updated during the
+            iteration and on interruption, and removed at the end.
         """
         B = ops_of(rhs).as_float64(rhs.reshape(len(rhs), -1))
         best = EarlyStopping(self.patience, validate)
@@ -478,7 +478,7 @@ class _Run:
         return Iterate(X, B - product, empty, empty, gains, gained)
 
     def _resumed(self, checkpoint: Checkpoint) -> Iterate | None:
-        """Return the iterate that a checkpoint holds, if it is one of this system."""
+        """Return the iterate of a checkpoint of this system, None if there is none."""
         arrays = checkpoint.load()
         if arrays is None:
             return None
@@ -585,10 +585,10 @@ class _Run:
     def _judge(
         self, residual: float, drift: np.ndarray | float = 0.0
     ) -> Outcome | None:
-        """Return how the iteration ends here, None if it goes on.
+        """Return the outcome, None if the iteration goes on.
 
-        `drift` holds the squares of what the residual of the recurrence lacks of the
-        true one, if they are known.
+        `drift` holds the squared norms of the difference between the residual of the
+        recurrence and the true one, if they are known.
         """
         solver, state = self.solver, self.state
         judged = self.loss is not None and state.shift > 0
@@ -611,9 +611,9 @@ class _Run:
     def _verify(self) -> None:
         """Judge by the true residual.
 
-        Rounding errors may have led the residual of the recurrence away from the true
-        one. What is left is then sought from there (the outcome is None), unless that
-        has led no further before.
+        Rounding errors may separate the residual of the recurrence from the true one.
+        The iteration then restarts from the true one (the outcome is None), unless the
+        last restart made no progress.
         """
         B, now = self.B, self.now
         R = B - self._product(now.X)
@@ -622,7 +622,7 @@ class _Run:
             self.now = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
             self.outcome = Outcome.ILL_CONDITIONED
             return
-        # The loss is estimated from what the recurrence knows.
+        # The loss is estimated from the recurrence.
         residual = true.residual(self.norms)
         self.outcome = self._judge(residual, squared_sizes(R - now.R))
         self.now = true

@@ -32,7 +32,7 @@ _SMALLEST_BATCH = 16
 _STEPS = 32
 # Of the running average over all steps: later ones count more.
 _DECAY = 8
-# Below the largest stable step, which is estimated from a sample.
+# Times the largest stable step, which is estimated from a sample.
 _SAFETY = 0.9
 # Leading directions must have been followed by e^(−3) before the loss says anything.
 _FOLLOWED = 3.0
@@ -64,18 +64,18 @@ class Batch(Protocol):
 
 
 class BatchOperator(Protocol):
-    """The matrix A = Σ w_i z_i z_iᵀ, whose rows come in batches.
+    """The matrix A = Σ w_i z_i z_iᵀ, read in batches of rows.
 
-    Features and what has D rows are NumPy arrays, or tensors on a device.
+    Features, and arrays of D rows, are NumPy arrays or tensors on a device.
     """
 
     @property
     def size(self) -> int:
-        """D."""
+        """The number D of features."""
 
     @property
     def n_targets(self) -> int:
-        """K."""
+        """The number K of targets."""
 
     @property
     def weight_sum(self) -> float:
@@ -83,7 +83,7 @@ class BatchOperator(Protocol):
 
     @property
     def center(self) -> Any:
-        """What is subtracted from features; None where targets are not centred."""
+        """The mean features, None where targets are not centred."""
 
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs of A."""
@@ -106,7 +106,7 @@ def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
 
 
 def _largest_eigenvalue(Z: Any) -> float:
-    """Return about the largest eigenvalue of ZᵀZ, by power iterations."""
+    """Estimate the largest eigenvalue of ZᵀZ by power iterations."""
     ops = ops_of(Z)
     vector = ops.asarray(ops.as_float64(Z).sum(axis=0), Z)
     waves = ops.asarray(np.cos(np.arange(len(vector))), Z)
@@ -122,7 +122,7 @@ def _largest_eigenvalue(Z: Any) -> float:
 
 
 def _smallest_eigenvalue(Z: Any) -> float:
-    """Return the smallest eigenvalue of ZᵀZ, or 0 where it is not worth the work."""
+    """Return the smallest eigenvalue of ZᵀZ, or 0 where it would cost too much."""
     ops = ops_of(Z)
     if Z.shape[1] > min(len(Z), _MOST_EXACT) or not ops.is_finite(Z):
         return 0.0
@@ -155,7 +155,7 @@ class SGDState:
     loss: Any = 0.0
     # For each epoch, those of all targets.
     losses: list[list[float]] = field(default_factory=list)
-    # About the loss of weights that are 0, (k,): from the first batch.
+    # An estimate of the loss of zero weights, (k,), from the first batch.
     initial: Any = 0.0
     heaviest: float = 0.0
 
@@ -178,13 +178,13 @@ class SGDState:
         return _SAFETY * m / (self.peak + (m - 1) * self.tail + m * penalty)
 
     def followed(self, eigenvalue: float) -> float:
-        """Return t where a direction has been learned up to e^(−t) by all epochs."""
+        """Return t, all epochs having reduced the error of a direction to e^(−t)."""
         steps = max(self.n_averaged, 1)
         length = self.length(self.weight_sum / steps)
         return self.epoch * steps * length * eigenvalue
 
     def measure(self, Z: Any) -> None:
-        """Shorten steps where features, as of rows, are larger than those before."""
+        """Shorten the steps if these features are larger than those before."""
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
         ops = ops_of(Z)
@@ -222,15 +222,15 @@ class SGDState:
 class SGD(BaseEstimator):
     """Minimise Σ_i w_i (y_i − z_i·W)² + α‖W‖² by preconditioned stochastic gradients.
 
-    For rows too many to be read often. The directions of the leading eigenvectors,
-    known from a sample of rows, are shortened, so that one step length suits all
-    others: EigenPro (Ma and Belkin 2017, 2019). It is derived from the spectrum; the
-    weights are averaged over each epoch.
+    For data too large to be read often. Gradients along the leading eigenvectors,
+    estimated from a sample of rows, are scaled down, so that one step length suits all
+    directions: EigenPro (Ma and Belkin 2017, 2019). The step length follows from the
+    spectrum; the weights are averaged over each epoch.
 
     Parameters
     ----------
     epochs : int
-        Passes over the rows at most.
+        Maximum number of passes over the rows.
     tol : float
         Stop when the latter half of all epochs has lowered the loss of every target,
         taken before each step, by less than this share, and the steps were enough to
@@ -294,20 +294,20 @@ class SGD(BaseEstimator):
         return int(np.clip(critical, min(_LEAST_BATCH, most), most))
 
     def _most_rows(self, weight_sum: float) -> int:
-        """Return the number of rows that a batch has at most."""
+        """Return the largest number of rows of a batch."""
         if self.batch_rows is not None:
             return self.batch_rows
         return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH))
 
     def init(self, operator: BatchOperator, shift: float = 0.0) -> SGDState:
-        """Build the preconditioner, and find the length of a step."""
+        """Build the preconditioner, and choose the step length."""
         self._validate_params()
         rank, total = self.chosen_rank(operator.size), operator.weight_sum
         preconditioner, leading = None, 0.0
         values = np.empty(0)
         if rank > 0:
             values, vectors = operator.leading_eigenpairs(rank)
-        # Rows other than those of the eigenvectors: these are their own too well.
+        # Not the rows of the eigenvectors, which fit those too well.
         Z = operator.sampled_features()
         ops = ops_of(Z)
         if len(values):
@@ -338,14 +338,14 @@ class SGD(BaseEstimator):
         Parameters
         ----------
         state : SGDState
-            Of :meth:`init`; changed.
+            From :meth:`init`; modified.
         rhs : BatchOperator
-            Whose batches bring their targets.
+            Its batches include their targets.
         callback : callable, optional
-            Called beside that of the solver.
+            Called in addition to that of the solver.
         checkpoint : Checkpoint, optional
-            An iteration that it holds is continued; it is written as the iteration
-            goes on and when it is interrupted, and removed at its end.
+            If it holds an iteration, that is resumed. It is updated during the
+            iteration and on interruption, and removed at the end.
         """
         epochs = _Epochs(self, state, rhs, checkpoint)
         seconds = iterate(epochs, self.epochs, (self.callback, callback))
@@ -361,7 +361,7 @@ class SGD(BaseEstimator):
         return Solution(state.value, np.nan, state.epoch, outcome, seconds=seconds)
 
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
-        """Take one pass over rows, after others whose steps the state has taken.
+        """Take one pass over rows, after those that the state has seen.
 
         The value is an average of all steps in which later ones count more (Shamir
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
@@ -446,7 +446,7 @@ class _Epochs:
         state.batch = 0
 
     def _judge(self) -> Outcome | None:
-        """Return how the iteration ends here, None if it goes on."""
+        """Return the outcome, None if the iteration goes on."""
         state = self.state
         if not ops_of(state.W).is_finite(state.W):
             raise FloatingPointError(_DIVERGED)
@@ -473,7 +473,7 @@ class _Epochs:
         return None
 
     def _targets(self) -> dict[str, np.ndarray]:
-        """Return what tells targets from others, by the first rows of an epoch."""
+        """Return what identifies the targets, from the first rows of an epoch."""
         state = self.state
         k = state.W.shape[1]
         squares, cross = np.zeros(k), np.zeros(k)
@@ -488,7 +488,7 @@ class _Epochs:
 
 
 _COUNTS = ("n_averaged", "epoch", "batch")
-# Where the weights are.
+# On the device of the weights.
 _PLACED = ("W", "average", "loss")
 _SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
@@ -500,7 +500,7 @@ def _arrays(state: SGDState) -> dict[str, Any]:
 
 
 def _problem(state: SGDState) -> dict[str, np.ndarray]:
-    """Return what tells a fit from others."""
+    """Return what identifies the fit."""
     names = ("tail", "peak", "shift", "weight_sum")
     numbers = {name: np.array(getattr(state, name)) for name in names}
     return numbers | {"shape": np.array(state.W.shape)}

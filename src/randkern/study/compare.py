@@ -332,7 +332,7 @@ class _Runs:
         """Fit on a few rows what will be timed, and forget it."""
         data, rows = self.data, few_rows(self.data)
         # The exact kernel, and fewer features than rows: the primal system.
-        for size in (None, 2 if choice.family == "linear" else len(rows) // 2):
+        for size in (None, choice.capped(len(rows) // 2, data.X_train.shape[1])):
             # Whoever exceeds the limit on a few rows will be skipped on all.
             with suppress(MemoryLimitError):
                 model = self._model(choice, size, 0)
@@ -344,13 +344,10 @@ class _Runs:
     ) -> None:
         """Add one record, or say why there is none."""
         label = _label(choice, features)
-        n_features = self.data.X_train.shape[1]
-        if choice.family == "linear" and size is not None and size > n_features:
-            self.skip(
-                label,
-                size,
-                f"the linear kernel is exact with {n_features} features, one a column",
-            )
+        most = choice.capped(size or 0, self.data.X_train.shape[1])
+        if size is not None and size > most:
+            reason = f"the {choice.family} kernel is exact with {most} features"
+            self.skip(label, size, reason)
             return
         model = self._model(choice, size, seed).set_params(features=features)
         with warnings.catch_warnings(record=True) as caught:

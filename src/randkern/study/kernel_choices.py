@@ -1,10 +1,13 @@
 """Kernels by the names that experiments and the command line give them.
 
 A *choice* is a kernel with one hyperparameter left open, to be found on a
-validation split: the lengthscale of a stationary kernel, the bias ν of an
-optical one. The linear kernel has none.
+validation split: a lengthscale, or the bias ν of a polynomial or optical kernel. Names
+and parameters are those of the public kernels.
 """
 
+import inspect
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,64 +15,70 @@ from typing import Any, Literal
 import numpy as np
 
 import randkern
+import randkern.kernels
+from randkern.kernels.base import Leaf
+from randkern.kernels.stationary import Stationary
 
 __all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
 
 _OpenParameter = Literal["lengthscale", "bias", None]
+# Names in the records, where `alpha` is the ridge penalty and `scale` that of features.
+_RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
 
-@dataclass(frozen=True)
-class _Family:
-    """A kernel family: `build(parameter, value)` closes the open parameter."""
-
-    build: Callable[[float, Any], Any]
-    opens: _OpenParameter = "lengthscale"
-    parameter: str | None = None
-    default: float = float("nan")
+def _recorded(name: str) -> str:
+    return _RECORDED.get(name, name)
 
 
-def _fully_connected(depth: float, lengthscale: float) -> Any:
+def _fully_connected(lengthscale: float, depth: int = 2) -> Any:
     """Return `depth` layers of ReLU over a Gaussian of each column."""
     skeletons = randkern.skeletons
     base = skeletons.gaussian(1.0 / lengthscale)
-    return randkern.Compositional(skeletons.FullyConnected(int(depth), base=base))
+    return randkern.Compositional(skeletons.FullyConnected(depth, base=base))
 
 
-_FAMILIES = {
-    "gaussian": _Family(lambda _, value: randkern.Gaussian(lengthscale=value)),
-    "laplacian": _Family(lambda _, value: randkern.Laplacian(lengthscale=value)),
-    "cauchy": _Family(lambda _, value: randkern.Cauchy(lengthscale=value)),
-    "matern": _Family(
-        lambda nu, value: randkern.Matern(nu=nu, lengthscale=value),
-        parameter="nu",
-        default=1.5,
-    ),
-    "rational-quadratic": _Family(
-        lambda alpha, value: randkern.RationalQuadratic(alpha=alpha, lengthscale=value),
-        # `alpha` is the ridge penalty everywhere else in the records.
-        parameter="kernel_alpha",
-        default=1.0,
-    ),
-    "linear": _Family(lambda _, __: randkern.Linear(), opens=None),
-    "optical": _Family(
-        lambda degree, value: randkern.Optical(degree=degree, bias=value),
-        opens="bias",
-        parameter="degree",
-        default=2.0,
-    ),
-    "compositional": _Family(
-        lambda depth, value: _fully_connected(depth, value),
-        parameter="depth",
-        default=2.0,
-    ),
-}
+class _Family:
+    """A public kernel, or a function that returns one, and what its signature says."""
 
-KERNEL_NAMES = tuple(_FAMILIES)
-_SYNTAX = (
-    "gaussian, laplacian, cauchy, matern (or matern:NU), "
-    "rational-quadratic (or rational-quadratic:ALPHA), linear, "
-    "optical (or optical:DEGREE), compositional (or compositional:DEPTH)"
+    def __init__(self, build: Callable[..., Any]) -> None:
+        self.build = build
+        named = dict(inspect.signature(build, eval_str=True).parameters)
+        if build is randkern.Linear:
+            del named["bias"]  # a constant, as the models' intercept is
+        names = (name for name in named if _recorded(name) in ("lengthscale", "bias"))
+        self.open_name = next(names, None)
+        named.pop(self.open_name or "", None)
+        self.required = [k for k, v in named.items() if v.default is v.empty]
+        # Others are arrays, and have a default.
+        self.parameters = {
+            k: v for k, v in named.items() if v.annotation in (int, float, str)
+        }
+
+
+def _all_families() -> dict[str, _Family]:
+    public = {n: getattr(randkern.kernels, n) for n in randkern.kernels.__all__}
+    families = {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
+        for name, kernel in public.items()
+        if issubclass(kernel, Leaf)
+    }
+    return families | {"compositional": _Family(_fully_connected)}
+
+
+_FAMILIES = _all_families()
+KERNEL_NAMES = tuple(name for name, f in _FAMILIES.items() if not f.required)
+_SYNTAX = ", ".join(
+    "".join([name, *(f"[:{p.upper()}]" for p in _FAMILIES[name].parameters)])
+    for name in KERNEL_NAMES
 )
+# Natural sizes of lengthscales of kernels that are not stationary, or have no rule.
+_REFERENCES: dict[str, Callable[[np.ndarray], float]] = {
+    # Its Gaussians read one column each.
+    "compositional": lambda X: float(np.std(X, axis=0, dtype=float).mean()),
+    "periodic": lambda X: 1.0,  # in units of the circle
+    # Values of exp(x·y/s²) stay in range.
+    "softmax": lambda X: float(np.linalg.norm(X, axis=1).max()),
+}
 
 
 @dataclass(frozen=True)
@@ -82,9 +91,9 @@ class KernelChoice:
         The name as it was asked for, such as ``"optical:4"``.
     family : str
         One of :data:`KERNEL_NAMES`.
-    parameter : float
-        ν of Matérn, α of the rational quadratic, degree of the optical kernel,
-        number of layers of the compositional one; NaN for the others.
+    parameters : dict
+        The other parameters of the kernel, by their names in its signature (depth is
+        the number of layers of the compositional one).
 
     Examples
     --------
@@ -95,19 +104,24 @@ class KernelChoice:
 
     label: str
     family: str
-    parameter: float
+    parameters: dict[str, Any]
 
     @property
     def opens(self) -> _OpenParameter:
         """The open hyperparameter: ``"lengthscale"``, ``"bias"`` or None."""
-        return _FAMILIES[self.family].opens
+        name: Any = _FAMILIES[self.family].open_name
+        return name and _recorded(name)  # type: ignore[return-value]
 
     def build(self, value: float | str | None) -> Any:
         """Return the kernel with its open hyperparameter set to `value`."""
-        # A whole degree is kept an int, as the kernel's own default is.
-        whole = self.family == "optical" and float(self.parameter).is_integer()
-        parameter = int(self.parameter) if whole else self.parameter
-        return _FAMILIES[self.family].build(parameter, value)
+        family = _FAMILIES[self.family]
+        opened = {} if family.open_name is None else {family.open_name: value}
+        return family.build(**opened, **self.parameters)
+
+    def capped(self, size: int, n_columns: int) -> int:
+        """Return `size`, or the number of features of rows that are exact, if less."""
+        most = self.build(1.0).exact_width(n_columns)
+        return size if most is None else min(size, most)
 
     def reference(self, X: np.ndarray) -> float:
         """Return the data's natural size of the open hyperparameter.
@@ -120,23 +134,22 @@ class KernelChoice:
         -------
         reference : float
             What ``lengthscale="scale"`` resolves to on `X`; for the compositional
-            kernel the mean standard deviation of a column; for the optical kernel the
-            mean squared norm of the rows, the value of ν at which bias and input weigh
-            the same. 1 where these are zero or where nothing is open.
+            kernel the mean standard deviation of a column, for the softmax kernel the
+            largest norm of a row, for the periodic kernel 1; for a bias the mean
+            squared norm of the rows, the value of ν at which bias and input weigh the
+            same. 1 where these are zero or where nothing is open.
         """
-        if self.family == "compositional":
-            # Its Gaussians read one column each.
-            spread = float(np.std(X, axis=0, dtype=float).mean())
-            return spread if spread > 0 else 1.0
-        if self.opens == "lengthscale":
+        build: Any = _FAMILIES[self.family].build
+        if isinstance(build, type) and issubclass(build, Stationary):
             return float(self.build("scale").resolve(X).lengthscale)
         if self.opens == "bias":
-            squared_norm = float(np.mean(np.einsum("ij,ij->i", X, X, dtype=float)))
-            return squared_norm if squared_norm > 0 else 1.0
-        return 1.0
+            size = float(np.mean(np.einsum("ij,ij->i", X, X, dtype=float)))
+        else:
+            size = _REFERENCES.get(self.family, lambda X: 1.0)(X)
+        return size if size > 0 else 1.0
 
     def hyperparameters(self, value: float | None, alpha: float) -> dict[str, float]:
-        """Return every hyperparameter of a closed choice by name.
+        """Return every numeric hyperparameter of a closed choice by name.
 
         Parameters
         ----------
@@ -149,10 +162,11 @@ class KernelChoice:
         -------
         hyperparameters : dict of str to float
         """
-        named: dict[str, float] = {}
-        parameter = _FAMILIES[self.family].parameter
-        if parameter is not None:
-            named[parameter] = float(self.parameter)
+        named = {
+            _recorded(name): float(number)
+            for name, number in self.parameters.items()
+            if not isinstance(number, str)
+        }
         if self.opens is not None and value is not None:
             named[self.opens] = float(value)
         named["alpha"] = float(alpha)
@@ -165,9 +179,9 @@ def parse_kernel(text: str) -> KernelChoice:
     Parameters
     ----------
     text : str
-        A name of :data:`KERNEL_NAMES`, in any case. ``matern:NU`` (1.5 unless
-        given), ``rational-quadratic:ALPHA`` (1) and ``optical:DEGREE`` (2) take
-        a positive number, ``compositional:DEPTH`` (2) a whole one.
+        A name of :data:`KERNEL_NAMES`, in any case: those of the public kernels, with
+        hyphens. What follows are parameters in the order of the kernel's signature,
+        such as ``matern:NU``, without the one that is left open and `columns`.
 
     Returns
     -------
@@ -176,36 +190,59 @@ def parse_kernel(text: str) -> KernelChoice:
     Raises
     ------
     ValueError
-        If the name is unknown, or the parameter is not a positive number or not
-        one that the kernel has.
+        If the name is unknown, a parameter is out of range or not one that the kernel
+        has, or the kernel needs arrays or functions.
 
     Examples
     --------
     >>> from randkern.study.kernel_choices import parse_kernel
     >>> parse_kernel("optical:4")
-    KernelChoice(label='optical:4', family='optical', parameter=4.0)
+    KernelChoice(label='optical:4', family='optical', parameters={'degree': 4})
     """
     label = text.strip().lower()
-    name, colon, argument = label.partition(":")
+    name, *given = label.split(":")
     if name not in _FAMILIES:
         raise ValueError(f"unknown kernel {text.strip()!r}; expected one of {_SYNTAX}")
     family = _FAMILIES[name]
-    if not colon:
-        return KernelChoice(label, name, family.default)
-    if family.parameter is None:
-        raise ValueError(f"the {name} kernel takes no parameter, got {text.strip()!r}")
-    try:
-        parameter = float(argument)
-    except ValueError:
-        parameter = float("nan")
-    if not 0 < parameter < float("inf"):
+    if family.required:
         raise ValueError(
-            f"{text.strip()!r}: the parameter of {name} must be a positive number, "
-            f"got {argument!r}; for instance {name}:{family.default:g}"
+            f"the {name} kernel needs {', '.join(family.required)}: arrays or "
+            "functions that cannot be written on a command line: pass the kernel to a "
+            "model in Python"
         )
-    if name == "compositional" and not parameter.is_integer():
-        raise ValueError(f"{text.strip()!r}: the number of layers must be whole.")
-    return KernelChoice(label, name, parameter)
+    if len(given) > len(family.parameters):
+        most = f"at most {len(family.parameters)}" if family.parameters else "no"
+        raise ValueError(
+            f"the {name} kernel takes {most} parameter, got {text.strip()!r}"
+        )
+    parameters = {key: p.default for key, p in family.parameters.items()}
+    for (key, parameter), argument in zip(
+        family.parameters.items(), given, strict=False
+    ):
+        parameters[key] = _parse_value(f"{text.strip()!r}: {key}", parameter, argument)
+    choice = KernelChoice(label, name, parameters)
+    # The kernel checks the rest.
+    choice.build(1.0).resolve(np.eye(2))
+    return choice
+
+
+def _parse_value(what: str, parameter: inspect.Parameter, argument: str) -> Any:
+    """Return an argument as what the annotation and the default say that it is."""
+    if parameter.annotation is str:
+        return argument
+    try:
+        value = float(argument)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(
+            f"{what} must be zero or a positive number, got {argument!r}; the default "
+            f"is {parameter.default}"
+        )
+    if parameter.annotation is int and not value.is_integer():
+        raise ValueError(f"{what} must be whole, got {argument!r}.")
+    whole = value.is_integer() and isinstance(parameter.default, int)
+    return int(value) if whole else value
 
 
 def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
@@ -232,12 +269,12 @@ def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
     ['gaussian', 'optical:4']
     """
     parts = texts.split(",") if isinstance(texts, str) else list(texts)
-    choices: dict[tuple[str, str], KernelChoice] = {}
+    choices: dict[str, KernelChoice] = {}
     for part in parts:
         if part.strip():
             choice = parse_kernel(part)
             # "matern" and "matern:1.5" are one kernel.
-            choices.setdefault((choice.family, f"{choice.parameter:g}"), choice)
+            choices.setdefault(repr(choice.build(1.0)), choice)
     if not choices:
         raise ValueError(f"no kernel was given; expected one or more of {_SYNTAX}")
     return list(choices.values())

@@ -174,7 +174,7 @@ def select_hyperparameters(
 
     def evaluate(value: float | None) -> _Evaluation:
         if value not in evaluated:
-            evaluated[value] = judge.evaluate(choice.build(value))
+            evaluated[value] = judge.evaluate(choice, value)
         return evaluated[value]
 
     value: float | None = None
@@ -187,7 +187,7 @@ def select_hyperparameters(
         value = next(bias for bias in biases if evaluate(bias).smallest <= enough)
     chosen = evaluate(value)
     if judge is not exact:
-        chosen = exact.evaluate(choice.build(value))
+        chosen = exact.evaluate(choice, value)
     penalty = np.flatnonzero(chosen.loss <= TOLERANCE * chosen.smallest)[-1]
     return Selection(
         value=value,
@@ -255,8 +255,11 @@ class _Judge:
     def n_validation_rows(self) -> int:
         return sum(len(held_out) for _, held_out in self.splits)
 
-    def evaluate(self, kernel: Any) -> _Evaluation:
+    def evaluate(self, choice: KernelChoice, value: float | None) -> _Evaluation:
         """Return the mean squared error at every penalty, over all splits."""
+        kernel, size = choice.build(value), self.n_features
+        if size is not None:
+            size = choice.capped(size, self.X.shape[1])
         if self.alpha is None:
             diagonal = float(np.mean(kernel.diag(self.X[self.splits[0][0]])))
             alphas = relative_alphas() * (diagonal if diagonal > 0 else 1.0)
@@ -264,7 +267,7 @@ class _Judge:
             alphas = np.array([self.alpha])
         total = np.zeros(len(alphas))
         for training, held_out in self.splits:
-            path = self._path(kernel, training, held_out, alphas)
+            path = self._path(kernel, size, training, held_out, alphas)
             squares = (path - self.targets[held_out]) ** 2
             total += np.mean(squares, axis=2).sum(axis=1)
         return _Evaluation(alphas, total / self.n_validation_rows)
@@ -272,17 +275,15 @@ class _Judge:
     def _path(
         self,
         kernel: Any,
+        size: int | None,
         training: NDArray[np.intp],
         held_out: NDArray[np.intp],
         alphas: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         X, Y, X_new = self.X[training], self.targets[training], self.X[held_out]
-        if self.n_features is None:
+        if size is None:
             K = kernel(X).astype(np.float64)
             return DualPath.of(K, Y, None, alphas, True).predict(kernel(X_new, X))
-        # The linear kernel has no more features than columns.
-        linear = isinstance(kernel, randkern.Linear)
-        size = min(self.n_features, X.shape[1]) if linear else self.n_features
         features = randkern.RandomFeatures(kernel, size, random_state=0).fit(X)
         Z = features.transform(X).astype(np.float64)
         path = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)

@@ -400,8 +400,8 @@ class _Search:
 
     def _model(self, kernel: Any, choice: KernelChoice, *, search: bool) -> Any:
         size = self.options.n_components
-        if choice.family == "linear" and size is not None:
-            size = min(size, self.data.X_train.shape[1])
+        if size is not None:
+            size = choice.capped(size, self.data.X_train.shape[1])
         models = {
             "regression": (
                 randkern.KernelRidgeRegressor,

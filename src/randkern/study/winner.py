@@ -91,8 +91,8 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     choice = parse_kernel(best["kernel"])
     kernel = choice.build(named.get(choice.opens))
     size = best["n_components"]
-    if choice.family == "linear" and size is not None:
-        size = min(size, data.X_train.shape[1])
+    if size is not None:
+        size = choice.capped(size, data.X_train.shape[1])
     classes = data.task == "classification"
     kind = randkern.KernelRidgeClassifier if classes else randkern.KernelRidgeRegressor
     model = kind(

@@ -1,4 +1,4 @@
-"""Errors of rows left out in turn, in closed form, and their derivatives.
+"""Leave-one-out errors in closed form, and their derivatives.
 
 With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
 regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
@@ -66,8 +66,8 @@ class Loss:
     of : function of predictions (n, k), targets and weights
         Returns a number, and its gradient in the predictions.
     is_noisy : bool
-        Whether a target tells little, as labels do: the prior of lengthscales is then
-        chosen, and rows that judge directions are no part of any fit.
+        Whether single targets carry little information, as labels do: the prior of the
+        lengthscales is then chosen, and directions are judged by rows outside any fit.
     """
 
     of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]
@@ -78,7 +78,7 @@ class Loss:
 
 
 class OutOfTimeError(Exception):
-    """Ends a descent; what it has found so far is kept elsewhere."""
+    """Ends a descent whose time is up."""
 
 
 def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
@@ -109,7 +109,7 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
 def leave_one_out(
     kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray | None:
-    """Return the residuals of rows left out in turn, (n, k)."""
+    """Return the leave-one-out residuals, (n, k), None if `inverse` does."""
     P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
     return None if P is None else (P @ Y) / P.diagonal()[:, None]
 
@@ -117,7 +117,7 @@ def leave_one_out(
 def directions_of(
     kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return directions in which a fit changes, (d, d), and how much, over the most.
+    """Return the directions in which a fit varies, (d, d), and by how much, at most 1.
 
     They are the eigenvectors of the mean outer product of gradients of the fit, in
     columns over their lengthscales (Radhakrishnan et al. 2024, Science 383).
@@ -220,7 +220,7 @@ def log_loss(
 
 
 class LeaveOneOut:
-    """The loss of rows left out, with its gradient.
+    """The leave-one-out loss, with its gradient.
 
     The last number of θ is log α; those before are multiplied by `ties` to give the
     numbers of the kernel, so that columns of one block share a lengthscale.
@@ -291,7 +291,7 @@ class LeaveOneOut:
         return value, gradient
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
-        """Go down from θ; what is best is kept in `best`."""
+        """Minimise from θ on; `best` holds the best that was found."""
         low, high = np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
         options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}

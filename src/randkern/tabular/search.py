@@ -1,4 +1,4 @@
-"""The search for a kernel, by the errors of rows left out in turn."""
+"""The search for a kernel, by leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -555,7 +555,7 @@ class KernelSearch:
         return n // 3
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
-        """Tell whether rows that have not told the directions say so."""
+        """Tell whether a trial is better on rows that its directions do not know."""
         n_judges = self._n_judges(n)
         rows = self.order[:n]
         new, old = (
@@ -567,7 +567,7 @@ class KernelSearch:
     def _error_of_judges(
         self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
     ) -> float:
-        """Return the loss of the last of some rows, left out in turn."""
+        """Return the leave-one-out loss of the last `n_judges` of some rows."""
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
