@@ -217,6 +217,20 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
 
 
+@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
+def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
+    rows = table().drop(columns="sold").astype(str)
+    path, model = tmp_path / "rows.jsonl", fitted[0] / "out" / "model.skops"
+    rows.to_json(path, orient="records", lines=True)
+    found = run("predict", model, path)
+    assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
+    rows.loc[7, "weight"] = "?"  # few rows: that many categories are not too many
+    rows.to_json(path, orient="records", lines=True)
+    refused = run(*command, path, "--target", "price", "--out", tmp_path)
+    assert refused.exit_code == 2
+    assert "'weight' holds numbers but for 1 rows: row 7 holds" in refused.output
+
+
 def test_a_table_from_standard_input(fitted):
     folder, _ = fitted
     rows = table().head(3)

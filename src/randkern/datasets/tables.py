@@ -196,7 +196,26 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
             rows.append(row)
     if not rows:
         raise DataFileError(f"{path}: empty, expected a JSON object per line")
-    return pandas.DataFrame(rows)
+    return _with_texts_as_csv(pandas.DataFrame(rows))
+
+
+def _with_texts_as_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Read the columns that hold texts as if they stood in a CSV file.
+
+    ``"3.5"`` is a number, and ``""`` is missing; values of several types are texts.
+    """
+    import pandas
+
+    def as_texts(column: "pd.Series") -> bool:
+        kinds = {type(value) for value in column.dropna().tolist()}
+        return (str in kinds or len(kinds) > 1) and not kinds & {dict, list}
+
+    names = [name for name in frame.columns if as_texts(frame[name])]
+    if names:
+        text = io.StringIO(frame[names].to_csv(index=False))
+        found = pandas.read_csv(text, low_memory=False)
+        frame[names] = found
+    return frame
 
 
 def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
