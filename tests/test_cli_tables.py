@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import numpy as np
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import fit
+from randkern.cli import fit, predict
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
 from randkern.tabular.model import Member, TabularModel, fit_ridge
@@ -172,9 +173,12 @@ def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tm
     assert result.exit_code == 0, result.output
     # What the report leaves of 60 seconds, but at least a fifth.
     assert given == pytest.approx(limits)
+    saved = rk.load(tmp_path / "out" / "model.skops")
+    assert (saved.time_limit, saved.warm_start) == (60, False)
     clock[0], given[:] = 0.0, []
     result = run("fit", tmp_path / "sales.csv", *where, "--no-refit")
     assert given == [pytest.approx(51.0)]
+    assert rk.load(tmp_path / "out" / "model.skops").time_limit == 60
 
 
 @pytest.mark.parametrize(
@@ -231,6 +235,46 @@ def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
     assert "'weight' holds numbers but for 1 rows: row 7 holds" in refused.output
 
 
+def test_rows_are_predicted_in_blocks_that_are_told(fitted, tmp_path, monkeypatch):
+    model, told = fitted[0] / "out" / "model.skops", []
+
+    @contextmanager
+    def progress_bar():
+        yield lambda *report: told.append(report)
+
+    whole = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
+    monkeypatch.setattr(predict, "_BLOCK", 50)
+    monkeypatch.setattr(predict, "progress_bar", progress_bar)
+    parts = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
+    whole, parts = (pd.read_csv(io.StringIO(text)) for text in (whole, parts))
+    pd.testing.assert_frame_equal(parts, whole)
+    assert told == [(n, 120, "rows predicted") for n in (0, 50, 100)]
+    rows = table()
+    rows.loc[70, "weight"] = np.inf  # not in the first block
+    rows.to_csv(tmp_path / "odd.csv", index=False)
+    refused = run("predict", model, tmp_path / "odd.csv")
+    assert "row 70 holds inf" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("p.txt", "takes a .csv or .parquet file"),
+        ("nowhere/p.csv", "there is no folder"),
+        ("folder.csv", "is a folder"),
+    ],
+)
+def test_where_predictions_go_is_checked_first(
+    out, message, fitted, tmp_path, monkeypatch
+):
+    (tmp_path / "folder.csv").mkdir()
+    monkeypatch.setattr(rk, "load", None)
+    given = (fitted[0] / "out" / "model.skops", fitted[0] / "sales.csv")
+    refused = run("predict", *given, "--out", tmp_path / out)
+    assert refused.exit_code == 2
+    assert message in refused.output
+
+
 def test_a_table_from_standard_input(fitted):
     folder, _ = fitted
     rows = table().head(3)
@@ -247,6 +291,9 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert result.exit_code == 0, result.output
     assert "3 columns: weight, colour, count" in result.output
     assert "make_pipeline(rk.TabularEncoder()" in result.output
+    # As the user said it, not as the command divided it for the refit.
+    assert "TabularRegressor(random_state=0, time_limit=2.0)" in result.output
+    assert "time limit: 2 s" in result.output
 
 
 def test_classes_with_rows_of_their_own_to_judge_them(tmp_path):
