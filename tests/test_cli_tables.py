@@ -15,7 +15,9 @@ pytest.importorskip("typer")
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("skops")
+pytest.importorskip("pyarrow")
 import pandas as pd
+import pyarrow
 from typer.testing import CliRunner
 
 import randkern as rk
@@ -275,15 +277,77 @@ def test_where_predictions_go_is_checked_first(
     assert message in refused.output
 
 
-def test_a_table_from_standard_input(fitted):
-    folder, _ = fitted
-    rows = table().head(3)
+def arrow_stream(frame):
+    sink = pyarrow.BufferOutputStream()
+    rows = pyarrow.Table.from_pandas(frame)
+    with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def written_to(method, **options):
+    """What a method of a dataframe writes to a file."""
+
+    def content(frame):
+        file = io.BytesIO()
+        getattr(frame, method)(file, **options)
+        return file.getvalue()
+
+    return content
+
+
+FORMATS = {
+    "csv": written_to("to_csv", index=False),
+    "tsv": written_to("to_csv", index=False, sep="\t"),
+    "jsonl": written_to("to_json", orient="records", lines=True, double_precision=15),
+    "parquet": written_to("to_parquet"),
+    "arrow": written_to("to_feather"),
+    "arrows": arrow_stream,
+}
+PACKED = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda content: pyarrow.Codec("zstd").compress(content, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_from_a_file_and_from_standard_input(kind, packed, fitted, tmp_path):
+    rows, model = table().head(30), fitted[0] / "out" / "model.skops"
+    content = PACKED[packed](FORMATS[kind](rows))
+    path = tmp_path / f"rows.{kind}{packed}"
+    path.write_bytes(content)
+    expected = rk.load(model).predict(rows[["weight", "colour", "count"]])
+    for given, options in ((path, {}), ("-", {"input": content})):
+        result = run("predict", model, given, **options)
+        assert result.exit_code == 0, result.output
+        found = pd.read_csv(io.StringIO(result.stdout))["prediction"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    path.write_bytes(content[:-20])
+    if packed or kind in ("parquet", "arrow"):
+        refused = run("predict", model, path)
+        assert refused.exit_code == 2
+        assert re.search("damaged|not a readable", refused.output)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_models_are_fitted_to_standard_input(kind, tmp_path):
+    content = FORMATS[kind](table().drop(columns="sold"))
+    options = ("--kernels", "gaussian", "--n-components", 20, "--no-exact")
     result = run(
-        "predict", folder / "out" / "model.skops", "-", input=rows.to_csv(index=False)
+        *("compare", "--data", "-", "--target", "price", *options),
+        *("--seeds", 1, "--out", tmp_path),
+        input=content,
     )
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[0] == "prediction"
-    assert len(result.stdout.splitlines()) == 4
+    assert "n = 120, d = 3 (1 categorical), regression of 'price'" in result.output
+
+
+def test_standard_input_is_read_once(tmp_path):
+    result = run("fit", "-", "--target", "price", "--test", "-", input="")
+    assert result.exit_code == 2
+    assert "standard input is read once" in result.output
 
 
 def test_info_prints_the_code_that_builds_the_model(fitted):

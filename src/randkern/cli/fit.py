@@ -32,7 +32,7 @@ def command(
         str,
         typer.Argument(
             help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
-            "for CSV from standard input."
+            "for one of these from standard input."
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
