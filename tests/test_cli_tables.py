@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,12 +15,14 @@ pytest.importorskip("typer")
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("skops")
+pytest.importorskip("pyarrow")
 import pandas as pd
+import pyarrow
 from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import fit
+from randkern.cli import fit, predict
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
 from randkern.tabular.model import Member, TabularModel, fit_ridge
@@ -172,9 +175,12 @@ def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tm
     assert result.exit_code == 0, result.output
     # What the report leaves of 60 seconds, but at least a fifth.
     assert given == pytest.approx(limits)
+    saved = rk.load(tmp_path / "out" / "model.skops")
+    assert (saved.time_limit, saved.warm_start) == (60, False)
     clock[0], given[:] = 0.0, []
     result = run("fit", tmp_path / "sales.csv", *where, "--no-refit")
     assert given == [pytest.approx(51.0)]
+    assert rk.load(tmp_path / "out" / "model.skops").time_limit == 60
 
 
 @pytest.mark.parametrize(
@@ -217,15 +223,131 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
 
 
-def test_a_table_from_standard_input(fitted):
-    folder, _ = fitted
-    rows = table().head(3)
+@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
+def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
+    rows = table().drop(columns="sold").astype(str)
+    path, model = tmp_path / "rows.jsonl", fitted[0] / "out" / "model.skops"
+    rows.to_json(path, orient="records", lines=True)
+    found = run("predict", model, path)
+    assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
+    rows.loc[7, "weight"] = "?"  # few rows: that many categories are not too many
+    rows.to_json(path, orient="records", lines=True)
+    refused = run(*command, path, "--target", "price", "--out", tmp_path)
+    assert refused.exit_code == 2
+    assert "'weight' holds numbers but for 1 rows: row 7 holds" in refused.output
+
+
+def test_rows_are_predicted_in_blocks_that_are_told(fitted, tmp_path, monkeypatch):
+    model, told = fitted[0] / "out" / "model.skops", []
+
+    @contextmanager
+    def progress_bar():
+        yield lambda *report: told.append(report)
+
+    whole = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
+    monkeypatch.setattr(predict, "_BLOCK", 50)
+    monkeypatch.setattr(predict, "progress_bar", progress_bar)
+    parts = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
+    whole, parts = (pd.read_csv(io.StringIO(text)) for text in (whole, parts))
+    pd.testing.assert_frame_equal(parts, whole)
+    assert told == [(n, 120, "rows predicted") for n in (0, 50, 100)]
+    rows = table()
+    rows.loc[70, "weight"] = np.inf  # not in the first block
+    rows.to_csv(tmp_path / "odd.csv", index=False)
+    refused = run("predict", model, tmp_path / "odd.csv")
+    assert "row 70 holds inf" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("p.txt", "takes a .csv or .parquet file"),
+        ("nowhere/p.csv", "there is no folder"),
+        ("folder.csv", "is a folder"),
+    ],
+)
+def test_where_predictions_go_is_checked_first(
+    out, message, fitted, tmp_path, monkeypatch
+):
+    (tmp_path / "folder.csv").mkdir()
+    monkeypatch.setattr(rk, "load", None)
+    given = (fitted[0] / "out" / "model.skops", fitted[0] / "sales.csv")
+    refused = run("predict", *given, "--out", tmp_path / out)
+    assert refused.exit_code == 2
+    assert message in refused.output
+
+
+def arrow_stream(frame):
+    sink = pyarrow.BufferOutputStream()
+    rows = pyarrow.Table.from_pandas(frame)
+    with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def written_to(method, **options):
+    """What a method of a dataframe writes to a file."""
+
+    def content(frame):
+        file = io.BytesIO()
+        getattr(frame, method)(file, **options)
+        return file.getvalue()
+
+    return content
+
+
+FORMATS = {
+    "csv": written_to("to_csv", index=False),
+    "tsv": written_to("to_csv", index=False, sep="\t"),
+    "jsonl": written_to("to_json", orient="records", lines=True, double_precision=15),
+    "parquet": written_to("to_parquet"),
+    "arrow": written_to("to_feather"),
+    "arrows": arrow_stream,
+}
+PACKED = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda content: pyarrow.Codec("zstd").compress(content, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_from_a_file_and_from_standard_input(kind, packed, fitted, tmp_path):
+    rows, model = table().head(30), fitted[0] / "out" / "model.skops"
+    content = PACKED[packed](FORMATS[kind](rows))
+    path = tmp_path / f"rows.{kind}{packed}"
+    path.write_bytes(content)
+    expected = rk.load(model).predict(rows[["weight", "colour", "count"]])
+    for given, options in ((path, {}), ("-", {"input": content})):
+        result = run("predict", model, given, **options)
+        assert result.exit_code == 0, result.output
+        found = pd.read_csv(io.StringIO(result.stdout))["prediction"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    path.write_bytes(content[:-20])
+    if packed or kind in ("parquet", "arrow"):
+        refused = run("predict", model, path)
+        assert refused.exit_code == 2
+        assert re.search("damaged|not a readable", refused.output)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_models_are_fitted_to_standard_input(kind, tmp_path):
+    content = FORMATS[kind](table().drop(columns="sold"))
+    options = ("--kernels", "gaussian", "--n-components", 20, "--no-exact")
     result = run(
-        "predict", folder / "out" / "model.skops", "-", input=rows.to_csv(index=False)
+        *("compare", "--data", "-", "--target", "price", *options),
+        *("--seeds", 1, "--out", tmp_path),
+        input=content,
     )
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[0] == "prediction"
-    assert len(result.stdout.splitlines()) == 4
+    assert "n = 120, d = 3 (1 categorical), regression of 'price'" in result.output
+
+
+def test_standard_input_is_read_once(tmp_path):
+    result = run("fit", "-", "--target", "price", "--test", "-", input="")
+    assert result.exit_code == 2
+    assert "standard input is read once" in result.output
 
 
 def test_info_prints_the_code_that_builds_the_model(fitted):
@@ -233,6 +355,9 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert result.exit_code == 0, result.output
     assert "3 columns: weight, colour, count" in result.output
     assert "make_pipeline(rk.TabularEncoder()" in result.output
+    # As the user said it, not as the command divided it for the refit.
+    assert "TabularRegressor(random_state=0, time_limit=2.0)" in result.output
+    assert "time limit: 2 s" in result.output
 
 
 def test_classes_with_rows_of_their_own_to_judge_them(tmp_path):

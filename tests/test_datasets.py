@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -266,6 +267,43 @@ def test_csv_quirks(tmp_path):
     path.write_text(",a,y\n0,1,u\n1,2,v\n")
     with pytest.warns(UserWarning, match="column 1 has no name"):
         load_dataset(path, target="y")
+
+
+def write_json_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_json_lines_are_read_as_csv(tmp_path):
+    """Texts that are numbers, and columns of texts and numbers."""
+    path, first = tmp_path / "t.jsonl", {"a": "3.5", "b": 1.0, "c": "x", "y": "1"}
+    rest = [{"a": "", "b": "2.5", "c": "7", "y": "0"}, {"a": "1e3", "y": "1"}]
+    write_json_lines(path, [first, *rest])
+    data = load_dataset(path, target="y")
+    kinds = data.X_train.dtypes.astype(str).to_dict()
+    assert kinds == {"a": "float64", "b": "float64", "c": "category"}
+    np.testing.assert_array_equal(data.X_train["a"], [3.5, np.nan, 1000])
+    np.testing.assert_array_equal(data.X_train["b"], [1, 2.5, np.nan])
+    assert data.X_train["c"].tolist()[:2] == ["x", "7"]
+    assert data.y_train.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("?", r"'a' holds numbers but for 1 rows: row 5 holds '\?'"),
+        (True, "'a' holds numbers but for 1 rows: row 5 holds 'True'"),
+        ([1, 2], r"'a' \(object\): row 5 holds \[1, 2\]"),
+    ],
+)
+@pytest.mark.parametrize("kind", [str, float])
+def test_odd_values_of_json_lines_are_named_by_their_row(
+    kind, value, message, tmp_path
+):
+    rows = [{"a": kind(i / 7), "y": i % 2} for i in range(60)]
+    rows[5]["a"] = value
+    write_json_lines(tmp_path / "t.jsonl", rows)
+    with pytest.raises(ValueError, match=message):
+        without_free_texts(load_dataset(tmp_path / "t.jsonl", target="y"))
 
 
 def test_csv_formulas_stay_text(tmp_path):

@@ -16,6 +16,7 @@ import randkern as rk
 import randkern.onnx
 from _cases import KERNELS, POINTS
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
+from randkern.tabular.model import Member
 
 # Relative to the largest value. Models of rows in single precision compute in it, and
 # files in double precision.
@@ -342,6 +343,34 @@ def test_models_of_tables(given, dtype, table, tmp_path):
         assert_equal(values, probable(table), "float64" if given else dtype)
         if label:
             assert (label[0] == model.predict(table)).all()
+
+
+def test_many_rows_of_columns_on_many_scales(tmp_path):
+    """Models of many rows are fitted in single precision, and predict in double.
+
+    Columns are as those of the table magic, which a gamma telescope counted.
+    """
+    generator, n = np.random.default_rng(0), 3000
+    size, tail = generator.gamma(2.0, 25.0, n), generator.standard_t(2, (n, 3))
+    columns = {"length": size, "width": 0.4 * size * generator.random(n)}
+    columns |= {"size": np.log10(100 + size**2), "share": generator.random(n) ** 3}
+    columns |= {f"moment{k}": 30 * tail[:, k] + size for k in range(3)}
+    table = pd.DataFrame(columns).round(4)
+    score = np.sin(size / 9) + columns["share"] + 0.02 * np.clip(tail[:, 0], -9, 9)
+    y = np.where(score + generator.normal(0, 0.3, n) > 0.3, "gamma", "hadron")
+    model = rk.TabularClassifier(time_limit=0.3, random_state=0)
+    model.fit(table[:100], y[:100])
+    for numbers in ("standard", "quantile"):
+        encoder = rk.TabularEncoder(numbers, dtype="float32").fit(table)
+        fit = rk.KernelLogistic(
+            rk.Matern(3.0) + rk.Linear(bias=1.0, columns=[]),
+            *(1e3, 400),
+            features="nystrom",
+            random_state=0,
+        ).fit(encoder.transform(table), y)
+        model.model_.members = [Member(1.0, encoder, fit)]
+        found = run(rk.export_onnx(model, tmp_path / "model.onnx", table), table)[1]
+        assert np.abs(found - model.predict_proba(table)).max() < 1e-6
 
 
 def test_what_has_no_operators_says_so(table, tmp_path):

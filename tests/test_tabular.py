@@ -363,6 +363,25 @@ def test_explained_code_of_a_blend(fitted):
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("targets", [[TARGET], [TARGET, TARGET**2]], ids=len)
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_explained_code_of_fits_in_single_precision(targets, n_members):
+    """It predicts in double precision, as the model does."""
+    y = np.stack(targets, axis=1) if len(targets) > 1 else TARGET
+    encoder = rk.TabularEncoder(dtype="float32").fit(TABLE)
+    options = {"n_components": 120, "features": "nystrom", "random_state": 0}
+    members = []
+    for scale in np.arange(1.0, n_members + 1):
+        ridge = rk.KernelRidgeRegressor(rk.Gaussian(5 * scale), 1e-6, **options)
+        fit = ridge.set_params(fit_intercept=True, memory_limit=model.MEMORY_LIMIT)
+        fit.fit(encoder.transform(TABLE), y)
+        members.append(model.Member(1 / n_members, encoder, fit))
+    mixed = model.TabularModel(members)
+    again = run(mixed.explain(), TABLE, y)
+    found, expected = again.predict(TABLE), mixed.predict(TABLE)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
+
+
 def test_explained_code_of_a_classifier(fitted_classifier):
     again = run(fitted_classifier.model_.explain(), TABLE, LABELS)
     expected = fitted_classifier.predict(TABLE)

@@ -42,6 +42,9 @@ def tensor_floats() -> tuple[Any, Any]:
 # Text of more different values, most of them in one row only, is no category.
 _MOST_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
+# Of more than so many categories, all numbers but for this share of rows, a "?" or the
+# like has made texts.
+_FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
 
 
 def is_table(X: Any) -> bool:
@@ -172,23 +175,25 @@ def check_categories(name: Any, values: np.ndarray) -> None:
 def n_free_texts(name: Any, values: np.ndarray) -> int:
     """Count different texts that hardly repeat: 0 if objects may be categories.
 
-    Raises ValueError, which names a row, where most of them are numbers.
+    Raises ValueError, which names a row, where most of them are numbers, and where
+    nearly all are although they repeat.
     """
     n = len({value for value in values if value is not None})
-    if n <= max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY):
+    if n <= _FEW_CATEGORIES:
         return 0
+    many = n > max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
     rows = rows_of_text(values)
-    if not len(rows):
+    if many and not len(rows):
         raise ValueError(
             f"column {name!r} holds {n:,} different numbers as texts or categories; "
             "convert them to numbers, or name them (as in 'id 7') if they are names."
         )
-    if len(rows) < len(values) / 2:
+    if 0 < len(rows) < (0.5 if many else _FEW_TEXTS) * len(values):
         raise ValueError(
             f"column {name!r} holds numbers but for {len(rows):,} rows: "
             f"{cell(values, rows)}; mend or empty it."
         )
-    return n
+    return n if many else 0
 
 
 def cell(values: Any, rows: np.ndarray) -> str:

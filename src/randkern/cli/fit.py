@@ -32,7 +32,7 @@ def command(
         str,
         typer.Argument(
             help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
-            "for CSV from standard input."
+            "for one of these from standard input."
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
@@ -80,6 +80,7 @@ def command(
         console.print(_leaderboard(model, plain))
         console.print(_scores(judged.evaluation, judged.others, plain))
         written = [out / name for name in ("model.skops", "report.html")]
+        model.set_params(time_limit=time_limit)  # what was asked for
         randkern.save(model, written[0])  # should the report or the refit fail
         page, record = judged.page(table, target), judged.record()
         if refit:
@@ -87,6 +88,7 @@ def command(
             model.set_params(time_limit=left(1), warm_start=True)
             with trial_progress(model, "fitting all rows"):
                 model.fit(table.X_train, table.y_train)
+            model.set_params(time_limit=time_limit, warm_start=False)
             randkern.save(model, written[0])
         written[1].write_text(page, encoding="utf-8")
         results = {

@@ -28,6 +28,8 @@ def command(
 
 def _lines(fitted: Any, n_bytes: int) -> Any:
     yield f"{fitted!r}, {n_bytes / 1e6:,.1f} MB"
+    if hasattr(fitted, "time_limit"):
+        yield f"time limit: {fitted.time_limit:g} s"
     names = getattr(fitted, "feature_names_in_", None)
     n_columns = getattr(fitted, "n_features_in_", None)
     if n_columns is None:

@@ -1,15 +1,22 @@
 """``randkern predict``: a model's predictions for the rows of a table."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .console import output, user_messages
+from randkern._extras import import_extra
+
+from .console import output, progress_bar, user_messages
 from .tables import read
 
 __all__ = ["command"]
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+# Rows predicted at once: what progress is told of.
+_BLOCK = 10_000
 
 
 def command(
@@ -38,12 +45,28 @@ def command(
         import randkern
         from randkern.datasets.frames import dates_as_days
 
+        _check_out(out)
         fitted = randkern.load(model)
         frame = dates_as_days(_columns(fitted, read(data), data), _texts(fitted))
         predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")
+
+
+def _check_out(out: str) -> None:
+    """Raise if predictions could not be written, before there are any."""
+    path = Path(out)
+    if out == "-":
+        return
+    if path.is_dir():
+        raise ValueError(f"--out {out} is a folder; name a file in it")
+    if not out.lower().endswith(_SUFFIXES):
+        raise ValueError(f"--out takes a .csv or .parquet file, or -, got {out!r}")
+    if not path.parent.is_dir():
+        raise ValueError(f"--out {out}: there is no folder {path.parent}; make it")
+    if out.lower().endswith(".parquet"):
+        import_extra("pyarrow", "Writing a Parquet file", "data")
 
 
 def _texts(fitted: Any) -> set[str]:
@@ -73,27 +96,46 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
 def _predictions(
     fitted: Any, frame: Any, interval: float | None, probabilities: bool
 ) -> Any:
+    """Return a column per thing that was asked for."""
+    import numpy as np
     import pandas as pd
 
-    found = pd.DataFrame({"prediction": fitted.predict(frame)})
-    if interval is not None:
-        if not hasattr(fitted, "predict_interval"):
-            raise ValueError(
-                f"{type(fitted).__name__} has no intervals; leave --interval out"
-                + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
-            )
-        bounds = fitted.predict_interval(frame, coverage=interval)
-        found["low"], found["high"] = bounds.T
-    if probabilities:
-        if not hasattr(fitted, "predict_proba"):
-            raise ValueError(
-                f"{type(fitted).__name__} has no probabilities; leave --probabilities "
-                "out"
-            )
-        shares = fitted.predict_proba(frame)
-        for label, column in zip(fitted.classes_, shares.T, strict=True):
-            found[f"probability of {label}"] = column
-    return found
+    if interval is not None and not hasattr(fitted, "predict_interval"):
+        raise ValueError(
+            f"{type(fitted).__name__} has no intervals; leave --interval out"
+            + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
+        )
+    if probabilities and not hasattr(fitted, "predict_proba"):
+        raise ValueError(
+            f"{type(fitted).__name__} has no probabilities; leave --probabilities out"
+        )
+
+    def columns(rows: Any) -> pd.DataFrame:
+        found = {"prediction": fitted.predict(rows)}
+        if interval is not None:
+            bounds = fitted.predict_interval(rows, coverage=interval)
+            found["low"], found["high"] = np.transpose(bounds)
+        if probabilities:
+            shares = fitted.predict_proba(rows)
+            for label, column in zip(fitted.classes_, shares.T, strict=True):
+                found[f"probability of {label}"] = column
+        return pd.DataFrame(found)
+
+    return pd.concat(_in_blocks(columns, frame), ignore_index=True)
+
+
+def _in_blocks(function: Callable[[Any], Any], rows: Any) -> list[Any]:
+    """Return what a function makes of blocks of rows, and show how many are done."""
+    n, parts = len(rows), []
+    with progress_bar() as report:
+        for start in range(0, max(n, 1), _BLOCK):
+            report(start, n, "rows predicted")
+            try:
+                parts.append(function(rows[start : start + _BLOCK]))
+            except ValueError:
+                function(rows)  # whose error counts rows from the first of the file
+                raise
+    return parts
 
 
 def _write(predictions: Any, out: str) -> None:
@@ -101,7 +143,5 @@ def _write(predictions: Any, out: str) -> None:
         predictions.to_csv(sys.stdout, index=False)
     elif out.lower().endswith(".parquet"):
         predictions.to_parquet(out, index=False)
-    elif out.lower().endswith((".csv", ".csv.gz")):
-        predictions.to_csv(out, index=False)
     else:
-        raise ValueError(f"--out takes a .csv or .parquet file, or -, got {out!r}")
+        predictions.to_csv(out, index=False)

@@ -1,5 +1,6 @@
 """Tables that commands are given, and models that they fit to them."""
 
+import shutil
 import sys
 import tempfile
 import time
@@ -30,6 +31,8 @@ def load(
     from ..datasets import load_dataset
     from ..datasets.frames import without_free_texts
 
+    if data == "-" and str(test) == "-":
+        raise ValueError("standard input is read once: name a file for --test")
     with _file_of(data) as path:
         table: Any = load_dataset(path, data_dir=data_dir, target=target, task=task)
     table = without_free_texts(table)
@@ -103,7 +106,7 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
 
 
 def read(data: str) -> Any:
-    """Return the dataframe of a file, or of CSV from standard input."""
+    """Return the dataframe of a file, or of standard input where it is ``-``."""
     from ..datasets import read_table
 
     with _file_of(data) as path:
@@ -114,15 +117,18 @@ def read(data: str) -> Any:
 def _file_of(data: str) -> Iterator[str | Path]:
     """Yield what is given, or a file that holds standard input.
 
-    A table is read twice, and tells its kind by name.
+    A table is read twice, and tells its kind by name: here by its first bytes.
     """
+    from ..datasets.tables import guess_suffix
+
     if data != "-":
         yield data
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "standard-input.csv"
-        path.write_bytes(sys.stdin.buffer.read())
-        yield path
+        path = Path(folder) / "standard-input"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path.rename(path.with_suffix(guess_suffix(path)))
 
 
 class _Trials:

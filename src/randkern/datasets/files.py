@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -9,7 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from randkern._extras import import_extra
 from randkern.exceptions import DataFileError
+
+
+def _open_zstd(raw: Any) -> BinaryIO:
+    pyarrow = import_extra("pyarrow", "Reading zstd data", "data")
+    stream = pyarrow.CompressedInputStream(raw, "zstd")
+    return cast(BinaryIO, io.BufferedReader(stream))
+
 
 # What a failing stream raises: cut short, bad data, bad header or checksum.
 STREAM_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
@@ -18,6 +27,7 @@ _COMPRESSED: dict[bytes, tuple[Any, str]] = {
     b"\x1f\x8b": (gzip.open, "gzip"),
     b"BZh": (bz2.open, "bzip2"),
     b"\xfd7zXZ": (lzma.open, "xz"),
+    b"\x28\xb5\x2f\xfd": (_open_zstd, "zstd"),
 }
 
 _SIGNATURES = {
@@ -26,6 +36,7 @@ _SIGNATURES = {
     b"PAR1": "a Parquet file",
     b"BZh": "bzip2 data",
     b"\xfd7zXZ": "xz data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
     b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
     b"<": "HTML or XML, as a failed download leaves it",
 }
@@ -33,7 +44,7 @@ _SIGNATURES = {
 
 @contextmanager
 def open_data(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for binary reading; gzip, bzip2 and xz are unpacked as it is read.
+    """Open a file for binary reading, unpacked where gzip, bzip2, xz or zstd packed it.
 
     The first bytes decide, not the suffix: browsers and mirrors unpack ``.gz`` files,
     or pack them, without renaming.

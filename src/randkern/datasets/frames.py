@@ -3,7 +3,7 @@
 import difflib
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -315,16 +315,22 @@ def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     pandas = import_extra("pandas", "Reading a table", "data")
     columns = {str(name): _typed(frame[name]) for name in frame.columns}
     refused = [
-        f"{name!r} ({frame[name].dtype})"
+        f"{name!r} ({frame[name].dtype}): {cell(frame[name], _odd_rows(frame[name]))}"
         for name in frame.columns
         if columns[str(name)] is None
     ]
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
-            f"{', '.join(refused)}; convert or drop them"
+            f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns)
+
+
+def _odd_rows(column: "pd.Series") -> np.ndarray:
+    """Return the rows that hold lists or the like; the first one if none do."""
+    odd = [not isinstance(value, Hashable) for value in column.tolist()]
+    return np.flatnonzero(odd) if any(odd) else np.array([0])
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":

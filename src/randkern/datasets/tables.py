@@ -1,11 +1,11 @@
 """Tables in text, JSON, Parquet and Arrow files."""
 
+import codecs
 import csv
 import io
 import json
 import warnings
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,12 +20,21 @@ if TYPE_CHECKING:
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
-_ARROW = (".arrow", ".feather")
-_PACKED = ("", ".gz", ".bz2", ".xz")
-TABLE_SUFFIXES = (
-    *(kind + packed for kind in (*_SEPARATORS, *_JSON_LINES) for packed in _PACKED),
-    *(".parquet", *_ARROW),
+_ARROW = (".arrow", ".arrows", ".feather")
+_PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
+TABLE_SUFFIXES = tuple(
+    kind + packed
+    for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
+    for packed in _PACKED
 )
+_ARROW_STREAM = b"\xff\xff\xff\xff"
+# How files that are no text begin.
+_STARTS = {
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"FEA1": ".arrow",
+    _ARROW_STREAM: ".arrow",
+}
 
 
 def load_table(path: Path, *, target: str | None, task: str | None = None) -> Dataset:
@@ -68,10 +77,11 @@ def read_table(path: str | Path) -> "pd.DataFrame":
     ----------
     path : str or Path
         ``.csv`` and ``.tsv`` (text, UTF-8, the first row being the column names),
-        ``.jsonl`` and ``.ndjson`` (a JSON object per line), each also compressed
-        (``.gz``, ``.bz2``, ``.xz``; recognised by content); ``.parquet``; ``.arrow``
-        and ``.feather``. Missing values of text are pandas' defaults: an empty field,
-        NA, NaN, None, null, ...
+        ``.jsonl`` and ``.ndjson`` (a JSON object per line), ``.parquet``; ``.arrow``,
+        ``.arrows`` and ``.feather`` (files and streams of Arrow). Each may be
+        compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``; recognised by content).
+        Missing values of text are pandas' defaults: an empty field, NA, NaN, None,
+        null, ...
 
     Returns
     -------
@@ -196,27 +206,55 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
             rows.append(row)
     if not rows:
         raise DataFileError(f"{path}: empty, expected a JSON object per line")
-    return pandas.DataFrame(rows)
+    return _with_texts_as_csv(pandas.DataFrame(rows))
+
+
+def _with_texts_as_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Read the columns that hold texts as if they stood in a CSV file.
+
+    ``"3.5"`` is a number, and ``""`` is missing; values of several types are texts.
+    """
+    import pandas
+
+    def as_texts(column: "pd.Series") -> bool:
+        kinds = {type(value) for value in column.dropna().tolist()}
+        return (str in kinds or len(kinds) > 1) and not kinds & {dict, list}
+
+    names = [name for name in frame.columns if as_texts(frame[name])]
+    if names:
+        text = io.StringIO(frame[names].to_csv(index=False))
+        found = pandas.read_csv(text, low_memory=False)
+        frame[names] = found
+    return frame
+
+
+def guess_suffix(path: Path) -> str:
+    """Return the ending that suits the first bytes of a table, unpacked."""
+    with open_data(path) as stream:
+        head = stream.read(65_536)
+    for start, suffix in _STARTS.items():
+        if head.startswith(start):
+            return suffix
+    line = head.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+    if line.startswith(b"{"):
+        return _JSON_LINES[0]
+    return ".tsv" if b"\t" in line and b"," not in line else ".csv"
 
 
 def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
     """Read a Parquet or an Arrow file."""
     kind = "Arrow" if arrow else "Parquet"
-    pandas = import_extra("pandas", f"Reading a {kind} file", "data")
+    import_extra("pandas", f"Reading a {kind} file", "data")
     pyarrow = import_extra("pyarrow", f"Reading a {kind} file", "data")
-    with open_data(path) as stream:
+    source: Path | io.BytesIO = path
+    with open_data(path) as stream, path.open("rb") as raw:
         head = stream.read(32)
+        if raw.read(32) != head:  # it is compressed
+            source = io.BytesIO(head + stream.read())
     try:
-        if arrow:
-            feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
-            table = feather.read_table(path)
-            names, read = table.column_names, table.to_pandas
-        else:
-            parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
-            names = parquet.read_schema(path).names
-            read = partial(pandas.read_parquet, path, engine="pyarrow")
-        twice = [name for name, n in Counter(names).items() if n > 1]
-        frame = None if twice else read()
+        table = _arrow_table(source, head) if arrow else _parquet_table(source)
+        twice = [name for name, n in Counter(table.column_names).items() if n > 1]
+        frame = None if twice else table.to_pandas()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         expected = b"ARROW1" if arrow else b"PAR1"
         seen = "" if head.startswith(expected) else guess_content(head)
@@ -231,3 +269,19 @@ def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
         )
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)
+
+
+def _arrow_table(source: Path | io.BytesIO, head: bytes) -> Any:
+    """Return the table of a file, or of a stream, of Arrow."""
+    import pyarrow
+
+    if not head.startswith(_ARROW_STREAM):
+        feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
+        return feather.read_table(source)
+    with pyarrow.input_stream(source, compression=None) as stream:
+        return pyarrow.ipc.open_stream(stream).read_all()
+
+
+def _parquet_table(source: Path | io.BytesIO) -> Any:
+    parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
+    return parquet.ParquetFile(source).read()

@@ -146,6 +146,7 @@ class Traced:
 
     def __init__(self, graph: Graph, name: str, example: np.ndarray):
         self.graph, self.name, self.example = graph, name, example
+        self._transpose: Traced | None = None
 
     @property
     def array_ops(self) -> TracedOps:
@@ -165,7 +166,10 @@ class Traced:
 
     @property
     def T(self) -> Traced:  # noqa: N802
-        return self.graph.apply("Transpose", self.example.T, self)
+        if self._transpose is None:
+            self._transpose = self.graph.apply("Transpose", self.example.T, self)
+            self._transpose._transpose = self
+        return self._transpose
 
     def __len__(self) -> int:
         return len(self.example)
@@ -360,7 +364,7 @@ class _Functions:
     """The part of the array API's namespace that has operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
-    cos, sin = _unary("Cos", np.cos), _unary("Sin", np.sin)
+    sin = _unary("Sin", np.sin)
     exp, log = _unary("Exp", np.exp), _unary("Log", np.log)
     sqrt = _unary("Sqrt", np.sqrt)
     isnan = _unary("IsNaN", np.isnan)
@@ -376,6 +380,10 @@ class _Functions:
     @staticmethod
     def ones(shape: Any, dtype: Any = float, device: Any = None) -> Any:
         return np.ones(shape, dtype)
+
+    def cos(self, values: Any) -> Any:
+        """Return cosines as sines, for onnxruntime 1.23 has no others of doubles."""
+        return self.sin(values + math.pi / 2)
 
     def log1p(self, values: Any) -> Any:
         return self.log(1.0 + values)
@@ -685,8 +693,9 @@ def _normal_quantile(p: Any) -> Any:
 
 
 def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
+    # Runtimes join products with a transpose on their right, and have none of doubles.
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
-    return inverse @ values
+    return (values.T @ inverse.T).T
 
 
 def _softmax(values: Any, axis: int) -> Any:

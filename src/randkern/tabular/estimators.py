@@ -751,7 +751,7 @@ def different_rows(
     )
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
-    return rows, np.bincount(copies, weight)
+    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 has a column
 
 
 def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:

@@ -138,7 +138,8 @@ class Member:
 
     def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
         """Return what `predict` does, of encoded rows."""
-        rows = turned(rows, self.turn)
+        # Large weights of opposite signs leave features in single precision 1e-4.
+        rows = turned(rows.astype(np.float64, copy=False), self.turn)
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
@@ -472,7 +473,21 @@ class TabularModel:
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._precision_lines(many)])
+
+    def _precision_lines(self, many: bool) -> Iterator[str]:
+        """Yield lines after which a fit in single precision predicts in double."""
+        if all(member.encoder.dtype == "float64" for member in self.members):
+            return
+        change = "[0].set_params(dtype='float64')  # for predictions"
+        if len(self.members) == 1:
+            yield f"model{change}"
+            return
+        fitted = "model.estimators_"
+        if many:
+            fitted = "[each for part in model.estimators_ for each in part.estimators_]"
+        yield f"for fitted in {fitted}:"
+        yield f"    fitted{change}"
 
     def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"
