@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import is_dataclass
 from enum import Enum
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,18 +13,10 @@ from xml.etree import ElementTree
 import pytest
 
 import randkern as rk
+from _docs import ROOT, script
 
-ROOT = Path(__file__).resolve().parents[1]
 LIGHT, DARK = "#ffffff", "#14181e"  # the pages of pydata-sphinx-theme
 LEAST = 4.5  # of WCAG 2.2, level AA
-
-
-def script(name):
-    """A script of the documentation, which is no package."""
-    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 pages, drawings = script("check_pages"), script("drawings")
