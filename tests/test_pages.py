@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import randkern as rk
@@ -111,6 +112,27 @@ def test_colours_of_reports_can_be_read():
         colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
         for ink, paper in product(("ink", "soft", "link"), ("page", "card")):
             assert pages.contrast(colours[ink], colours[paper]) >= LEAST, (ink, paper)
+
+
+def test_figures_for_dark_pages():
+    """Greys are exchanged; colours, and those that stand for numbers, are not."""
+    pytest.importorskip("sphinx_gallery")
+    from matplotlib import pyplot as plt
+    from matplotlib.colors import to_hex, to_rgba
+
+    figures = script("figures")
+    ink, paper = figures.of_the_night(["black", "white"])
+    assert pages.contrast(to_hex(ink), to_hex(paper)) > 7
+    figure, axes = plt.subplots()
+    (line,) = axes.plot([0, 1], color="k")
+    mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
+    bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
+    figures.darken(figure)
+    figure.canvas.draw()
+    inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
+    assert np.allclose([to_rgba(colour) for colour in inks], ink)
+    assert to_hex(bars[0].get_facecolor()) == "#0072b2"
+    assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])
 
 
 def test_drawings_are_those_of_their_script():
