@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,10 @@ from docutils.nodes import SkipNode
 
 # Examples run one after the other; keep each to the cores it finds.
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import figures
 
 import randkern
 
@@ -77,6 +82,7 @@ sphinx_gallery_conf = {
     ],
     "nested_sections": False,
     "filename_pattern": r"plot_.*\.py$",
+    "image_scrapers": ("figures.scrape",),
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_memory": False,
@@ -167,6 +173,7 @@ def escape_formulas(
 
 
 write_api_page()
+figures.draw_records(HERE)
 
 
 def mathml(text: str, display: str) -> str:
@@ -198,4 +205,6 @@ def setup(app: Any) -> None:
         block_renderers=(visit_math_block, None),
     )
     app.connect("autodoc-process-docstring", escape_formulas)
+    # Before Sphinx collects the images that it copies.
+    app.connect("doctree-read", figures.show_both, priority=1)
     app.connect("autodoc-skip-member", skip_foreign_members)

@@ -4,26 +4,20 @@ import inspect
 import re
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from dataclasses import is_dataclass
+from enum import Enum
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import randkern as rk
+from _docs import ROOT, script
 
-ROOT = Path(__file__).resolve().parents[1]
 LIGHT, DARK = "#ffffff", "#14181e"  # the pages of pydata-sphinx-theme
 LEAST = 4.5  # of WCAG 2.2, level AA
-
-
-def script(name):
-    """A script of the documentation, which is no package."""
-    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 pages, drawings = script("check_pages"), script("drawings")
@@ -120,6 +114,27 @@ def test_colours_of_reports_can_be_read():
             assert pages.contrast(colours[ink], colours[paper]) >= LEAST, (ink, paper)
 
 
+def test_figures_for_dark_pages():
+    """Greys are exchanged; colours, and those that stand for numbers, are not."""
+    pytest.importorskip("sphinx_gallery")
+    from matplotlib import pyplot as plt
+    from matplotlib.colors import to_hex, to_rgba
+
+    figures = script("figures")
+    ink, paper = figures.of_the_night(["black", "white"])
+    assert pages.contrast(to_hex(ink), to_hex(paper)) > 7
+    figure, axes = plt.subplots()
+    (line,) = axes.plot([0, 1], color="k")
+    mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
+    bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
+    figures.darken(figure)
+    figure.canvas.draw()
+    inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
+    assert np.allclose([to_rgba(colour) for colour in inks], ink)
+    assert to_hex(bars[0].get_facecolor()) == "#0072b2"
+    assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])
+
+
 def test_drawings_are_those_of_their_script():
     for name, text in drawings.drawings().items():
         assert (drawings.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == text
@@ -141,13 +156,107 @@ def documented():
                 yield pytest.param(getattr(value, member), id=f"{name}.{member}")
 
 
-@pytest.mark.parametrize("public", list(documented()))
-def test_parameters_are_explained_where_they_stand(public):
-    """And not by the page of another class."""
-    text = inspect.getdoc(public) or ""
-    sections = re.split(r"^(\w[\w ]+)\n-{3,}\n", text, flags=re.M)
-    parameters = dict(zip(sections[1::2], sections[2::2], strict=True)).get(
-        "Parameters"
+# All but errors, values of an enumeration, protocols and names of types.
+WITH_PARAMETERS = [
+    public
+    for public in documented()
+    if inspect.isfunction(value := public.values[0])
+    or (
+        inspect.isclass(value)
+        and not issubclass(value, Exception | Enum)
+        and not getattr(value, "_is_protocol", False)
     )
-    bare = re.findall(r"^(\w.*)\n(?! +(?!As (?:in|for|of) )\S)", parameters or "", re.M)
-    assert not bare, f"explain {bare}"
+]
+# What users call; the methods of a protocol, for those who extend the package, have
+# their explanation in its base class.
+VERBS = (
+    "fit partial_fit predict predict_proba predict_log_proba decision_function score "
+    "transform linear_transform get_feature_names_out calibrate acquire sample_y "
+    "sample_paths condition_on predict_interval"
+).split()
+ELSEWHERE = re.compile(
+    r"\b[Ss]ee (?!Notes)|\bas in scikit-learn|by the rules of|explains"
+    r"|(?:^A|, a|^a)s (?:in|by|for|of) (?::\w+:)?`"
+)
+
+
+def with_methods(public):
+    """A class or function, and of a class the methods that users call."""
+    yield public
+    for verb in VERBS if inspect.isclass(public) else ():
+        method = getattr(public, verb, None)
+        if getattr(method, "__module__", "").startswith("randkern"):
+            yield method
+
+
+def parameters_of(public):
+    """{name or names: (type, explanation)} of the parameters, or of the attributes.
+
+    Records explain their attributes, which are their parameters.
+    """
+    text = inspect.getdoc(public) or ""
+    titles = re.split(r"^(\w[\w ]+)\n-{3,}\n", text, flags=re.M)
+    sections = dict(zip(titles[1::2], titles[2::2], strict=True))
+    other = sections.get("Attributes", "") if is_dataclass(public) else ""
+    section = sections.get("Parameters", other)
+    entries = re.findall(r"^(\S.*)\n((?:(?: .*)?(?:\n|$))*)", section + "\n", re.M)
+    return {
+        head.partition(" : ")[0]: (head.partition(" : ")[2], " ".join(body.split()))
+        for head, body in entries
+    }
+
+
+def unexplained(public):
+    """What is wrong with the parameters of a class or a function."""
+    found = parameters_of(public)
+    named = {name.strip(" *") for names in found for name in names.split(",")}
+    taken = set(inspect.signature(public).parameters) - {"self"}
+    yield from (f"{name}: nothing" for name in sorted(taken - named))
+    for name, (kind, text) in found.items():
+        if inspect.isclass(public) and not (text or is_dataclass(public)):
+            yield f"{name}: no text"
+        if told := ELSEWHERE.search(kind) or ELSEWHERE.search(text):
+            yield f"{name}: {told[0]!r}, rather than what it is"
+        options = re.findall(r'"([\w-]+)"', kind.partition("{")[2].partition("}")[0])
+        left = [option for option in options if f'"{option}"' not in text]
+        if len(options) > 1 and left and name not in ("dtype", "task"):
+            yield f"{name}: nothing of {left}"
+
+
+@pytest.mark.parametrize("public", WITH_PARAMETERS)
+def test_parameters_are_explained_where_they_stand(public):
+    """And not by the page of another class; each option by its name."""
+    problems = {
+        each.__qualname__: list(unexplained(each)) for each in with_methods(public)
+    }
+    assert not {name: found for name, found in problems.items() if found}
+
+
+def explained(text, kind="str"):
+    def function(kernel):
+        pass
+
+    function.__doc__ = f"Fit.\n\nParameters\n----------\nkernel : {kind}\n    {text}\n"
+    return list(unexplained(function))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("See :meth:`transform`.", "ℓ, by the rules of :class:`Gaussian`."),
+        *("As in `fit`.", "Cosines, as in :class:`RandomFeatures`."),
+        *("Weights, as in scikit-learn.", '``"dense"`` (see :class:`RandomFeatures`).'),
+    ],
+)
+def test_explanations_elsewhere_are_found(text):
+    assert explained(text)
+    assert not explained("The kernel, whose formula is long (see Notes).")
+
+
+def test_options_and_parameters_without_a_word_are_found():
+    kind = '{"counts", "precision"}'
+    assert explained("What it is.", kind) == [
+        "kernel: nothing of ['counts', 'precision']"
+    ]
+    assert not explained('``"counts"``: of rows; ``"precision"``: of noise.', kind)
+    assert list(unexplained(lambda X: X)) == ["X: nothing"]

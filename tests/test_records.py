@@ -17,6 +17,7 @@ pytest.importorskip("typer")
 pytest.importorskip("pandas")
 import typer
 
+from _docs import script
 from randkern_lab.cli import command_of
 from randkern_lab.records import read_records
 
@@ -86,6 +87,21 @@ def test_quoted_numbers_are_those_of_the_record(name, block):
     found = [row for each in names for row in rows_of(RECORDS[each])]
     for line in lines_of(block):
         assert any(holds(row, line) for row in found), f"no row of {name} has {line!r}"
+
+
+MEASURED = [choice for choice in script("drawings").CHOICES if choice.measured]
+
+
+@pytest.mark.parametrize("choice", MEASURED, ids=lambda choice: choice.answer)
+def test_figures_of_the_chart_are_those_of_the_record(choice):
+    assert any(holds(row, choice.measured) for row in rows_of(RECORDS[choice.record]))
+
+
+def test_the_chart_has_figures_and_its_page_names_their_records():
+    assert len(MEASURED) >= 6
+    page = (ROOT / "docs" / "choose.md").read_text("utf-8")
+    section = page.partition("chart narrow")[2].partition("What each")[0]
+    assert set(re.findall(r"`([\w-]+)`", section)) == {c.record for c in MEASURED}
 
 
 def test_docs_quote_records():

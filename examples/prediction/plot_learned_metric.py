@@ -9,47 +9,55 @@ the average gradient of fitted models, and any model takes the rows that it tran
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import make_friedman1
-from sklearn.model_selection import train_test_split
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
 
 # %%
-# Five columns matter, 25 do not
-# ------------------------------
-X, y = make_friedman1(2_000, n_features=30, noise=0.5, random_state=0)
-X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-plain = rk.KernelRidgeRegressorCV(n_components=None).fit(X_train, y_train)
+# Columns that know nothing
+# -------------------------
+# Twenty columns are added to the ten of the diabetes study: its own, shuffled twice.
+X, y = load_diabetes(return_X_y=True, as_frame=True)
+names, X = list(X.columns), X.to_numpy()
+rng = np.random.default_rng(0)
+X = np.hstack([X, rng.permuted(X, axis=0), rng.permuted(X, axis=0)])
 learner = rk.MetricLearner(n_components=500, metric="diagonal", random_state=0)
-learned = make_pipeline(learner, rk.KernelRidgeRegressorCV(n_components=None))
-learned.fit(X_train, y_train)
-print(f"one lengthscale: R² = {plain.score(X_test, y_test):.3f}")
-print(f"learned metric:  R² = {learned.score(X_test, y_test):.3f}")
+plain = rk.KernelRidgeRegressorCV(n_components=None)
+for name, model in (
+    ("one lengthscale", plain),
+    ("learned metric", make_pipeline(learner, plain)),
+):
+    print(f"{name}: R² = {cross_val_score(model, X, y, cv=3).mean():.3f}")
 
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
-shares = learner.feature_importances_
-colours = np.where(np.arange(30) < 5, "tab:blue", "0.7")
-axes.bar(np.arange(30), 100 * shares, color=colours)
-axes.set_title("Friedman's function: the first five columns matter")
-axes.set_xlabel("column")
+shares = learner.fit(X, y).feature_importances_
+axes.bar(np.arange(10), 100 * shares[:10])
+axes.bar(np.arange(10, 30), 100 * shares[10:], color="0.7")
+axes.set_xticks(np.arange(30), [*names, *["shuffled"] * 20], rotation=90, fontsize=8)
+axes.set_title("Progression of diabetes: what it depends on")
 axes.set_ylabel("importance (%)")
 plt.show()
 
 # %%
-# A direction, not a column
-# -------------------------
-# The target depends on one sum of all columns: the full metric finds it.
-rng = np.random.default_rng(0)
-X = rng.normal(size=(1_000, 10))
-direction = rng.normal(size=10) / np.sqrt(10)
-y = np.tanh(3 * X @ direction) + 0.1 * rng.normal(size=1_000)
-learner = rk.MetricLearner(n_components=500, metric="full", random_state=0).fit(X, y)
-values, vectors = np.linalg.eigh(learner.components_.T @ learner.components_)
-angle = abs(vectors[:, -1] @ direction) / np.linalg.norm(direction)
-figure, panels = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
-panels[0].bar(np.arange(10), values[::-1] / values.sum())
-panels[0].set_title("eigenvalues of the learned metric")
-panels[1].plot(X @ vectors[:, -1], y, ".", markersize=3)
-panels[1].set_title(f"along the first (cosine with the truth: {angle:.3f})")
+# Directions, not columns
+# -----------------------
+# Thirty measures of the cells of a tumour, most of which say the same: the full metric
+# turns them, and half of the patients show which directions matter for the others.
+X, y = load_breast_cancer(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+seen, new = slice(None, None, 2), slice(1, None, 2)
+learner = rk.MetricLearner(n_components=500, metric="full", random_state=0)
+learner.fit(X[seen], y[seen])
+_, sizes, directions = np.linalg.svd(learner.components_)
+figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+panels[0].bar(np.arange(1, 31), 100 * sizes**2 / (sizes**2).sum())
+panels[0].set(title="the metric's eigenvalues", xlabel="direction", ylabel="share (%)")
+along = X[new] @ directions[:2].T
+for label, name in enumerate(("malignant", "benign")):
+    panels[1].plot(*along[y[new] == label].T, ".", markersize=4, label=name)
+panels[1].set(title="the other half", xlabel="direction 1", ylabel="direction 2")
+panels[1].legend()
 plt.show()

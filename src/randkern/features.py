@@ -73,6 +73,10 @@ class _FeatureTransformer(
         dataframe gives a Dask array, of which each partition is made on its worker.
         A PyTorch tensor gives a tensor on its device, under
         ``sklearn.config_context(array_api_dispatch=True)``.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor or Dask collection of shape (n, d)
         """
         check_is_fitted(self)
         if is_dask(X) and not isinstance(X, DeviceBlocks):

@@ -57,7 +57,8 @@ def suggest_n_components(
     relative_error : float
         ε > 0.
     fourier : {"pair", "offset"}
-        Cosines and sines, or cosines with random phases.
+        ``"pair"``: cosines and sines of half as many frequencies as features;
+        ``"offset"``: cosines with random phases.
     max_rows : int
         A larger X is represented by a sample of this many rows.
     random_state : int, generator or None
@@ -190,7 +191,8 @@ def hoeffding_n_components(
     bound : float
         C; 1 for every stationary kernel.
     fourier : {"pair", "offset"}
-        Cosines and sines, or cosines with random phases.
+        ``"pair"``: cosines and sines of half as many frequencies as features;
+        ``"offset"``: cosines with random phases.
 
     References
     ----------

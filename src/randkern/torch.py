@@ -60,10 +60,13 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     fourier : {"pair", "offset"}
-        Cosines and sines, or cosines with random phases.
+        ``"pair"``: cosines and sines of half as many frequencies as features;
+        ``"offset"``: cosines with random phases.
     learn_lengthscale : bool
         Whether the lengthscales ask for gradients.
     random_state : int, generator or None

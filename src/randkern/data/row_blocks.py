@@ -294,6 +294,11 @@ class RowBlocks:
         other stream of blocks is read in its own order. Within a block rows keep
         theirs.
 
+        Parameters
+        ----------
+        generator : numpy.random.Generator
+            Draws the order.
+
         Examples
         --------
         >>> import numpy as np, randkern as rk

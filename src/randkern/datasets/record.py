@@ -21,7 +21,7 @@ class Dataset:
     ----------
     name : str
         The name asked for; where an image set is not complete, followed by how
-        much of it there is, as in ``"fashion-mnist sample (3,000 of 60,000)"``.
+        much of it there is: ``"fashion-mnist sample (3,000 of 60,000)"``.
     X_train : ndarray or pandas.DataFrame of shape (n_train, d)
         Images: float32 in [0, 1], one image a row, pixels in (height, width,
         channel) order. Tables: a data frame whose columns are numeric, boolean

@@ -80,7 +80,8 @@ def fetch_openml(
     target : str, optional
         The column to predict; by default the one that openml.org states.
     task : {"classification", "regression"}, optional
-        By default inferred, see `randkern.datasets.load_dataset`.
+        What the target is for. By default text, booleans and few distinct numbers are
+        classes, other numbers are regression.
     data_home : str or Path, optional
         Where to cache; by default scikit-learn's data folder.
 
@@ -171,8 +172,8 @@ def load_dataset(
         - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
           files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
           ``cifar10.zip``: whichever is there;
-        - a file of a table (see :func:`read_table`), with ``target``;
-        - ``"openml:NAME"``: downloaded, see `fetch_openml`.
+        - a file of a table that :func:`read_table` reads, with ``target``;
+        - ``"openml:NAME"``: downloaded by `fetch_openml`.
     data_dir : str or Path, optional
         Where the files are: in this folder, or in its sub-folder ``NAME``. For
         cifar10 it may be the zip archive itself; for openml it is the cache;

@@ -43,11 +43,12 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
     Parameters
     ----------
     path : Path
-        See :func:`read_table`.
+        Whatever :func:`read_table` reads.
     target : str
         The column to predict; every other column is a feature.
     task : {"classification", "regression"}, optional
-        By default inferred, see `randkern.datasets.load_dataset`.
+        What the target is for. By default text, booleans and few distinct numbers are
+        classes, other numbers are regression.
 
     Returns
     -------

@@ -47,8 +47,9 @@ class Compositional(Leaf):
         wherever features can be equal: where some input is not on a Gaussian space or
         a sphere by directions.
     constant : {"analytic", "sampled"}
-        Put the probability P₀ of the constant feature in as one column √P₀ and draw
-        the others on the condition that they meet an input, or draw it as any other.
+        ``"analytic"``: the constant feature, of probability P₀, is one column √P₀, and
+        the others are drawn on the condition that they meet an input; ``"sampled"``: it
+        is drawn as any other.
 
     Raises
     ------

@@ -27,7 +27,8 @@ class Softmax(Leaf):
     scale : float
         s > 0; d^(1/4) for the attention of d columns.
     features : {"hyperbolic", "positive"}
-        One exponential of each draw w, or those of w and −w, which vary less.
+        ``"positive"``: one exponential of each draw w; ``"hyperbolic"``: those of w and
+        −w, which vary less.
     columns : None, slice, or list of column numbers or names
         Those of a table that the kernel reads; None is all.
 

@@ -33,7 +33,8 @@ class Spectral(Stationary):
         None: exact values, and with them variances, are means over 65,536 frequencies
         of a fixed seed, with an error of about 0.004.
     lengthscale : float, array of shape (d,), "scale" or "median"
-        ℓ, by the rules of :class:`Gaussian`.
+        ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
+        the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
         Those of a table that the kernel reads; None is all.
 

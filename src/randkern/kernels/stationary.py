@@ -258,7 +258,8 @@ class Cauchy(Stationary):
     Parameters
     ----------
     lengthscale : float, array of shape (d,), "scale" or "median"
-        ℓ, by the rules of :class:`Gaussian`.
+        ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
+        the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
         Those of a table that the kernel reads; None is all.
 
@@ -305,8 +306,8 @@ class Matern(Stationary):
     nu : float
         ν > 0; 0.5 is exp(−r), ``inf`` the Gaussian kernel.
     lengthscale : float, array of shape (d,), "scale" or "median"
-        ℓ; a vector divides each column by its own. ``"scale"`` and ``"median"`` are
-        resolved by the data, in :meth:`resolve` or a fit.
+        ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
+        the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
         Those of a table that the kernel reads; None is all.
 
@@ -360,8 +361,8 @@ class RationalQuadratic(Stationary):
     alpha : float
         α > 0; large α approaches the Gaussian kernel.
     lengthscale : float, array of shape (d,), "scale" or "median"
-        ℓ; a vector divides each column by its own. ``"scale"`` and ``"median"`` are
-        resolved by the data, in :meth:`resolve` or a fit.
+        ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
+        the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
         Those of a table that the kernel reads; None is all.
 

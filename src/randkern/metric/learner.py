@@ -59,8 +59,8 @@ class MetricLearner(
         Number of random features. With no more rows than that, and for None, fits use
         the exact kernel, which costs no more then. Steps are chosen with half of them.
     metric : {"auto", "diagonal", "full"}, default="auto"
-        Whether A weighs columns or may also turn them. ``"auto"`` tries both where
-        there are at least 5 rows per column, and at most 500 columns.
+        ``"diagonal"``: A weighs columns; ``"full"``: it may also turn them. ``"auto"``
+        tries both where there are at least 5 rows per column, and at most 500 columns.
     n_iterations : int, default=5
         Most steps.
     alpha : float or "auto", default="auto"

@@ -73,12 +73,19 @@ class KernelRidge(FeatureModel):
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows `X` and targets `y`: (n,) or (n, n_targets), or labels (n,).
+        """Fit to rows and their targets or labels.
 
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights; tensors on several devices as
-        :class:`~randkern.DeviceRows`; rows of the host that are computed on elsewhere
-        as :class:`~randkern.DeviceBlocks`.
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their targets and weights; those on several devices as
+            :class:`~randkern.DeviceRows`, and those of the host that are computed on
+            elsewhere as :class:`~randkern.DeviceBlocks`.
+        y : array of shape (n,) or (n, n_targets)
+            Targets, or labels (n,) of a classifier; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' squared errors: 1 each by default.
         """
         self._validate_params()
         self._fit(X, y, sample_weight)

@@ -51,7 +51,16 @@ class RealTargets:
         return tags
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R² on rows `X`; :class:`~randkern.RowBlocks` hold their targets."""
+        """Return R² of the predictions for rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+        y : array of shape (n,) or (n, n_targets)
+            Targets; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows in the mean.
+        """
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
@@ -272,14 +281,29 @@ class ClassLabels:
         return ops_of(X).float64_like(self._signs(y), X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the labels of the largest values, shape (n,)."""
+        """Return the labels of the largest values, shape (n,).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
             return lazily(self.predict, X, None, dtype)
         return self._labels(self.decision_function(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy on rows `X`; RowBlocks hold their labels."""
+        """Return the accuracy of the predictions for rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+        y : array of shape (n,)
+            Labels; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows in the mean.
+        """
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 

@@ -44,7 +44,13 @@ class LogitsOfDecisions:
     _values: Any
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return fitted values, (n,) for two classes, else (n, n_classes)."""
+        """Return fitted values, (n,) for two classes, else (n, n_classes).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         return self._values(X)
 
     @property
@@ -67,7 +73,13 @@ class LogitsOfDecisions:
 
     @available_if(_is_calibrated)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of every class, (n, n_classes)."""
+        """Return the probability of every class, (n, n_classes).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
         values = self.decision_function(X) / self._temperature
@@ -78,7 +90,13 @@ class LogitsOfDecisions:
 
     @available_if(_is_calibrated)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the probabilities, (n, n_classes)."""
+        """Return the logarithms of the probabilities, (n, n_classes).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
         values = self.decision_function(X) / self._temperature

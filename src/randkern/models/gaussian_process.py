@@ -103,39 +103,40 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         the standard deviation of the logarithm: learning then maximises the log
         likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
     mean : {"zero", "constant", "linear"}, default="zero"
-        The mean function of f: 0, or coefficients with a vague prior times 1, or 1 and
-        the columns, which are integrated out (see Notes).
+        The mean of f: ``"zero"``; ``"constant"``: a number; ``"linear"``: a number and
+        coefficients of the columns. Their prior is vague, and they are integrated out.
     normalize_y : bool, default=False
         Fit to targets of mean 0 and variance 1: `noise` then is in units of their
         variance. For ``likelihood="student-t"``, of median 0 and the median deviation
         of a standard normal law, which outliers leave alone.
     weights : {"counts", "precision"}, default="counts"
-        What `sample_weight` is. A row of weight w counts as w equal rows, or its noise
-        has the variance σ²/w: for known variances v of each row
+        Of a row of weight w: ``"counts"``, it counts as w equal rows; ``"precision"``,
+        its noise has the variance σ²/w, for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: kernel values at `n_components` landmarks (see
-        :class:`~randkern.NystromFeatures`). The mean is that of the subset of
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        `n_components` rows, the landmarks. The mean is then that of the subset of
         regressors, the variance that of the deterministic training conditional, which
-        adds k(x, x) − φ(x)·φ(x), what the features leave out: far from the data it is
-        that of the prior.
+        adds what the features leave out: far from the data it is that of the prior.
     correction : {"dtc", "fitc"}, default="dtc"
-        Of landmarks. ``"fitc"``, the fully independent training conditional, adds what
-        they leave of the variance of each row of the fit to its noise, too. Rows have
-        to be in memory, and `sample_weight` takes ``weights="precision"``.
+        Of landmarks. ``"dtc"``: that conditional; ``"fitc"``: the fully independent, in
+        which what they leave of the variance of a row of the fit is noise of that row.
+        Rows have to be in memory, and `sample_weight` takes ``weights="precision"``.
     far_variance : {"features", "prior"}, default="features"
         Of random features. ``"features"``: the variance is that of their D weights,
         which many rows determine everywhere. ``"prior"``: far from the data it is
         k(x, x) again (see Notes), for D landmarks chosen in the fit and about twice
         the time of a prediction of variances.
     likelihood : {"gaussian", "student-t", "poisson"}, default="gaussian"
-        What the law of a target is, given f. ``"student-t"``: f plus σ times Student's
-        t of 4 degrees of freedom, for targets with outliers; ``"poisson"``: counts of
-        the rate c·exp(f), c the mean of the targets. Both by Laplace's approximation,
-        of one target (see Notes).
+        The law of a target given f. ``"gaussian"``: f plus normal noise;
+        ``"student-t"``: f plus σ times Student's t of 4 degrees of freedom, for
+        outliers; ``"poisson"``: counts of the rate c·exp(f), c their mean. These two by
+        Laplace's approximation, of one target (see Notes).
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
@@ -187,39 +188,29 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
     hyperparameters are learned from a uniform sample of as many rows; the posterior is
     always that of all rows. Of rows that are not in memory the sample takes 64 MB at
-    most. The exact kernel uses all rows. Landmarks are chosen anew for the learned
-    kernel, whose hyperparameters maximise the exact likelihood of a uniform sample of
-    1,000 rows. Features are computed in float64 also for float32 rows, whose errors
-    would exceed a small noise.
+    most. The exact kernel uses all rows. Landmarks, chosen anew for the learned kernel,
+    use the exact likelihood of 1,000 rows. Features are float64 also for float32 rows.
 
     Of D weights that many rows determine, d = tr ZᵀZA⁻¹ are known, and that takes
     the share d/D off the variance even where no row is near. With
-    ``far_variance="prior"`` it is at least
-
-        max(0, (q(x) − q₀ k(x, x))/(1 − q₀)),   q(x) = k(x, x) − k(x, L)K_LL⁻¹k(L, x),
-
-    q being the variance of the exact process given its values at D landmarks L, and q₀
-    the 95 % quantile of q(x)/k(x, x) over rows of the fit that are no landmarks: among
-    the data the variance is that of the features. It is 0 where all rows are
-    landmarks, and the bound then is one of the exact process. `sample_paths` and
-    covariances add a draw of what landmarks leave, scaled to that variance.
+    ``far_variance="prior"`` it is at least max(0, (q(x) − q₀ k(x, x))/(1 − q₀)): q is
+    the variance of the exact process given its values at D landmarks, q₀ the 95 %
+    quantile of q(x)/k(x, x) over other rows of the fit, 0 if there are none.
+    `sample_paths` and covariances add a draw of what landmarks leave.
 
     Of other likelihoods the posterior of f is replaced by a normal law at its mode
     (Rasmussen & Williams 2006, section 3.4), which Newton's method finds in passes over
     all rows. Hyperparameters are learned by the approximate likelihood of a uniform
-    sample of 1,000 rows, or all of the exact kernel; of Student's t, `noise` is σ². The
-    second derivative of its logarithm has both signs: steps go by the parabola that
-    touches it from below, and the posterior has Fisher's information as its curvature
-    (Laplace-Fisher approximation). `predict` returns E[y | f] averaged over the
-    posterior, the mean of the rate for counts, with its deviation.
+    sample of 1,000 rows, or all of the exact kernel; of Student's t, `noise` is σ², and
+    the curvature Fisher's information (Laplace-Fisher approximation). `predict` returns
+    E[y | f] averaged over the posterior, with its deviation.
 
     A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
     (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
     for a constant of no columns. v, which is not learned, is 10⁴ times the mean square
     of the targets, over that of the smallest column: predictions are those of
-    generalised least squares to about 10⁻³, and the likelihood of a mean has its vague
-    prior in it. Columns of very different sizes are to be scaled. Under ``mean="zero"``
-    targets far from 0 are to be centred (`normalize_y`).
+    generalised least squares to about 10⁻³. Scale columns of very different sizes, and
+    under ``mean="zero"`` centre targets far from 0 (`normalize_y`).
 
     Several targets share the hyperparameters and are independent;
     :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own. ``kernel *
@@ -322,11 +313,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessRegressor:
-        """Fit to rows `X` and targets `y`, (n,) or (n, n_targets).
+        """Fit to rows and their targets.
 
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their targets and weights; Dask collections are summed over by their workers,
-        and tensors on several devices (:class:`~randkern.DeviceRows`) where they lie.
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their targets and weights; Dask collections are summed over by their
+            workers, and :class:`~randkern.DeviceRows` where they lie.
+        y : array of shape (n,) or (n, n_targets)
+            Targets; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            How often rows count, or how precise they are: `weights` says which.
         """
         self._validate_params()
         check_correction(self, X, sample_weight)

@@ -47,8 +47,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     ----------
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. Learned are lengthscales and
-        scales, as by :class:`~randkern.GaussianProcessRegressor`: the scale of a
-        multiple says how far probabilities go from one half.
+        scales of multiples, which say how far probabilities go from one half.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
@@ -62,19 +61,25 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ``{"lengthscale": (0.1, 10.0)}``. Names are those of `hyperparameters_`;
         without an index or a path they stand for every entry of that name.
     multi_class : {"one_vs_rest", "softmax"}, default="one_vs_rest"
-        What is made of more than two classes.
+        What is made of more than two classes. ``"one_vs_rest"``: a process each, whose
+        probabilities are divided by their sum; ``"softmax"``: one likelihood of all.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn.
+        A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
+        rows of the class). None: 1 for all.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: kernel values at `n_components` landmarks (see
-        :class:`~randkern.NystromFeatures`), and the variance of the deterministic
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        `n_components` rows, the landmarks, and the variance of the deterministic
         training conditional, which far from the data is that of the prior.
     far_variance : {"features", "prior"}, default="features"
-        ``"prior"``: the variance of the latent function returns to that of the prior
-        far from the data, as :class:`~randkern.GaussianProcessRegressor` explains.
+        Of random features. ``"features"``: the variance of the latent function is that
+        of their D weights, which many rows determine everywhere. ``"prior"``: far from
+        the data it is k(x, x) again, for D landmarks chosen in the fit and about twice
+        the time of a prediction.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
@@ -95,7 +100,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     Notes
     -----
-    Tensors are taken as by :class:`~randkern.GaussianProcessRegressor`.
+    PyTorch tensors are computed on where they lie, under
+    ``sklearn.config_context(array_api_dispatch=True)``.
 
     The softmax is learned by Laplace's approximation for the sampled rows, all classes
     together (algorithm 3.3). The mode given all rows is that of
@@ -162,11 +168,18 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> GaussianProcessClassifier:
-        """Fit to rows `X` and labels `y` of shape (n,).
+        """Fit to rows and their labels.
 
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights, or as Dask collections, which are summed over where
-        they lie, as :class:`~randkern.DeviceRows` are.
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their labels and weights; Dask collections are summed over by their workers,
+            and :class:`~randkern.DeviceRows` where they lie.
+        y : array of shape (n,)
+            Labels; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            How often rows count: once each by default.
         """
         self._validate_params()
         report = self._report(X, y, sample_weight)
@@ -203,14 +216,26 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         return sum(posterior.evidence for posterior in self._posteriors)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable labels, shape (n,)."""
+        """Return the most probable labels, shape (n,).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         if is_dask(X):
             return super().predict(X)
         probabilities = self.predict_proba(X)
         return self._labels_at(probabilities.argmax(axis=1))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of every class, (n, n_classes)."""
+        """Return the probability of every class, (n, n_classes).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         check_is_fitted(self)
         width = len(self.classes_)
         like = self._posteriors[0].mean

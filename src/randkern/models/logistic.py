@@ -60,7 +60,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn.
+        A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
+        rows of the class). None: 1 for all.
     tol : float, default=1e-5
         Stop where no entry of the gradient g is larger than `tol` times the largest
         at w = 0 (or what rounding errors leave), and ½‖g‖², which bounds by how much
@@ -69,15 +70,16 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         Iterations of L-BFGS and of conjugate gradients within Newton's method: each
         takes a pass over the features.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
@@ -153,11 +155,17 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelLogistic:
-        """Fit to rows `X` and labels `y` of shape (n,).
+        """Fit to rows and their labels.
 
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights, or as Dask collections, which are summed over where
-        they lie.
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their labels and weights; Dask collections are summed over by their workers.
+        y : array of shape (n,)
+            Labels; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' losses: 1 each by default.
 
         Raises
         ------

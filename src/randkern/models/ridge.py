@@ -57,15 +57,16 @@ class KernelRidgeRegressor(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
@@ -154,7 +155,11 @@ class KernelRidgeRegressor(
 
         Parameters
         ----------
-        X, y, sample_weight : as in `fit`
+        X : array, CSR matrix, dataframe or tensor of shape (n, d)
+        y : array of shape (n,) or (n, n_targets)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' squared errors: 1 each by default.
         solve : bool, default=True
             Whether to update the weights now (a factorisation of order D³);
             otherwise call :meth:`solve` before predicting.
@@ -168,7 +173,13 @@ class KernelRidgeRegressor(
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,) or (n, n_targets)."""
+        """Return predictions, (n,) or (n, n_targets).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors tensors.
+        """
         return self._values(X)
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
@@ -209,19 +220,21 @@ class KernelRidgeClassifier(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn.
+        A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
+        rows of the class). None: 1 for all.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
@@ -306,9 +319,13 @@ class KernelRidgeClassifier(
 
         Parameters
         ----------
-        X, y, sample_weight : as in `fit`
+        X : array, CSR matrix, dataframe or tensor of shape (n, d)
+        y : array of shape (n,)
+            Labels.
         classes : array of shape (n_classes,), optional
             All labels; required by the first call, unless the model was fitted.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' squared errors: 1 each by default.
         solve : bool, default=True
             Whether to update the weights now; otherwise call :meth:`solve`
             before predicting.

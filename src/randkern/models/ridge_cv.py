@@ -76,7 +76,12 @@ class _ChoosesAlpha(KernelRidge):
 
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
-        """Not available: the penalty is chosen on all rows at once."""
+        """Not available: the penalty is chosen on all rows at once.
+
+        Parameters
+        ----------
+        X, y : ignored
+        """
         raise NotImplementedError
 
     @available_if(_adds_rows)
@@ -445,15 +450,16 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
@@ -556,19 +562,21 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         cross-validation score, which takes no scoring. An int (stratified folds) or a
         splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn; they weigh the score too.
+        A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
+        rows of the class). They weigh the score too. None: 1 for all.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
         decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is

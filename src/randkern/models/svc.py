@@ -55,7 +55,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn: they multiply C.
+        A factor of C for the rows of each class; ``"balanced"``: n_samples / (n_classes
+        · rows of the class). None: 1 for all.
     tol : float, default=1e-4
         The duality gap, relative to the objective, to stop at.
     probability : bool, default=False
@@ -66,15 +67,16 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         Passes over all rows, at most (of coordinate descent there may be many more on
         rows that are in memory).
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
         quarter of what is free.
@@ -177,11 +179,18 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVC:
-        """Fit to rows `X` and labels `y` of shape (n,).
+        """Fit to rows and their labels.
 
-        Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-        their labels and weights, or as Dask collections, of which one partition at a
-        time is read.
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
+            their labels and weights; of Dask collections one partition at a time is
+            read.
+        y : array of shape (n,)
+            Labels; None where `X` brings them.
+        sample_weight : array of shape (n,), optional
+            Factors of C for the rows: 1 each by default.
 
         Raises
         ------

@@ -57,15 +57,16 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     max_iter : int, default=1000
         Passes over all rows, at most; a warning says where they were too few.
     projection : str, default="auto"
-        ``"dense"``, ``"streamed"``, ``"orthogonal"``, ``"structured"``, ``"qmc"`` (see
-        :class:`~randkern.RandomFeatures`), or ``"auto"``, by kernel and columns.
+        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
+        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
+        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
-        ``"nystrom"``: the values of the kernel at n_components landmark rows, of which
-        randomly pivoted Cholesky makes the choice (see
-        :class:`~randkern.NystromFeatures`).
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
     fourier : {"pair", "offset"}, default="pair"
-        Cosines and sines, or cosines with random phases, as in
-        :class:`~randkern.RandomFeatures`.
+        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
         Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free.
     random_state : int, generator or None, default=None
@@ -137,9 +138,17 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVR:
-        """Fit to rows `X` and targets `y` of shape (n,).
+        """Fit to rows and their targets.
 
         Callbacks are told of its begin and end: LIBLINEAR tells of no iterations.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (n, d)
+        y : array of shape (n,)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Factors of C for the rows: 1 each by default.
         """
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
@@ -204,7 +213,12 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         self.dual_coef_ = dual[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,)."""
+        """Return predictions, (n,).
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (n, d)
+        """
         return self._values(X)
 
     def __sklearn_tags__(self) -> Any:

@@ -148,8 +148,8 @@ def count_blocks(
     Parameters
     ----------
     counts : array or memory map of shape (n, D)
-        As :func:`acquire` writes them. Blocks are read, and their features made,
-        when they are needed.
+        What a device has counted, such as :func:`acquire` writes. Blocks are read, and
+        their features made, when they are needed.
     y, sample_weight : arrays of n rows, optional
         Targets and weights of the rows.
     scale : float

@@ -60,10 +60,20 @@ class OpticalDevice(Protocol):
         """Number of outputs, D."""
 
     def calibrate(self, X: Any) -> Any:
-        """Prepare for rows of bits like those of X."""
+        """Prepare for rows of bits like those of X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
+        """
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return intensities, proportional to |Ux|², of rows of bits."""
+        """Return intensities, proportional to |Ux|², of rows of bits.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
+        """
 
 
 @dataclass(frozen=True)
@@ -121,9 +131,10 @@ class SimulatedOPU(SharedDevice):
         counts of 255 the defaults give a standard deviation of 0.53, or 0.6 with
         rounding, as published raw outputs have it.
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
-        How the matrix is simulated. "auto": structured from 64 bits per row on, and
-        below that streamed: independent entries, made again whenever needed. Neither
-        stores the matrix, whatever the number of outputs.
+        How the matrix is simulated. "structured": by fast Walsh-Hadamard transforms;
+        "streamed": independent entries, made again whenever needed; "dense": the same,
+        kept; "orthogonal": in orthogonal blocks, kept. "auto": structured from 64 bits
+        per row on, and below that streamed; neither stores the matrix.
     random_state : int, generator or None, default=None
         Names the device: its matrix and its noise.
 
@@ -285,7 +296,13 @@ class SimulatedOPU(SharedDevice):
         return Settings(X.shape[1], float(exposure), mean_lit)
 
     def reset(self, frame: int = 0) -> None:
-        """Count frames from `frame` on: the noise that follows repeats."""
+        """Count frames from `frame` on: the noise that follows repeats.
+
+        Parameters
+        ----------
+        frame : int, default=0
+            Number of the next frame.
+        """
         with self.lock:
             self.frame = _checked_frame(frame)
 
@@ -366,7 +383,8 @@ class SimulatedOPU(SharedDevice):
         ----------
         X : array or CSR matrix of 0 and 1, shape (n, n_features)
         frame : int, optional
-            See :meth:`transform`.
+            Number of the frame that shows the first row, for its noise. By default
+            the next one, and the device goes on counting from there.
 
         Returns
         -------
@@ -434,15 +452,30 @@ class SimulatedOPU(SharedDevice):
     ) -> np.ndarray:
         """Write the counts of many rows to a file and return them as a memory map.
 
-        See :func:`randkern.optics.acquire`. The counts are those that
+        The counts are those that
         :meth:`transform` gives for all rows at once, the exposure included: a device
         that is not set up yet is calibrated on all rows of an array. Of a stream it
         sees the first block only; calibrate it before if the others are brighter.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, list of rows, RowBlocks, or iterable of arrays
+            Rows of 0 and 1; of :class:`randkern.RowBlocks`, only X is read.
+        path : path
+            The file, in NumPy's format.
+        progress : callable, optional
+            Called after every block with the numbers of rows written and of all rows
+            (None if unknown).
         """
         return acquire(self, X, path, progress=progress)
 
     def matrix(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows `start` to `stop` of U, for tests of small sizes.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the one after the last: all by default.
 
         Returns
         -------
@@ -466,6 +499,11 @@ class SimulatedOPU(SharedDevice):
 
         The number of outputs does not enter.
 
+        Parameters
+        ----------
+        n_frames : int
+            Rows shown.
+
         Examples
         --------
         >>> from randkern.optics import SimulatedOPU
@@ -476,7 +514,13 @@ class SimulatedOPU(SharedDevice):
         return check_positive("n_frames", n_frames, zero=True) * self.frame_seconds
 
     def energy_joules(self, n_frames: int) -> float:
-        """Return the energy that it takes, at 30 W whatever the load."""
+        """Return the energy that it takes, at 30 W whatever the load.
+
+        Parameters
+        ----------
+        n_frames : int
+            Rows shown.
+        """
         return _WATTS * self.time_seconds(n_frames)
 
 

@@ -135,7 +135,12 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Return the bits, uint8 of shape (n, d), CSR if X is."""
+        """Return the bits, uint8 of shape (n, d), CSR if X is.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of shape (n, d)
+        """
         check_is_fitted(self)
         X = self._rows(X, reset=False)
         if sp.issparse(X) and np.min(self.threshold_) < 0:
@@ -249,7 +254,12 @@ class ThermometerEncoder(_Encoder):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the bits, uint8 of shape (n, d·n_levels), column by column."""
+        """Return the bits, uint8 of shape (n, d·n_levels), column by column.
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        """
         check_is_fitted(self)
         X = self._rows(X, reset=False)
         d, n_levels = self.thresholds_.shape
@@ -265,7 +275,13 @@ class ThermometerEncoder(_Encoder):
         return out.reshape(X.shape[0], d * n_levels)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names ``<column>_level<number>``."""
+        """Return the names ``<column>_level<number>``.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
+        """
         check_is_fitted(self)
         return _numbered(self, input_features, "level", self.thresholds_.shape[1])
 
@@ -331,7 +347,12 @@ class BitPlaneEncoder(_Encoder):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the bits, uint8 of shape (n, d·bits), column by column."""
+        """Return the bits, uint8 of shape (n, d·bits), column by column.
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        """
         check_is_fitted(self)
         X = self._rows(X, reset=False)
         bits = self.bits_
@@ -347,7 +368,13 @@ class BitPlaneEncoder(_Encoder):
         return out.reshape(X.shape[0], -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names ``<column>_bit<number>``, bit 0 the least significant."""
+        """Return the names ``<column>_bit<number>``, bit 0 the least significant.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
+        """
         check_is_fitted(self)
         return _numbered(self, input_features, "bit", self.bits_, descending=True)
 

@@ -66,6 +66,10 @@ class LightOnDevice(SharedDevice):
 
         A simulated OPU gets a new matrix, unless its ``max_n_features`` is the width
         of X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
         """
         bits = _as_uint8(check_bits(X))
         width = bits.shape[1]
@@ -78,7 +82,12 @@ class LightOnDevice(SharedDevice):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the OPU's intensities: integers of a camera, floats if simulated."""
+        """Return the OPU's intensities: integers of a camera, floats if simulated.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
+        """
         with self.lock:
             return np.asarray(self.opu.transform(self._prepared(X)))
 
@@ -87,6 +96,10 @@ class LightOnDevice(SharedDevice):
 
         The scale is that at which the mean of (Wx)²/‖x‖² over rows and outputs is
         1, measured on the rows of X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of 0 and 1, shape (n, n_features)
         """
         with self.lock:
             bits = self._prepared(X)

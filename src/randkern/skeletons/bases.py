@@ -382,8 +382,9 @@ def sphere(n: int, scheme: str = "pair") -> Sphere:
     n : int
         At least 2.
     scheme : {"pair", "coordinate", "direction"}
-        The random feature: √(n/2)(x_j ± i x_{j+1}), √n·x_j, or √n·w·x. Their bounds
-        are √(n/2), √n and √n: products of several have a large variance.
+        The random feature. ``"pair"``: √(n/2)(x_j ± i x_{j+1}); ``"coordinate"``:
+        √n·x_j; ``"direction"``: √n·w·x. Their bounds are √(n/2), √n and √n: products of
+        several have a large variance.
 
     Examples
     --------

@@ -54,7 +54,13 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PixelsToAngles:
-        """Check the rows of `X`; nothing is learned."""
+        """Check the rows of `X`; nothing is learned.
+
+        Parameters
+        ----------
+        X : array or tensor of shape (n, n_pixels)
+        y : ignored
+        """
         numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
         if not numbers or not np.isfinite(self.low) or not np.isfinite(self.high):
             raise ValueError(
@@ -68,7 +74,12 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the angles of the pixels of `X`, in radians."""
+        """Return the angles of the pixels of `X`, in radians.
+
+        Parameters
+        ----------
+        X : array or tensor of shape (n, n_pixels)
+        """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         if is_tensor(X):
@@ -114,7 +125,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     categorical : "auto" or list of column numbers or names
         ``"auto"``: the columns of a dataframe that do not hold numbers.
     numbers : {"gaussian", "circle"}
-        Where all others go.
+        Where all others go: ``"gaussian"``, to the line with its normal law;
+        ``"circle"``, to angles of half a circle.
     scale : float
         Inverse of the lengthscale on the Gaussian space, in standard deviations: a
         search over it needs no new skeleton. Without effect on the circle.
@@ -160,7 +172,13 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableToBases:
-        """Learn the categories, and the ranges of the numbers, of the rows of `X`."""
+        """Learn the categories, and the ranges of the numbers, of the rows of `X`.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        y : ignored
+        """
         check_choice("numbers", self.numbers, ("gaussian", "circle"))
         check_positive("scale", self.scale)
         X = densify(validate_rows(self, X, reset=True))
@@ -192,7 +210,12 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the points of the rows of `X` in the base spaces."""
+        """Return the points of the rows of `X` in the base spaces.
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+        """
         check_is_fitted(self)
         X = densify(validate_rows(self, X, reset=False))
         # In halves, or the difference of extreme numbers overflows.

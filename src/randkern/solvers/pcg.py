@@ -312,7 +312,7 @@ class PCG(BaseEstimator):
         None: stop by the loss, where there is one, else at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
-        within this share of its minimum (see :class:`Loss`). The excess r·(A +
+        within this share of its minimum. The excess r·(A +
         shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; mostly it is far
         less, and is estimated from the decreases Δ_j of the loss, which conjugate
         gradients know exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =

@@ -327,12 +327,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return D, last_of(D)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return calibrated probabilities of the classes, (n, n_classes)."""
+        """Return calibrated probabilities of the classes, (n, n_classes).
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+            With the columns of the fit.
+        """
         X = self._rows_of(X)
         return probabilities(self.model_.predict(X), self.temperature_)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable classes, (n,)."""
+        """Return the most probable classes, (n,).
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+            With the columns of the fit.
+        """
         P = self.predict_proba(X)
         return self.classes_[P.argmax(axis=1)]
 

@@ -228,7 +228,13 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return out
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return a name for each column of the output."""
+        """Return a name for each column of the output.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
+        """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
         n_missing = len(self._missing)

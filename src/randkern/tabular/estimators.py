@@ -669,7 +669,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         return np.where(near > 0, near, 1.0)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,) or (n, n_targets)."""
+        """Return predictions, (n,) or (n, n_targets).
+
+        Parameters
+        ----------
+        X : dataframe or array of shape (n, d)
+            With the columns of the fit.
+        """
         X = self._rows_of(X)
         return self._as_given(self.model_.predict(X))
 

@@ -1,0 +1,124 @@
+"""Figures of the documentation for light and for dark pages.
+
+Examples are run once, and each of their figures is saved twice; figures of records are
+drawn from their numbers. A page names the light one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from docutils import nodes
+from matplotlib import pyplot as plt
+from matplotlib.collections import Collection
+from matplotlib.colors import to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from sphinx_gallery.directives import imgsgnode
+from sphinx_gallery.scrapers import figure_rst
+
+from randkern_lab.records import read_records
+
+INK, PAPER = "#ced6dd", "#14181e"  # of dark pages
+COLOURS = {
+    Text: ("color",),
+    Line2D: ("color", "markeredgecolor", "markerfacecolor"),
+    Patch: ("edgecolor", "facecolor"),
+    Collection: ("edgecolor", "facecolor"),
+}
+
+
+def of_the_night(colour: Any) -> np.ndarray:
+    """Return colours with dark and pale greys exchanged; the others serve both."""
+    colours = to_rgba_array(colour)
+    (ink, paper), rgb = to_rgba_array([INK, PAPER])[:, :3], colours[:, :3]
+    pale = rgb.mean(axis=1, keepdims=True)
+    swapped = (np.ptp(rgb, axis=1, keepdims=True) < 0.05) & (abs(pale - 0.5) > 0.2)
+    colours[:, :3] = np.where(swapped, ink + (paper - ink) * pale, rgb)
+    return colours
+
+
+def darken(figure: Figure) -> None:
+    """Give what is black the ink of dark pages, and what is white their paper."""
+    for artist in figure.findobj():
+        for kind, names in COLOURS.items():
+            if isinstance(artist, kind) and not is_mapped(artist):
+                for name in names:
+                    recolour(artist, name)
+
+
+def is_mapped(artist: Any) -> bool:
+    """Whether an artist's colours stand for numbers."""
+    return isinstance(artist, Collection) and artist.get_array() is not None
+
+
+def recolour(artist: Any, name: str) -> None:
+    """Set a colour of an artist, or those of its parts, to that of dark pages."""
+    colour = getattr(artist, f"get_{name}")()
+    if isinstance(colour, str) and colour in ("none", "auto"):
+        return
+    colours = of_the_night(colour)
+    if len(colours):
+        several = isinstance(artist, Collection)
+        getattr(artist, f"set_{name}")(colours if several else colours[0])
+
+
+def dark(path: Path) -> Path:
+    """Return where the figure for dark pages is."""
+    return path.with_stem(f"{path.stem}_dark")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Save a figure for light pages and one for dark pages, both without a ground."""
+    figure.savefig(path, transparent=True)
+    darken(figure)
+    figure.savefig(dark(path), transparent=True)
+
+
+def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
+    """Save the figures of a block of an example, and return what shows them."""
+    paths, titles = [], []
+    for number, path in zip(
+        plt.get_fignums(), block_vars["image_path_iterator"], strict=False
+    ):
+        figure = plt.figure(number)
+        heads = [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
+        titles += [head for head in heads if head]
+        save(figure, Path(path))
+        paths.append(path)
+    plt.close("all")
+    return figure_rst(paths, gallery_conf["src_dir"], ", ".join(titles))
+
+
+def draw_records(docs: Path) -> None:
+    """Draw the figures of records that pages show: generated/records/NAME/FIGURE."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in docs.glob("*.md"))
+    shown = set(re.findall(r"generated/records/([\w-]+)/([\w-]+\.png)", pages))
+    for record in read_records(docs.parent / "benchmarks"):
+        if record.name in {name for name, _ in shown}:
+            folder = docs / "generated" / "records" / record.name
+            folder.mkdir(parents=True)
+            for name, figure in record.experiment.figures(record.results).items():
+                if (record.name, name) in shown:
+                    save(figure, folder / name)
+
+
+def show_both(app: Any, doctree: nodes.document) -> None:
+    """Put the figure for dark pages beside each that has one; styles choose."""
+    for node in list(doctree.findall(imgsgnode)):  # of the gallery
+        classes = list(node["class"] or ())
+        image = nodes.image(uri=node["uri"], alt=node["alt"], classes=classes)
+        node.replace_self(image)
+    for node in list(doctree.findall(nodes.image)):
+        relative, full = app.env.relfn2path(node["uri"], app.env.docname)
+        if dark(Path(full)).is_file():
+            twin = node.deepcopy()
+            twin["uri"] = "/" + dark(Path(relative)).as_posix()
+            node["classes"].append("only-light")
+            twin["classes"].append("only-dark")
+            node.parent.insert(node.parent.index(node) + 1, twin)
