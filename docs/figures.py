@@ -14,7 +14,7 @@ import numpy as np
 from docutils import nodes
 from matplotlib import pyplot as plt
 from matplotlib.collections import Collection
-from matplotlib.colors import to_rgba_array
+from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -62,8 +62,8 @@ def recolour(artist: Any, name: str) -> None:
     colour = getattr(artist, f"get_{name}")()
     if isinstance(colour, str) and colour in ("none", "auto"):
         return
-    colours = of_the_night(colour)
-    if len(colours):
+    colours = [to_hex(each, keep_alpha=True) for each in of_the_night(colour)]
+    if colours:
         several = isinstance(artist, Collection)
         getattr(artist, f"set_{name}")(colours if several else colours[0])
 
