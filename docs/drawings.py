@@ -285,7 +285,7 @@ def fit() -> str:
         ("solver", "Cholesky, conjugate or stochastic gradients"),
         ("weights", "to predict: evaluate(plan, X) @ weights"),
     )
-    parts, height, gap = [], 62, 22
+    parts, height, gap = [], 70, 20
     for row, (name, note) in enumerate(steps):
         top = 4 + row * (height + gap)
         parts.append(box(4, top, 270, height, name, note))
