@@ -83,6 +83,7 @@ sphinx_gallery_conf = {
     "nested_sections": False,
     "filename_pattern": r"plot_.*\.py$",
     "image_scrapers": ("figures.scrape",),
+    "thumbnail_size": figures.THUMBNAIL,
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_memory": False,

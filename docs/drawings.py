@@ -7,11 +7,13 @@ with them; text on the page has the page's colour; the logo is drawn twice.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-IMAGES = Path(__file__).parent / "images"
+HERE = Path(__file__).parent
+IMAGES = HERE / "images"
 INK, ACCENT, PALE, LINE = "#12384a", "#0b6e99", "#e3f1f7", "#7c9aa8"
 WHITE = "#ffffff"
 API = "generated/randkern."
@@ -204,10 +206,106 @@ def chart(choices: tuple[Choice, ...] = CHOICES, narrow: bool = False) -> str:
     return "".join(parts) + "</svg>\n"
 
 
+def svg(width: int, height: int, title: str, parts: list[str]) -> str:
+    """Put parts together to a drawing with a title for those who do not see it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{title}" font-family="Helvetica, Arial, sans-serif" '
+        f'font-size="15"><title>{title}</title>{"".join(parts)}</svg>\n'
+    )
+
+
+def box(x: int, y: int, width: int, height: int, name: str, note: str = "") -> str:
+    """Draw a box with a name, and below it what it does."""
+    middle, lines = x + width // 2, [name, *filter(None, note.split("\n"))]
+    first = y + height // 2 + 5 - 9 * (len(lines) - 1)
+    return (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" '
+        f'fill="{PALE}" stroke="{ACCENT}"/>'
+    ) + "".join(
+        f'<text x="{middle}" y="{first + 18 * k}" text-anchor="middle" '
+        + (
+            f'fill="{INK}" font-size="13"'
+            if k
+            else f'fill="{ACCENT}" font-weight="600"'
+        )
+        + f">{escape(line)}</text>"
+        for k, line in enumerate(lines)
+    )
+
+
+def arrow(x: int, y: int, end: int, across: bool = False) -> str:
+    """Draw an arrow down to a height, or across, to the left."""
+    line, head = f"V{end - 8}", f"M{x - 6} {end - 8} l6 8 l6 -8 z"
+    if across:
+        line, head = f"H{end + 8}", f"M{end + 8} {y - 6} l-8 6 l8 6 z"
+    return (
+        f'<path d="M{x} {y} {line}" stroke="{LINE}" stroke-width="2"/>'
+        f'<path d="{head}" fill="{LINE}"/>'
+    )
+
+
+def read_floors() -> dict[int, list[str]]:
+    """Return the rooms of each floor, as the table of the architecture has them."""
+    found: dict[int, list[str]] = {}
+    text = (HERE / "architecture.md").read_text(encoding="utf-8")
+    for floor, rooms in re.findall(r"^\| (\d+) \| ([^|]+) \|", text, re.M):
+        found.setdefault(int(floor), []).extend(re.findall(r"`(\w+)`", rooms))
+    return found
+
+
+def floors(width: int = 480) -> str:
+    """Draw the floors, the highest above, with their rooms."""
+    parts, y = [], 0
+    for floor, rooms in sorted(read_floors().items(), reverse=True):
+        x, top = 48, y + 8
+        for room in rooms:
+            wide = 20 + 9 * len(room)
+            if x + wide > width - 8:
+                x, top = 48, top + 42
+            parts.append(box(x, top, wide, 34, room))
+            x += wide + 8
+        parts.append(
+            f'<text x="24" y="{(y + top + 42) // 2 + 9}" fill="currentColor" '
+            f'text-anchor="middle" font-weight="600">{floor}</text>'
+        )
+        y = top + 42
+        if floor:
+            parts.append(f'<path d="M8 {y} H{width - 8}" stroke="{LINE}"/>')
+    return svg(width, y + 4, "The floors of the package, and the rooms on them", parts)
+
+
+def fit() -> str:
+    """Draw what a fit does with rows, from above."""
+    steps = (
+        ("rows", "arrays, memory maps, sparse matrices,\ntables, blocks of rows"),
+        ("data", "a block of rows at a time"),
+        ("evaluate(plan, X)", "features of the block"),
+        ("sums over blocks", "Gram matrix, or product with features"),
+        ("solver", "Cholesky, conjugate or stochastic gradients"),
+        ("weights", "to predict: evaluate(plan, X) @ weights"),
+    )
+    parts, height, gap = [], 70, 20
+    for row, (name, note) in enumerate(steps):
+        top = 4 + row * (height + gap)
+        parts.append(box(4, top, 270, height, name, note))
+        if row < len(steps) - 1:
+            parts.append(arrow(139, top + height, top + height + gap))
+    second, third = (4 + row * (height + gap) for row in (1, 2))
+    parts += [
+        box(310, second, 86, height, "kernel", "draw(stream)"),
+        arrow(353, second + height, third),
+        box(310, third, 86, height, "plan", "of features"),
+        arrow(310, third + height // 2, 274, across=True),
+    ]
+    high = len(steps) * (height + gap) - gap + 8
+    return svg(400, high, "What a fit does with rows", parts)
+
+
 def drawings() -> dict[str, str]:
     """Return all of them, by the names of their files."""
-    charts = {"choose": chart(), "choose-narrow": chart(narrow=True)}
-    return {"logo": logo(), "logo-dark": logo(PALE), **charts}
+    charts = {"choose": chart(), "choose-narrow": chart(narrow=True), "fit": fit()}
+    return {"logo": logo(), "logo-dark": logo(PALE), **charts, "floors": floors()}
 
 
 def main() -> None:

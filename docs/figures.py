@@ -14,17 +14,19 @@ import numpy as np
 from docutils import nodes
 from matplotlib import pyplot as plt
 from matplotlib.collections import Collection
-from matplotlib.colors import to_rgba_array
+from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from sphinx_gallery.directives import imgsgnode
 from sphinx_gallery.scrapers import figure_rst
+from sphinx_gallery.utils import scale_image
 
 from randkern_lab.records import read_records
 
 INK, PAPER = "#ced6dd", "#14181e"  # of dark pages
+THUMBNAIL = (400, 280)
 COLOURS = {
     Text: ("color",),
     Line2D: ("color", "markeredgecolor", "markerfacecolor"),
@@ -62,8 +64,8 @@ def recolour(artist: Any, name: str) -> None:
     colour = getattr(artist, f"get_{name}")()
     if isinstance(colour, str) and colour in ("none", "auto"):
         return
-    colours = of_the_night(colour)
-    if len(colours):
+    colours = [to_hex(each, keep_alpha=True) for each in of_the_night(colour)]
+    if colours:
         several = isinstance(artist, Collection)
         getattr(artist, f"set_{name}")(colours if several else colours[0])
 
@@ -108,6 +110,13 @@ def draw_records(docs: Path) -> None:
                     save(figure, folder / name)
 
 
+def draw_thumbnail(path: Path) -> None:
+    """Draw the thumbnail of an example for dark pages, from its first figure."""
+    first = path.parent.parent / path.name.replace("_thumb", "_001_dark")
+    if first.is_file():
+        scale_image(first, dark(path), *THUMBNAIL)
+
+
 def show_both(app: Any, doctree: nodes.document) -> None:
     """Put the figure for dark pages beside each that has one; styles choose."""
     for node in list(doctree.findall(imgsgnode)):  # of the gallery
@@ -116,6 +125,8 @@ def show_both(app: Any, doctree: nodes.document) -> None:
         node.replace_self(image)
     for node in list(doctree.findall(nodes.image)):
         relative, full = app.env.relfn2path(node["uri"], app.env.docname)
+        if full.endswith("_thumb.png"):
+            draw_thumbnail(Path(full))
         if dark(Path(full)).is_file():
             twin = node.deepcopy()
             twin["uri"] = "/" + dark(Path(relative)).as_posix()
