@@ -205,7 +205,7 @@ class _CachedTargets:
     """Targets and weights of the first pass, if they are small."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, Any]] = []
+        self._cached: list[tuple[Any, Any]] = []
         self._n_bytes = 0
 
     def add(self, y: Any, weight: Any) -> None:
@@ -213,10 +213,12 @@ class _CachedTargets:
             return
         # Copies: the stream may fill the same memory with its next block.
         y = copied(y)
-        self._kept.append((y, None if weight is None else ops_of(weight).copy(weight)))
+        self._cached.append(
+            (y, None if weight is None else ops_of(weight).copy(weight))
+        )
         self._n_bytes += y.nbytes + 8 * len(y)
         if self._n_bytes > _TARGET_BYTES:
-            self._kept.clear()
+            self._cached.clear()
 
     def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
         """Set the statistics of the rows; `like` lies where targets were checked."""
@@ -224,7 +226,7 @@ class _CachedTargets:
             rows.learn_targets(
                 # Rows without columns, beside which targets are checked.
                 estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
-                for y, weight in self._kept
+                for y, weight in self._cached
             )
 
 

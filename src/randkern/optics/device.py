@@ -122,7 +122,7 @@ class SimulatedOPU(SharedDevice):
         rounding, as published raw outputs have it.
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
         How the matrix is simulated. "auto": structured from 64 bits per row on, and
-        below that streamed: independent entries, made again whenever needed. Neither
+        below that streamed: independent entries, recomputed whenever needed. Neither
         stores the matrix, whatever the number of outputs.
     random_state : int, generator or None, default=None
         Names the device: its matrix and its noise.
