@@ -153,7 +153,7 @@ def test_any_number_of_tiles_is_kept(kept, table, rng):
     )
     for _ in range(3):  # the first product keeps tiles, the others use them
         np.testing.assert_allclose(operator.product(V), kernel(X) @ V, atol=1e-11)
-    assert len(operator._kept) == min(kept, 10)
+    assert len(operator._cached) == min(kept, 10)
 
 
 def test_the_memory_limit_decides_how_many(table):

@@ -552,13 +552,13 @@ def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
     kept, made = [], []
-    keep, evaluate = alpha_search._kept, alpha_search.evaluate
+    keep, evaluate = alpha_search._as_linear, alpha_search.evaluate
 
     def count_kept(plan, X):
         kept.append(len(X))
         return keep(plan, X)
 
-    monkeypatch.setattr(alpha_search, "_kept", count_kept)
+    monkeypatch.setattr(alpha_search, "_as_linear", count_kept)
     model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
     roomy = model.fit(X, y).cv_results_["mean_test_score"]
     assert kept == [400]

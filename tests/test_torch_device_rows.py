@@ -183,10 +183,10 @@ def test_splitting():
 @pytest.mark.parametrize(
     ("bad", "error", "match"),
     [
-        ([], ValueError, "needs a part"),
+        ([], ValueError, "needs at least one part"),
         ([np.ones((2, 2))], TypeError, "part 0 of DeviceRows is a ndarray"),
         ([torch.ones(2)], ValueError, r"shape \(2,\)"),
-        ([torch.ones(2, 2), torch.ones(0, 2)], ValueError, "a row at least"),
+        ([torch.ones(2, 2), torch.ones(0, 2)], ValueError, "at least one row"),
         ([torch.ones(2, 2), torch.ones(2, 3)], ValueError, "3 columns, the first has"),
         ([torch.ones(2, 2), torch.ones(2, 2).double()], TypeError, "convert them"),
     ],
@@ -200,7 +200,7 @@ def test_bad_parts(bad, error, match):
 def test_what_takes_no_parts(table):
     X, y, _ = (tensor(array) for array in table)
     rows, fit = parts(X), rk.KernelRidgeRegressor
-    with pytest.raises(TypeError, match="DeviceRows are no array"):
+    with pytest.raises(TypeError, match="DeviceRows are not an array"):
         rk.RandomFeatures().fit(rows)
     with pytest.raises(TypeError, match="array_api_dispatch=True"):
         fit().fit(rows, y)
@@ -219,7 +219,7 @@ def test_what_takes_no_parts(table):
             fit(solver="cholesky", memory_limit=1000).fit(rows, y)
         with pytest.raises(ValueError, match="on rows in memory"):
             rk.KernelRidgeRegressorCV().fit(rows, y)
-        with pytest.raises(TypeError, match="DeviceRows are no array"):
+        with pytest.raises(TypeError, match="DeviceRows are not an array"):
             rk.RandomFeatures().fit(rows)
         bad = X.clone()
         bad[300, 2] = torch.nan

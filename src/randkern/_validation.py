@@ -457,7 +457,7 @@ def is_device_array(X: Any) -> bool:
 
 
 def read_tensor(array: Any, name: str = "X") -> Any:
-    """Return a tensor of real numbers without its graph, as an array if it is read so.
+    """Return a tensor of real numbers, detached, or as an array if it is read so.
 
     Everything else is returned as it is. Half precision becomes float64 in an array,
     as scikit-learn makes it.

@@ -128,10 +128,10 @@ class RandomFeatures(_FeatureTransformer):
         D, exactly the number of output columns.
     projection : str, default="auto"
         How the random rows are drawn. ``"dense"``: independent, the matrix is
-        kept; ``"streamed"``: the same entries, made again when needed;
+        stored; ``"streamed"``: the same entries, recomputed when needed;
         ``"orthogonal"``: in orthogonal blocks, which lowers the variance;
         ``"structured"``: orthogonal blocks by fast Walsh-Hadamard transforms,
-        at a cost of log d a feature and no memory; ``"qmc"``: a scrambled
+        at a cost of log d per feature and no memory; ``"qmc"``: a scrambled
         Sobol sequence. ``"auto"``: where the law of the rows is invariant
         under rotations, structured from 64 columns on and orthogonal below;
         for the others (Laplacian, Cauchy) dense, or streamed if the matrix

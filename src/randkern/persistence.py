@@ -189,10 +189,10 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    Random features are kept as the seed they were drawn from, so that the file
-    takes the size of the weights, whatever the size of the projection. Models
-    that `partial_fit` has begun keep their normal equations, of D² numbers,
-    and exact kernels their training rows. Every estimator predicts the same
+    Random features are stored as the seed of their draw, so that the file has the
+    size of the weights, whatever the size of the projection. Models begun by
+    `partial_fit` store their normal equations, of D² numbers, and exact kernels
+    their training rows. Every estimator predicts the same
     bits after a round trip on the same machine. Tensors of a model that was
     fitted on a device are stored as arrays, with where they belong.
 

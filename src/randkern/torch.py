@@ -87,10 +87,10 @@ class FeatureMap(nn.Module):
 
     Notes
     -----
-    The first use on a device copies what was drawn to it, where it is not made again
-    there. The module may be moved by ``to``; the dtype of the features is that of x.
-    Under ``torch.autocast`` features are not made in half precision: rows that come
-    so become float32.
+    The first use on a device copies the draw to it, or recomputes it there. The module
+    may be moved by ``to``; the dtype of the features is that of x. Under
+    ``torch.autocast`` features are not computed in half precision: such rows are
+    converted to float32.
 
     ``state_dict()`` holds the parameters and a fingerprint of the draw, not the draw
     itself: load it into a map made with the same arguments and `random_state`.

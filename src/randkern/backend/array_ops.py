@@ -171,7 +171,7 @@ class ArrayOps:
         return self.xp.logaddexp(self.xp.zeros_like(values), values)
 
     def codes(self, X, categories):
-        """Return the positions of values in sorted categories, one array a column.
+        """Return the positions of values in sorted categories, one array per column.
 
         A value that is not there becomes the number of categories.
         """
@@ -233,14 +233,14 @@ class ArrayOps:
     binomial_squares = special.binomial_squares
     optical_angles = special.optical_angles
 
-    # What NumPy's arrays and most tensors need no more for.
+    # Defaults for NumPy's arrays and most tensors.
 
     def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for the matrix of each key, made on the way, or None."""
+        """Return scale·XΩᵀ for the matrix of each key, if a kernel draws it itself."""
         return None
 
     def memory_limit(self, like):
-        """Return what a fit may take on the device of `like`; None: what is here."""
+        """Return the memory of a fit on the device of `like`; None is the host."""
         return None
 
     def tile_rows(self, like):

@@ -212,7 +212,7 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
 
 @_compiled
 def _sort(packed, n):
-    """Sort by insertion with falling gaps: symbols of a draw are few."""
+    """Sort by insertion with decreasing gaps: symbols of a draw are few."""
     for gap in _GAPS:
         for i in range(gap, n):
             value = packed[i]

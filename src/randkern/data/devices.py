@@ -1,4 +1,4 @@
-"""Rows that lie on several devices, or that are moved to one as they are read."""
+"""Rows on several devices, or moved to a device as they are read."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def check_dense(X: Any) -> None:
     if sp.issparse(X):
         raise ValueError(
             "sparse rows are not moved to a device: pass dense ones, such as "
-            "X.toarray(), or leave DeviceBlocks out."
+            "X.toarray(), or omit DeviceBlocks."
         )
 
 
 class DeviceRows:
     """Rows in parts, each a tensor on its device, that are fitted together.
 
-    A fit makes features where the parts lie and adds up their sums on the device of
-    the first, where the weights are. The order of all rows is that of the parts:
+    A fit computes features where the parts lie and adds up their sums on the device of
+    the first, which also holds the weights. The order of all rows is that of the parts:
     targets and sample weights are arrays or tensors of all rows, wherever they lie.
 
     Parameters
     ----------
     parts : sequence of tensors of shape (n_i, d)
-        Of one dtype and width, each with a row at least; several may share a device.
+        Of one dtype and width, each with at least one row; several may share a device.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class DeviceRows:
     shape : tuple of int
         (n, d), n being the sum of all n_i.
     dtype : dtype of the tensors
-    devices : tuple of devices, one a part
+    devices : tuple of devices, one per part
 
     Raises
     ------
@@ -64,7 +64,7 @@ class DeviceRows:
     def __init__(self, parts: Iterable[Any]):
         self.parts = tuple(parts)
         if not self.parts:
-            raise ValueError("DeviceRows needs a part at least, got none.")
+            raise ValueError("DeviceRows needs at least one part, got none.")
         for number, part in enumerate(self.parts):
             if not is_tensor(part):
                 raise TypeError(
@@ -74,7 +74,7 @@ class DeviceRows:
             if part.ndim != 2 or len(part) == 0:
                 raise ValueError(
                     f"part {number} of DeviceRows has shape {tuple(part.shape)}, "
-                    "expected (n_rows, n_columns) with a row at least."
+                    "expected (n_rows, n_columns) with at least one row."
                 )
             first = self.parts[0]
             if part.shape[1] != first.shape[1]:
@@ -93,13 +93,13 @@ class DeviceRows:
 
     @classmethod
     def split(cls, X: Any, devices: Sequence[Any]) -> DeviceRows:
-        """Return nearly equal shares of the rows of X, in their order, on devices.
+        """Split the rows of X, in order, into nearly equal parts on devices.
 
         Parameters
         ----------
         X : tensor of shape (n, d)
         devices : sequence of devices, or of their names
-            Such as ``["cuda:0", "cuda:1"]``. What lies there already is not copied.
+            Such as ``["cuda:0", "cuda:1"]``. Rows already there are not copied.
 
         Examples
         --------
@@ -115,7 +115,7 @@ class DeviceRows:
         if not 0 < len(devices) <= len(X):
             raise ValueError(
                 f"cannot split {len(X)} rows between {len(devices)} devices; each "
-                "needs a row at least."
+                "needs at least one row."
             )
         cuts = [len(X) * i // len(devices) for i in range(len(devices) + 1)]
         ranges = itertools.pairwise(cuts)
@@ -126,7 +126,7 @@ class DeviceRows:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "DeviceRows are no array: ridge models, KernelLogistic and Gaussian "
+            "DeviceRows are not an array: ridge models, KernelLogistic and Gaussian "
             "processes take them; elsewhere pass one of their parts."
         )
 
@@ -139,23 +139,23 @@ class DeviceRows:
 
 
 class DeviceBlocks:
-    """Rows on the host that are moved to a device block by block, and summed up there.
+    """Rows on the host that are moved to a device block by block.
 
-    What is read is checked on the host, so that neither ``SCIPY_ARRAY_API`` nor
-    ``array_api_dispatch`` is needed. Features, Gram matrices and products are made on
-    the device. Predictions are NumPy arrays, as the rows are.
+    Rows are checked on the host, so that neither ``SCIPY_ARRAY_API`` nor
+    ``array_api_dispatch`` is needed. Features, Gram matrices and products are computed
+    on the device. Predictions are NumPy arrays, as the rows are.
 
     Parameters
     ----------
     X : RowBlocks, array, memory map, dataframe, tensor, or Dask array or dataframe
-        Dense rows of shape (n, d). :class:`RowBlocks` bring targets and weights with
-        them; for the others they are passed to `fit` and `score` beside these.
+        Dense rows of shape (n, d). :class:`RowBlocks` include targets and weights; for
+        the others these are passed to `fit` and `score`.
     device : str or torch.device, default="cuda"
-        A device of PyTorch with float64. Of rows in this process the model is fitted
-        there. For a Dask collection every worker takes what bears that name where it
-        runs: with one GPU visible to each worker, as dask-cuda arranges it, "cuda" is
-        the worker's own. Sums, of n_components × k or n_components² numbers, come
-        back as NumPy arrays, and the weights are fitted on the host.
+        A PyTorch device that supports float64. Models of rows in this process are
+        fitted there. For a Dask collection every worker uses its own device of that
+        name: with one GPU visible to each worker, as in dask-cuda, "cuda" is the
+        worker's. Sums, of n_components × k or n_components² numbers, return as NumPy
+        arrays, and the weights are fitted on the host.
 
     Attributes
     ----------
@@ -167,20 +167,19 @@ class DeviceBlocks:
     TypeError
         If X is none of these.
     ValueError
-        If there is no such device (of a Dask collection the workers tell, in `fit`).
+        If there is no such device (for Dask collections workers raise, in `fit`).
 
     See Also
     --------
-    DeviceRows : rows that lie on devices already.
-    RowBlocks : blocks of tensors are computed on where they lie.
+    DeviceRows : rows that are already on devices.
+    RowBlocks : blocks of tensors, which are used on their device.
 
     Notes
     -----
     A fit reads :class:`RowBlocks` and arrays once for each pass over the rows, as it
-    does without a device. Features are kept on the device between iterations if they
-    fit `memory_limit` (None: half of what it has free). On workers of Dask it is rows
-    that are kept, if they take half of it at most; the others are moved again in each
-    pass.
+    does without a device. Features are cached on the device between iterations if they
+    fit `memory_limit` (None: half of its free memory). Workers of Dask cache rows
+    instead, up to half of that limit; the others are moved again in each pass.
 
     Examples
     --------
@@ -197,24 +196,24 @@ class DeviceBlocks:
     def __init__(self, X: Any, device: Any = "cuda"):
         if isinstance(X, (DeviceRows, DeviceBlocks)):
             raise TypeError(
-                f"the rows are {type(X).__name__}, which have their devices already; "
+                f"the rows are {type(X).__name__}, which already have their devices; "
                 "pass them as they are."
             )
         if not isinstance(X, RowBlocks) and not hasattr(X, "shape"):
             raise TypeError(
                 "expected RowBlocks, an array, or a Dask array or dataframe, got "
-                f"{type(X).__name__}; what yields blocks is passed as "
+                f"{type(X).__name__}; pass an iterable of blocks as "
                 "DeviceBlocks(RowBlocks(blocks), device)."
             )
         self.rows = X
         self.device = str(device)
-        if not hasattr(X, "__dask_graph__"):  # else it is for the workers to have it
+        if not hasattr(X, "__dask_graph__"):  # otherwise the workers need it
             empty_on(self.device, np.float64)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "DeviceBlocks are no array: models that take RowBlocks take them in fit "
-            "and predict; elsewhere pass arrays or tensors."
+            "DeviceBlocks are not an array: models that take RowBlocks take them in "
+            "fit and predict; elsewhere pass arrays or tensors."
         )
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Training data that is read anew in every pass, and what the first pass learns."""
+"""Training data that is read anew in every pass, and its first pass."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from randkern.data.training_data import (
     stored_bytes,
 )
 
-# Cached targets of a stream: sums over them need no pass over the rows.
+# Cached targets of a stream save a pass over the rows.
 _TARGET_BYTES = 16 * 10**6
-# Batches, at least, that rows in a random order are drawn from.
+# The least number of batches in the pool from which random rows are drawn.
 _POOLED_BATCHES = 16
 
 
-# What an estimator sees in the targets of a block: whatever it wants to learn from.
+# What an estimator collects from the targets of a block.
 Seen = Any
 
 
@@ -47,7 +47,7 @@ class StreamReader(Protocol):
     """An estimator whose targets come in blocks."""
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> Seen:
-        """Return what a block of the first pass tells, changing nothing."""
+        """Return what a block of the first pass tells, without side effects."""
 
     def _learn_from(self, seen: list[Seen]) -> int:
         """Learn from all blocks; return the number of columns of targets."""
@@ -68,7 +68,7 @@ class StreamedRows(TrainingData):
         their own order given None, in a random one given a generator.
     n_rows, n_targets : int
     like : array
-        Of the dtype of the rows, float32 or float64, where they are handed out.
+        An array of the dtype of the rows, float32 or float64, on their device.
     n_bytes : int
         Of all X.
     """
@@ -85,11 +85,11 @@ class StreamedRows(TrainingData):
         self.n_rows, self.n_targets, self.like = n_rows, n_targets, like
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
-        # What is done to each block that is read.
+        # Functions applied to each block that is read.
         self._changes: tuple[Callable[[ArrayRows], ArrayRows], ...] = ()
 
     def _pass(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        """Yield the blocks of a pass, numbered where they come in order."""
+        """Yield the blocks of a pass, with row numbers if they come in order."""
         start = 0
         for X, Y, weight in self._read(generator):
             block = ArrayRows(X, Y, weight, start)
@@ -106,11 +106,11 @@ class StreamedRows(TrainingData):
     def batches(
         self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
     ) -> Iterator[ArrayRows]:
-        """Yield batches drawn from a pool of rows that is filled up in a random order.
+        """Yield batches drawn from a pool of rows that is refilled in a random order.
 
-        Rows that all fit into the pool come in the order of those of an array.
+        Data that fit into the pool give the same batches as an array.
         """
-        # Rows are there as they were read, merged, and as batches.
+        # Three copies: the blocks, the merged pool, and its batches.
         capacity = int(pool_bytes / (3 * self._row_bytes))
         capacity = max(_POOLED_BATCHES * n_rows, capacity)
         whole = self.n_rows <= capacity
@@ -149,10 +149,10 @@ class StreamedRows(TrainingData):
 
 
 class _CheckedBlocks:
-    """The rows of a stream as an estimator takes them, checked in every pass.
+    """The rows of a stream, checked for an estimator in every pass.
 
-    All blocks are of one namespace and device. Their rows are handed out where they
-    lie, or on a device that they are moved to.
+    All blocks have one namespace and device. Rows stay on their device, unless
+    :class:`DeviceBlocks` move them to another.
     """
 
     def __init__(self, estimator: Any, X: RowBlocks | DeviceBlocks, blocks: RowBlocks):
@@ -162,7 +162,7 @@ class _CheckedBlocks:
         self._places: tuple[str, str] | None = None
 
     def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
-        """Return the rows of a block and their weights, where they lie."""
+        """Return the rows of a block and their weights."""
         X = named_rows(self.blocks, block)
         places = (_place_given(X), _place_given(block.y))
         self._places = self._places or places
@@ -181,13 +181,13 @@ class _CheckedBlocks:
         return X, check_block_weights(block.sample_weight, X)
 
     def settle(self, X: Rows) -> None:
-        """Hand rows out in the dtype of X from now on."""
+        """Yield rows in the dtype of X from now on."""
         self.like = X if self.device is None else _empty_on(self.device, X)
 
     def read(
         self, generator: np.random.Generator | None
     ) -> Iterator[tuple[Rows, Any, Any]]:
-        """Yield rows, targets and weights, in their order or in a random one."""
+        """Yield rows, targets and weights, in order or in a random order."""
         start = 0
         in_order = generator is None
         for number, block in enumerate(
@@ -201,11 +201,11 @@ class _CheckedBlocks:
             yield rows.X, rows.Y, rows.weight
 
 
-class _KeptTargets:
-    """Targets and weights of a first pass, if they take little memory."""
+class _CachedTargets:
+    """Targets and weights of the first pass, if they are small."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, Any]] = []
+        self._cached: list[tuple[Any, Any]] = []
         self._n_bytes = 0
 
     def add(self, y: Any, weight: Any) -> None:
@@ -213,18 +213,20 @@ class _KeptTargets:
             return
         # Copies: the stream may fill the same memory with its next block.
         y = copied(y)
-        self._kept.append((y, None if weight is None else ops_of(weight).copy(weight)))
+        self._cached.append(
+            (y, None if weight is None else ops_of(weight).copy(weight))
+        )
         self._n_bytes += y.nbytes + 8 * len(y)
         if self._n_bytes > _TARGET_BYTES:
-            self._kept.clear()
+            self._cached.clear()
 
     def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
-        """Let rows learn from the targets; `like` lies where they were checked."""
+        """Set the statistics of the rows; `like` lies where targets were checked."""
         if self._n_bytes <= _TARGET_BYTES:
             rows.learn_targets(
-                # Stands for the rows that targets are checked beside.
+                # Rows without columns, beside which targets are checked.
                 estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
-                for y, weight in self._kept
+                for y, weight in self._cached
             )
 
 
@@ -235,10 +237,10 @@ def read_stream(
     sample_weight: Any,
     stream: Stream,
 ) -> tuple[StreamedRows, tuple[Rows, Any]]:
-    """Read all rows once, check them, and return what later passes need.
+    """Read and check all rows once.
 
-    Sets what validation sets on the estimator. Returns the rows, and a sample of them
-    and of their weights that a kernel may be resolved on.
+    Sets the attributes of validation on the estimator. Returns the rows, and a sample
+    of them and their weights, from which a kernel may be resolved.
     """
     given = X.rows if isinstance(X, DeviceBlocks) else X
     made_of = dask_blocks if is_dask(given) else as_blocks
@@ -246,7 +248,7 @@ def read_stream(
     checked = _CheckedBlocks(estimator, X, blocks)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
-    targets = _KeptTargets()
+    targets = _CachedTargets()
     n_rows, n_bytes = 0, 0
     like: Any = None
     for number, block in enumerate(blocks):
@@ -274,7 +276,7 @@ def read_stream(
 
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
-    """Yield the checked rows of all blocks, where the model computes on them."""
+    """Yield the checked rows of all blocks, on the device of the computation."""
     blocks = as_blocks(X.rows if isinstance(X, DeviceBlocks) else X)
     for block in blocks:
         rows = validate_rows(model, named_rows(blocks, block), reset=False)
@@ -286,7 +288,7 @@ def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
 
 
 def copied(part: Any) -> Any:
-    """Return an array in memory of its own, a tensor where it lies."""
+    """Return a copy of an array, or of a tensor on its device."""
     if part is None:
         return None
     array = part if is_device_array(part) else np.asarray(part)
@@ -294,7 +296,7 @@ def copied(part: Any) -> Any:
 
 
 def named_rows(blocks: RowBlocks, block: RowBlock) -> Any:
-    """Return the X of a block, with the names of its columns where they are known."""
+    """Return the X of a block, with the names of its columns if they are known."""
     names = blocks.column_names
     if names is None or not isinstance(block.X, np.ndarray):
         return block.X
@@ -303,19 +305,19 @@ def named_rows(blocks: RowBlocks, block: RowBlock) -> Any:
 
 
 def _empty_on(device: str, X: Rows) -> Any:
-    """Return none of the rows of X, on a device."""
+    """Return an empty array like the rows of X, on a device."""
     like = empty_on(device, ops_of(X).numpy_dtype(X))
     return ops_of(like).empty((0, X.shape[1]), like)
 
 
 def _place_given(array: Any) -> str:
-    """Return where an array is computed on, in words."""
+    """Describe the library and device of an array."""
     return place_of(array if is_device_array(array) else None)
 
 
 @contextlib.contextmanager
 def _located(number: int, start: int) -> Iterator[None]:
-    """Let an error tell in which block it is."""
+    """Add the number of the block to errors."""
     try:
         yield
     except ValueError as error:

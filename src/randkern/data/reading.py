@@ -1,4 +1,4 @@
-"""Rows from wherever they come: as training data, and as rows to predict for."""
+"""Rows of every kind, as training data and as rows to predict."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from randkern.data.training_data import ArrayRows, TrainingData, placed
 
 
 def are_in_memory(X: Any) -> bool:
-    """Tell whether rows are given as one array of this process, or as a table."""
+    """Tell whether rows are one array of this process, or a table."""
     return not isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) and not is_dask(X)
 
 
 def read(
     estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[TrainingData, tuple[Rows, Any]]:
-    """Return checked rows with their targets, and some that stand for all of them.
+    """Return checked rows with their targets, and a sample of the rows.
 
-    Sets what validation sets on the estimator, and what it learns from targets.
+    Sets the attributes of validation on the estimator, and those learned from targets.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def read(
     -------
     rows : TrainingData
     sample : tuple of rows and their weights or None
-        To resolve a kernel on.
+        From which a kernel is resolved.
     """
     in_shards = estimator._needs_sums_alone
     if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
@@ -77,24 +77,24 @@ def mapped_rows(
     width: int | None,
     dtype: Any = float,
 ) -> Any:
-    """Return what `function` makes of checked rows, wherever they are.
+    """Return `function` of checked rows of any kind.
 
     Parameters
     ----------
     method : method of an estimator
-        That which returns this: workers call it for the partitions of Dask collections.
+        The caller: workers call it for the partitions of Dask collections.
     X : rows
-        As they were passed to it.
+        As passed to the method.
     function : callable
         Returns an array, or a tuple of arrays, with an entry per row.
     width, dtype
-        Of what the method returns of Dask collections; None for a vector.
+        Of the result for Dask collections; None for a vector.
 
     Returns
     -------
     array, tensor, Dask array, or tuple of arrays
-        Of rows that are moved to a device a NumPy array, of shards a tensor that lies
-        where that of the first does.
+        A NumPy array for rows that are moved to a device, and for shards a tensor on
+        the device of the first.
     """
     model = method.__self__
     if is_dask(X):
@@ -119,7 +119,7 @@ def mapped_rows(
 
 
 def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
-    """Return targets, predictions and weights of rows, wherever they come from."""
+    """Return targets, predictions and weights of rows of any kind."""
     if is_dask(X):
         given = [
             None if each is None else np.asarray(each) for each in (y, sample_weight)

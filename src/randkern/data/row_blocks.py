@@ -1,4 +1,4 @@
-"""Rows for fits out of core: blocks that can be read again, from arrays and files."""
+"""Rows for out-of-core fits: rereadable blocks, from arrays and files."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ class RowBlock:
 
 
 class RowBlocks:
-    """Rows as a stream of blocks that can be read as often as a fit needs.
+    """Rows as a stream of blocks that can be read repeatedly.
 
     A fit on rows that do not fit in memory reads them a block at a time, and
-    an iterative solver does so in every iteration: the stream must start anew
-    whenever it is iterated over, with the same rows.
+    an iterative solver does so in every iteration: every iteration over the stream must
+    start anew, with the same rows.
 
     Parameters
     ----------
     blocks : iterable or callable
-        Something that can be iterated over again and again (a list, an object
+        Something that can be iterated over repeatedly (a list, an object
         whose ``__iter__`` starts anew), or a function without arguments that
         returns a fresh iterator. Each item is X, or a tuple (X, y) or (X, y,
         sample_weight), the same for all blocks; X is whatever the estimators
         take: an array, a CSR matrix, a dataframe, a tensor. PyTorch's
         ``DataLoader`` is such an iterable, unless it shuffles.
     n_rows : int, optional
-        How many rows there are; counted by the first full pass if not given.
+        Number of rows; counted in the first full pass if not given.
 
     Attributes
     ----------
     n_rows : int or None
-        None as long as it is not known.
+        None while unknown.
     n_blocks : int or None
     column_names : tuple of str or None
         Of the columns of X, for Parquet files.
@@ -69,11 +69,11 @@ class RowBlocks:
     Raises
     ------
     TypeError
-        If `blocks` can be read once only, or is no stream of blocks.
+        If `blocks` can be read only once, or is not a stream of blocks.
     ValueError
         While iterating: if X, y and sample_weight of a block differ in
         length, if some blocks have y or sample_weight and others do not, or if
-        a pass gives another number of rows than the first did.
+        a pass yields a different number of rows than the first.
 
     See Also
     --------
@@ -84,8 +84,8 @@ class RowBlocks:
     Notes
     -----
     Blocks without rows are skipped. Widths and types of blocks are checked by
-    the estimators, which know what they take. An instance can be pickled if
-    what it reads from can; a memory map pickles as all of its rows.
+    the estimators. An instance can be pickled if its source can; a memory map
+    is pickled with all of its rows.
 
     Examples
     --------
@@ -130,17 +130,17 @@ class RowBlocks:
         *,
         block_rows: int | None = None,
     ) -> RowBlocks:
-        """Return blocks of arrays, of which only slices are ever read.
+        """Return blocks of arrays, which are read in slices.
 
         Parameters
         ----------
         X : array of shape (n, d)
-            Anything with a shape that can be sliced: an array, a memory map,
+            Anything that has a shape and can be sliced: an array, a memory map,
             a CSR matrix, a dataframe, a Zarr array, a data set of h5py.
         y : array of shape (n,) or (n, n_targets), optional
         sample_weight : array of shape (n,), optional
         block_rows : int, optional
-            Rows a block. By default as many as take 16 MB; for arrays stored
+            Rows per block. By default as many as take 16 MB; for arrays stored
             in chunks, whole chunks.
 
         Examples
@@ -173,8 +173,8 @@ class RowBlocks:
         target, sample_weight : str, optional
             The columns that hold y and the weights.
         columns : list of str, optional
-            The columns of X, in this order; by default all others. No other
-            column is read.
+            The columns of X, in this order; by default all others. Other columns are
+            not read.
         block_rows : int, default=65_536
 
         Returns
@@ -188,18 +188,18 @@ class RowBlocks:
         Raises
         ------
         ValueError
-            If a column is not there (the message lists those that are), or
+            If a column does not exist (the message lists those that do), or
             holds neither numbers nor categories.
         randkern.exceptions.DataFileError
-            If a file is damaged or no Parquet file.
+            If a file is damaged or not a Parquet file.
         ImportError
-            Without pyarrow; the extra ``data`` brings it.
+            Without pyarrow, which the extra ``data`` installs.
 
         Notes
         -----
-        One row group is open at a time: memory is that of a row group and of a
-        few blocks, whatever the number of rows. A file written as a single row
-        group is held as a whole.
+        One row group is open at a time: memory is that of a row group and a few
+        blocks, for any number of rows. A file of a single row group is read as a
+        whole.
 
         Examples
         --------
@@ -237,14 +237,14 @@ class RowBlocks:
         y, sample_weight : str, optional
             Names of the arrays of targets and weights.
         block_rows : int, optional
-            Rows a block; by default whole chunks that take about 16 MB.
+            Rows per block; by default whole chunks of about 16 MB.
 
         Raises
         ------
         ValueError
-            If an array is not there; the message lists those that are.
+            If an array does not exist; the message lists those that do.
         ImportError
-            Without the zarr library; the extra ``data`` brings it.
+            Without zarr, which the extra ``data`` installs.
 
         Examples
         --------
@@ -268,12 +268,12 @@ class RowBlocks:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows, None as long as it is not known."""
+        """Number of rows, None while unknown."""
         return self._n_rows
 
     @property
     def n_blocks(self) -> int | None:
-        """Number of blocks that hold rows, None as long as it is not known."""
+        """Number of blocks with rows, None while unknown."""
         return self._n_blocks
 
     def __iter__(self) -> Iterator[RowBlock]:
@@ -287,12 +287,11 @@ class RowBlocks:
         )
 
     def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
-        """Yield all rows in blocks of a random order, where the source allows it.
+        """Yield all rows in blocks, in a random order where the source allows it.
 
-        Arrays (those on disk, too) are read in slices of about 1 MB or in whole
-        chunks, Parquet files by row groups, and a sequence of blocks by its items. Any
-        other stream of blocks is read in its own order. Within a block rows keep
-        theirs.
+        Arrays, also those on disk, are read in slices of about 1 MB or in whole chunks,
+        Parquet files by row groups, and sequences of blocks by their items. Any other
+        stream is read in its own order. Rows within a block keep their order.
 
         Parameters
         ----------
@@ -319,7 +318,7 @@ class RowBlocks:
     def _checked(
         self, items: Iterable[Any]
     ) -> Generator[RowBlock, None, tuple[int, int]]:
-        """Yield the items of a pass as blocks; return how many rows and blocks."""
+        """Yield the items of a pass as checked blocks, and count rows and blocks."""
         n_rows = n_blocks = 0
         for number, item in enumerate(items):
             block = as_block(item, number)
@@ -364,7 +363,7 @@ class RowBlocks:
         return iter(made)
 
     def _check_parts(self, block: RowBlock, number: int) -> None:
-        """Raise unless the block has what the first one had."""
+        """Raise unless the block has the same parts as the first."""
         parts = (block.y is not None, block.sample_weight is not None)
         if self._parts is None:
             self._parts = parts
@@ -388,7 +387,7 @@ class RowBlocks:
 
 
 def as_blocks(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
-    """Return rows as a stream that holds their targets and weights."""
+    """Return rows as a stream of blocks with their targets and weights."""
     if not isinstance(X, RowBlocks):
         return RowBlocks.from_arrays(X, y, sample_weight)
     if y is not None or sample_weight is not None:
@@ -425,7 +424,7 @@ def check_reiterable(blocks: Any) -> None:
             "in the same order; make it with shuffle=False."
         )
     if isinstance(blocks, Sequence) and not len(blocks):
-        raise ValueError(f"blocks is an empty {kind}; give one block of rows at least.")
+        raise ValueError(f"blocks is an empty {kind}; give at least one block of rows.")
     if not callable(blocks) and not hasattr(blocks, "__iter__"):
         raise TypeError(
             "blocks must be an iterable of blocks, or a function that returns an "
@@ -454,14 +453,14 @@ def as_block(item: Any, number: int) -> RowBlock:
 def _is_batch(item: Any) -> bool:
     """Tell whether an item holds X, y and weights.
 
-    What PyTorch collates is a list of them; others may be rows of numbers.
+    PyTorch collates them as a list; other lists may be rows of numbers.
     """
     listed = isinstance(item, list) and bool(item) and is_tensor(item[0])
     return listed or isinstance(item, tuple)
 
 
 def checked_length(block: RowBlock, number: int) -> int:
-    """Return the number of rows of a block, the same for all its parts."""
+    """Return the number of rows of a block, checked to be equal in all parts."""
     parts = {"X": block.X, "y": block.y, "sample_weight": block.sample_weight}
     lengths = {}
     for name, part in parts.items():
@@ -501,7 +500,7 @@ _TEXTS = ("string", "large_string", "string_view")
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Columns of Parquet files; names only, so that it pickles in a few bytes.
+    """Columns of Parquet files, by name, so that it pickles in a few bytes.
 
     `categories` says which of `columns` hold text or categories.
     """
@@ -599,11 +598,10 @@ class ParquetSource:
             yield arrow.Table.from_batches(pending)
 
     def _batches(self, generator: np.random.Generator | None) -> Iterator[Any]:
-        """Yield the rows of one row group after the other, in a random order if asked.
+        """Yield the rows of row groups, one after the other or in a random order.
 
-        A scanner of all files reads ahead of a slow consumer until it holds them,
-        and keeps what it has read until the end of a file: here one row group at a
-        time is open, of which pages are read as they are needed.
+        A scanner of all files would read ahead of a slow consumer until it held them
+        all: here one row group at a time is open, and its pages are read as needed.
         """
         dataset = _open(self.path)
         options = import_extra(
@@ -644,7 +642,7 @@ class ParquetSource:
             if is_category:
                 columns[name] = table[name].to_pandas()
             else:
-                # The same dtype in all blocks, with missing values or without.
+                # The dtype must not depend on whether a block has missing values.
                 columns[name] = _numbers(table, name, np.dtype(float))
         return pandas.DataFrame(columns)
 
@@ -662,7 +660,7 @@ def _open(path: Any) -> Any:
 
 
 def _counted(dataset: Any, path: Any) -> int:
-    """Return the number of rows, from the ends of the files."""
+    """Return the number of rows, from the footers of the files."""
     arrow = import_extra("pyarrow", _PURPOSE, "data")
     try:
         return int(dataset.count_rows())
@@ -713,7 +711,7 @@ def _numbers(table: Any, name: str, dtype: np.dtype) -> np.ndarray:
 
 
 def _values(table: Any, name: str) -> np.ndarray:
-    """Return a column in its own type, categories as what they stand for."""
+    """Return a column in its own type, categories as their values."""
     column = table[name]
     if hasattr(column.type, "value_type") and hasattr(column.type, "index_type"):
         column = column.cast(column.type.value_type)
@@ -723,7 +721,7 @@ def _values(table: Any, name: str) -> np.ndarray:
 
 
 def open_zarr(path_or_group: Any, names: tuple[str | None, ...]) -> tuple[Any, ...]:
-    """Return the arrays of those names, None for None; no rows are read."""
+    """Return the arrays of these names (None for None) without reading rows."""
     group = path_or_group
     if isinstance(path_or_group, str | os.PathLike):
         zarr = import_extra("zarr", "RowBlocks.from_zarr", "data")

@@ -1,4 +1,4 @@
-"""A sample of rows that stands for all of them where a kernel looks at its data."""
+"""A sample of rows, from which kernels are resolved."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _LEAST_SAMPLE = 1000
 
 
 def stacked(blocks: Sequence[Any]) -> Any:
-    """Return rows, or numbers, one after the other."""
+    """Return arrays of rows, or vectors, concatenated."""
     if sp.issparse(blocks[0]):
         return sp.csr_array(sp.vstack(blocks))
     return ops_of(blocks[0]).concatenate(blocks)
 
 
 def sample_size(row_bytes: int) -> int:
-    """Return how many rows stand for all of them."""
+    """Return the number of rows of a sample."""
     return max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row_bytes, 1))
 
 
 class RowSample:
     """A uniform sample of a stream: the rows of the smallest random keys.
 
-    Rows without weight say nothing about the data: they are left out. All of it is
-    where the rows are.
+    Rows without weight are left out. The sample lies on the device of the rows.
     """
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class RowSample:
         self._size = 0
 
     def add(self, X: Rows, weight: Any, generator: np.random.Generator) -> None:
-        """Take a block into account."""
+        """Add a block."""
         ops = ops_of(X)
         keys = ops.float64_like(generator.random(X.shape[0]), X)
         if not self._size:
@@ -57,7 +56,7 @@ class RowSample:
 
     @classmethod
     def merged(cls, samples: Iterable[RowSample]) -> RowSample:
-        """Return a sample of the rows of all, no larger than one of them may be."""
+        """Return a sample of the rows of all samples, of the size of one."""
         total = cls()
         for sample in samples:
             if sample._keys is not None:
@@ -97,7 +96,7 @@ class RowSample:
 
 
 def _smallest(keys: Any, size: int) -> Any:
-    """Return which of some keys are among so many that are smallest."""
+    """Return a mask of the `size` smallest keys."""
     if len(keys) <= size:
         return keys >= 0
     return keys <= keys[keys.argsort()[size - 1]]

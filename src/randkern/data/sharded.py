@@ -1,14 +1,13 @@
 """Training data in shards: partitions of Dask collections, or rows of devices.
 
-A shard is summed over where it lies: on the worker that has it, or on a thread for its
-device. Nothing but plans (a few kilobytes), weights, targets and sums is moved; a
-projection is redrawn from its seed. Sums over tensors are joined in the order of the
-shards, so that a fit gives the same weights again; those of workers by a tree, as NumPy
-arrays.
+A shard is summed over where it lies: on its worker, or on a thread for its device. Only
+plans (a few kilobytes), weights, targets and sums are moved; projections are redrawn
+from their seeds. Sums over tensors are added in the order of the shards, so that fits
+are reproducible; those of workers are NumPy arrays, reduced by a tree.
 
-Checked partitions stay with the workers if they take a quarter of the cluster's memory
-at most; otherwise every pass reads them again. A partition that is lost with its worker
-is read again in any case, as Dask does with all lost results.
+Checked partitions are persisted on the workers if they take at most a quarter of the
+cluster's memory; otherwise every pass reads them again. Dask recomputes partitions that
+are lost with their worker.
 """
 
 from __future__ import annotations
@@ -57,17 +56,17 @@ from randkern.data.training_data import (
 )
 
 READING_DASK = "reading Dask collections"
-# What one task joins.
+# Values that one task reduces.
 _FAN_IN = 4
 
 
 def is_dask(X: Any) -> bool:
-    """Tell whether X is a Dask array or dataframe, on its way to a device or not."""
+    """Tell whether X is a Dask array or dataframe, in DeviceBlocks or not."""
     return is_dask_collection(X.rows if isinstance(X, DeviceBlocks) else X)
 
 
 def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
-    """Return a Dask array of what an estimator's method makes of each partition."""
+    """Return a Dask array of an estimator's method applied to each partition."""
     da = import_extra("dask.array", READING_DASK, "dask")
     meta = np.empty((0,) if width is None else (0, width), dtype)
     worker = for_workers(method.__self__)
@@ -110,7 +109,7 @@ class OnDevice:
 def for_workers(estimator: Any) -> Any:
     """Return the estimator without what cannot or need not leave this process.
 
-    Its tensors are where every process can read them.
+    Its tensors are moved to the host, which every process can read.
     """
     worker = copy.copy(estimator)
     for name, value in vars(estimator).items():
@@ -125,10 +124,10 @@ def for_workers(estimator: Any) -> Any:
 
 
 def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
-    """Return the partitions of a collection as blocks, which this process reads.
+    """Return the partitions of a collection as blocks that this process reads.
 
-    Each is computed when a pass over the rows comes to it, so that one at a time is
-    here. A pass computes all of them again, unless the collection is persisted.
+    A pass over the rows computes them one at a time, and every pass computes them
+    again unless the collection is persisted.
     """
     parts = partitions(X, y, sample_weight)
 
@@ -140,10 +139,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
 
 
 def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
-    """Return a delayed value: what workers join of delayed values, a few at a time.
-
-    This process, which computes it, gets one value however many there were.
-    """
+    """Return a delayed value: delayed values reduced by workers, a few at a time."""
     dask = import_extra("dask", READING_DASK, "dask")
     join = dask.delayed(join, pure=False)
     while True:
@@ -241,7 +237,7 @@ class Shards(TrainingData):
     Attributes
     ----------
     lengths : tuple of int
-        Numbers of rows of the shards.
+        Number of rows of each shard.
     """
 
     in_one_place = False
@@ -251,11 +247,11 @@ class Shards(TrainingData):
         self.n_rows, self.n_targets, self.like = sum(lengths), n_targets, like
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
-        """Return some rows of every shard, by their numbers in it."""
+        """Return some rows of every shard, by their numbers within the shard."""
         raise NotImplementedError
 
     def take(self, numbers: np.ndarray) -> ArrayRows:
-        """Return the rows of these numbers, which ascend, where sums are joined."""
+        """Return the rows of these ascending numbers, on the device of sums."""
         starts = np.cumsum([0, *self.lengths])
         cuts = np.searchsorted(numbers, starts)
         taken = self._taken(
@@ -271,7 +267,7 @@ class Shards(TrainingData):
 
 
 class DeviceShards(Shards):
-    """Shards that lie on devices, several of which may be one."""
+    """Shards on devices, several of which may share one."""
 
     def __init__(self, shards: Sequence[Any]):
         self.shards = tuple(shards)
@@ -300,15 +296,15 @@ class DeviceShards(Shards):
 class DaskShards(Shards):
     """Partitions of checked rows with their targets, as delayed values.
 
-    Each is an :class:`ArrayRows` once it is computed.
+    Each computes to an :class:`ArrayRows`.
 
     Parameters
     ----------
     partitions, lengths, n_targets, like
     device : str or None
-        Where workers sum up, by its name on each; None is the host.
+        On which workers compute, by its name on each; None is the host.
     keep : bool
-        Whether rows may stay there.
+        Whether rows may stay on the device.
     """
 
     def __init__(
@@ -323,7 +319,7 @@ class DaskShards(Shards):
         super().__init__(lengths, n_targets, like)
         self.partitions = tuple(partitions)
         self._place = device, keep
-        # Functions with their arguments, to be applied to partitions.
+        # Functions and arguments that are applied to partitions.
         self._steps: tuple[_Step, ...] = ()
 
     def each(self, function: Callable[..., Any], *args: Any) -> DaskShards:
@@ -352,12 +348,12 @@ class DaskShards(Shards):
         return dask.compute(*tasks)
 
     def cache_share(self, n_bytes: int) -> int:
-        """Return 0: it is rows that stay with the workers, not what is made of them."""
+        """Return 0: workers keep rows, and no results of them."""
         return 0
 
 
 def on_all_devices(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Return what `function` makes of each item, side by side."""
+    """Return `function` of each item, computed in parallel threads."""
     with ThreadPoolExecutor(len(items), thread_name_prefix="randkern-device") as pool:
         return list(pool.map(function, items))
 
@@ -366,7 +362,7 @@ def on_all_devices(function: Callable[[Any], Any], items: Sequence[Any]) -> list
 
 
 def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
-    """Return what functions make of a partition, as arrays of the host."""
+    """Apply functions to a partition, and return arrays of the host."""
     (device, keep), steps, function, args = shared
 
     def made() -> Any:
@@ -390,14 +386,14 @@ def _take(rows: ArrayRows, steps: tuple[_Step, ...], numbers: np.ndarray) -> Arr
 def _unpickled(steps: bytes) -> tuple[_Step, ...]:
     """Return functions and their arguments: one plan for all tasks.
 
-    A plan keeps what it has made of its seed. Those of earlier fits keep that too:
-    there are as few as two fits at a time need.
+    Plans cache the entries that they draw, so that only as many are held as two
+    simultaneous fits need.
     """
     return pickle.loads(steps)
 
 
 def _total(values: Sequence[Any]) -> Any:
-    """Return the sum of results, which Dask may still need."""
+    """Return the sum of results, without changing those, which Dask may need."""
     first, *others = values
     return functools.reduce(added, others, copy.deepcopy(first))
 
@@ -406,7 +402,7 @@ def _total(values: Sequence[Any]) -> Any:
 class _Look:
     """What the first look at some partitions finds."""
 
-    # Of every partition; all else of those with rows.
+    # Of every partition; the rest is of those with rows.
     lengths: tuple[int, ...]
     n_bytes: int
     dtypes: frozenset[np.dtype]
@@ -415,7 +411,7 @@ class _Look:
 
     @classmethod
     def merged(cls, looks: Sequence[_Look]) -> _Look:
-        """Return what was found in the partitions of all, in their order."""
+        """Return the results of all partitions, in their order."""
         return cls(
             tuple(n for look in looks for n in look.lengths),
             sum(look.n_bytes for look in looks),
@@ -436,7 +432,7 @@ def _first_look(
         X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
             check_dense(X)
-            empty_on(device, X.dtype)  # or say which there are on this worker
+            empty_on(device, X.dtype)  # raises with the names of those on this worker
         weight = check_block_weights(None if weight is None else np.asarray(weight), X)
         if y is not None:
             y = np.asarray(y)
@@ -469,9 +465,9 @@ def _looked_at(
     stream: Stream,
     device: str | None = None,
 ) -> tuple[list[Any], _Look]:
-    """Return the partitions of a collection, and what workers find in them.
+    """Return the partitions of a collection, and the first look at them.
 
-    Sets what validation sets on the estimator.
+    Sets the attributes of validation on the estimator.
     """
     dask = import_extra("dask", READING_DASK, "dask")
     blocks = partitions(X, y, sample_weight)
@@ -491,8 +487,8 @@ def sampled_dask(
 ) -> tuple[Any, Any]:
     """Return a sample of the rows of a Dask collection, and their weights.
 
-    Workers draw it from their partitions, and join what they have drawn. Sets what
-    validation sets on the estimator.
+    Workers draw it from their partitions and merge the draws. Sets the attributes of
+    validation on the estimator.
     """
     return _looked_at(estimator, X, None, sample_weight, stream)[1].sample.rows()
 
@@ -500,10 +496,10 @@ def sampled_dask(
 def read_dask(
     estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[DaskShards, tuple[Any, Any]]:
-    """Check all partitions, and learn from them what a fit needs to know.
+    """Read and check all partitions once.
 
-    Sets what validation sets on the estimator. Returns the rows, and a sample of them
-    and of their weights that a kernel may be resolved on.
+    Sets the attributes of validation on the estimator. Returns the rows, and a sample
+    of them and their weights, from which a kernel may be resolved.
     """
     check_given(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
@@ -531,7 +527,7 @@ def read_dask(
 
 
 def _workers() -> list[dict[str, Any]]:
-    """Return what is known of all workers; there are none without a cluster."""
+    """Return the descriptions of all workers; none without a cluster."""
     base = import_extra("dask.base", READING_DASK, "dask")
     client: Any = getattr(base.get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
@@ -540,7 +536,7 @@ def _workers() -> list[dict[str, Any]]:
 
 
 def _cluster_memory(estimator: Any) -> float:
-    """Return the memory of all workers, or what this process may use without them."""
+    """Return the memory of all workers, without a cluster that of this process."""
     workers = _workers()
     if not workers:
         return resolve_memory_limit(estimator.memory_limit)
@@ -550,13 +546,13 @@ def _cluster_memory(estimator: Any) -> float:
 def read_devices(
     estimator: Any, X: DeviceRows, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[DeviceShards, tuple[Any, Any]]:
-    """Check all shards, and share out targets and weights between their devices.
+    """Check all shards, and distribute targets and weights to their devices.
 
-    Sets what validation sets on the estimator. Returns the rows, and a sample of them
-    and of their weights that a kernel may be resolved on.
+    Sets the attributes of validation on the estimator. Returns the rows, and a sample
+    of them and their weights, from which a kernel may be resolved.
     """
     shards = checked_shards(estimator, X, reset=True)
-    # Stands for all rows where targets and weights are checked beside them.
+    # One column, of all rows, beside which targets and weights are checked.
     outline = shards[0][:1, :1].expand(len(X), 1)
     Y, weight = estimator._read_targets(outline, y, sample_weight)
     made, start = [], 0
@@ -570,7 +566,7 @@ def read_devices(
 
 
 def sampled_shards(rows: DeviceShards, stream: Stream) -> tuple[Any, Any]:
-    """Return rows that stand for all, all of them where they are few; their weights."""
+    """Return a sample of the rows, or all of few, and their weights."""
     size = sample_size(rows.like.shape[1] * rows.dtype.itemsize)
     numbers = np.arange(rows.n_rows)
     if rows.n_rows > size:

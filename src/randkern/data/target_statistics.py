@@ -1,4 +1,4 @@
-"""What one pass over the targets and weights of rows tells."""
+"""Statistics of targets and weights from one pass over the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FAR = 8.0
 def unit_of(largest: float) -> float:
     """Return a power of two near a largest weight: division by it is exact.
 
-    Of tiny weights one whose inverse, times a penalty, is a number.
+    For tiny weights, one whose inverse times a penalty is still finite.
     """
     return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
 
@@ -53,7 +53,7 @@ class Moments:
 
     @classmethod
     def of(cls, Y: Any, weight: Any) -> Moments:
-        """Sum up some rows."""
+        """Return the moments of some rows."""
         to_host = ops_of(Y).to_host
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
@@ -63,7 +63,7 @@ class Moments:
         return cls(weight_sum, to_host(mean), to_host(squares))
 
     def merged(self, other: Moments) -> Moments:
-        """Return those of the rows of both (Chan, Golub and LeVeque 1983, eq. 1.3)."""
+        """Return the moments of both sets of rows (Chan et al. 1983, eq. 1.3)."""
         total = self.weight_sum + other.weight_sum
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.mean - self.mean
@@ -82,20 +82,20 @@ class Moments:
 
 @dataclass(frozen=True)
 class TargetStatistics:
-    """What one pass over the rows tells.
+    """Statistics of targets and weights, from one pass over the rows.
 
     Attributes
     ----------
     n_rows : int
     largest_weight : float
-        1 a row without weights.
+        1 for rows without weights.
     moments : Moments
     even : Moments
-        Had all rows of a weight above zero the weight 1.
+        The moments if all rows of positive weight had the weight 1.
     small_powers : float
         The sum of w_i^(1/16).
     largest_target : ndarray of shape (k,)
-        The largest |y| of a row with a weight above zero.
+        The largest |y| over rows of positive weight.
     """
 
     n_rows: int
@@ -107,7 +107,7 @@ class TargetStatistics:
 
     @classmethod
     def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> TargetStatistics:
-        """Sum up blocks of targets, (n, k), and weights, (n,) or None."""
+        """Return the statistics of blocks of targets (n, k) and weights (n,)."""
         zeros = np.zeros(n_targets)
         none = Moments(0.0, zeros, zeros)
         total = cls(0, 0.0, none, none, 0.0, zeros)
@@ -120,7 +120,7 @@ class TargetStatistics:
         ops = ops_of(Y)
         used = ops.ones(len(Y), Y)
         if weight is not None:
-            # Targets of rows without weight count for nothing, not even for the scale.
+            # Targets of rows without weight are ignored, also by the scale.
             used = ops.as_float64(weight > 0)
             Y = Y * used[:, None]
         even = Moments.of(Y, used)
@@ -136,7 +136,7 @@ class TargetStatistics:
         )
 
     def merged(self, other: TargetStatistics) -> TargetStatistics:
-        """Return the statistics of the rows of both."""
+        """Return the statistics of both sets of rows."""
         return TargetStatistics(
             self.n_rows + other.n_rows,
             max(self.largest_weight, other.largest_weight),
@@ -169,7 +169,7 @@ class TargetStatistics:
 
     @property
     def usual_weight(self) -> float:
-        """About the geometric mean of the weights above zero.
+        """Approximately the geometric mean of the positive weights.
 
         A few enormous weights do not count for more than many usual ones.
         """
@@ -180,23 +180,23 @@ class TargetStatistics:
 
     @property
     def spread(self) -> np.ndarray:
-        """The loss of the best constants, (k,); of targets that are constant, of 0.
+        """The loss of the best constants, (k,), 0 for constant targets.
 
         As if all rows had the usual weight, if that is less: what enormous weights add
-        to it says nothing of the other rows.
+        says nothing about the other rows.
         """
         squares = np.minimum(self.target_squares, self.usual_weight * self.even.squares)
         return np.where(squares > _ROUNDED * self.loss_of_zero, squares, 0.0)
 
     @property
     def loss_of_zero(self) -> np.ndarray:
-        """Σ w_i y_i², (k,), or less in the same way."""
+        """Σ w_i y_i², (k,), bounded in the same way."""
         even = self.usual_weight * self.even.all_squares
         return np.minimum(self.moments.all_squares, even)
 
     @property
     def target_scale(self) -> np.ndarray:
-        """Powers of two near the largest targets whose squares leave the range."""
+        """Powers of two near the largest targets if their squares overflow, else 1."""
         largest = self.largest_target
         usual = (largest == 0) | (largest > 1 / SQUARABLE) & (largest < SQUARABLE)
         exponents = np.log2(np.where(usual, 1.0, largest))
@@ -206,8 +206,7 @@ class TargetStatistics:
     def target_shift(self) -> np.ndarray:
         """The means of targets that are far from 0, compared with their spread, else 0.
 
-        What an intercept takes up may be subtracted before anything is summed, so that
-        no digits are lost to it.
+        Subtracting them before summation saves digits; the intercept adds them back.
         """
         mean, total = self.target_mean, self.weight_sum
         with np.errstate(over="ignore"):

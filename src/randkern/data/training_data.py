@@ -1,9 +1,9 @@
 """Training data: rows with their targets and weights; here those in memory.
 
-A fit asks all data the same questions, chief of them ``rows.reduce(function)``: the sum
-of what a function makes of the rows where they lie. Rows of this process are passed to
-it as a whole, and it loops over their blocks; of shards it gets one at a time, on a
-thread for each device or on the workers of a cluster, whose sums are joined.
+A fit uses the same few methods of all data, above all ``rows.reduce(function)``: the
+sum of a function over the rows, computed where they lie. Rows of this process are
+passed to it at once, and it loops over their blocks; shards are passed one at a time,
+on a thread per device or on the workers of a cluster, whose sums are added up.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
     return max(at_least, n_bytes // max(1, bytes_per_row))
 
 
-# Rows looked at together when targets are summed up.
+# Rows per block when targets are summed.
 _STATISTICS_ROWS = 65_536
-# Each process counts what it has put on its devices.
+# Each process counts its copies on devices.
 _COPIES = DeviceCopies()
 
 
 class TrainingData:
-    """Rows that can be read again and again.
+    """Rows that can be read repeatedly.
 
     Attributes
     ----------
     n_rows, n_targets : int
     like : array
-        In the dtype of the rows, where they are handed out and sums are joined.
+        An array of the dtype of the rows, on the device of their sums.
     in_memory : bool
         Whether all rows are one array of this process: see :meth:`whole`.
     in_one_place : bool
@@ -83,7 +83,7 @@ class TrainingData:
     def batches(
         self, n_rows: int, generator: np.random.Generator, pool_bytes: int
     ) -> Iterator[ArrayRows]:
-        """Yield all rows in batches, shuffled as well as that memory allows."""
+        """Yield all rows in batches, shuffled as well as the memory allows."""
         raise NotImplementedError
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -91,15 +91,15 @@ class TrainingData:
         return function(self, *args)
 
     def each(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return ``function(rows, *args)``, of shards those of each: to be reduced."""
+        """Return ``function(rows, *args)``, or its values per shard, to be reduced."""
         return function(self, *args)
 
     def cache_share(self, n_bytes: int) -> int:
-        """Return how many of so many bytes what is made of a shard may take."""
+        """Return how many of `n_bytes` may be used to cache results of a shard."""
         return n_bytes
 
     def take(self, numbers: Any) -> ArrayRows:
-        """Return the rows of these numbers, which ascend."""
+        """Return the rows of these ascending numbers."""
         found = []
         for block in self.blocks(self.n_rows):
             low, high = np.searchsorted(numbers, (block.rows.start, block.rows.stop))
@@ -114,7 +114,7 @@ class TrainingData:
         return stacked(Y), stacked(weight)
 
     def survey(self) -> TargetStatistics:
-        """Return what one pass over targets and weights tells."""
+        """Return the statistics of targets and weights."""
         if self._statistics is None:
             self._statistics = self.reduce(target_statistics_of)
         return self._statistics
@@ -124,16 +124,16 @@ class TrainingData:
         raise NotImplementedError
 
     def without(self, numbers: np.ndarray) -> TrainingData:
-        """Return the rows with weight 0 for these, whose numbers ascend."""
+        """Return the rows with weight 0 for those of these ascending numbers."""
         raise NotImplementedError
 
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
         """Return the rows with targets near 0, and what was subtracted from them.
 
-        Sums over targets that are all far from 0 have few digits for how they differ.
+        Sums over targets far from 0 leave few digits for their differences.
         """
         shift = self.survey().target_shift
-        # Plain numbers, which have no device.
+        # Plain numbers have no device.
         numbers = tuple(shift.tolist())
         return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
 
@@ -158,7 +158,7 @@ class ArrayRows(TrainingData):
         self._copy: ArrayRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What lies on the device of one process is recomputed in others.
+        # Other processes make their own copies on devices.
         return self.__dict__ | {"_copy": None}
 
     @property
@@ -175,7 +175,7 @@ class ArrayRows(TrainingData):
         return self
 
     def _made(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:
-        """Return what `function` makes of X, the targets and the weights."""
+        """Return `function` of X, of the targets and of the weights."""
         weight = None if self.weight is None else function(self.weight)
         return ArrayRows(function(self.X), function(self.Y), weight, start)
 
@@ -184,11 +184,11 @@ class ArrayRows(TrainingData):
         return self._made(lambda array: array[start:stop], self.start + start)
 
     def copied(self) -> ArrayRows:
-        """Return the rows in memory of their own."""
+        """Return a copy of the rows."""
         return self._made(ops_of(self.X).copy, self.start)
 
     def at(self, like: Any) -> ArrayRows:
-        """Return the rows in the dtype of `like`, where that lies."""
+        """Return the rows in the dtype and on the device of `like`."""
         ops = ops_of(like)
         if sp.issparse(self.X):
             X = self.X.astype(like.dtype, copy=False)
@@ -200,8 +200,8 @@ class ArrayRows(TrainingData):
     def on(self, device: str, keep: bool) -> ArrayRows:
         """Return the rows on a device, by its name.
 
-        The copy lives as long as the rows if it may be kept, and all copies that this
-        process keeps there take no more than half of what a fit may take beside them
+        With `keep` the copy lives as long as the rows, provided that all such copies of
+        this process take at most half of the memory of a fit on the device
         (see `memory_limit` of :func:`ops_of`).
         """
         like = empty_on(device, self.dtype)
@@ -254,7 +254,7 @@ class ArrayRows(TrainingData):
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:
-    """Return what a pass over targets and weights tells."""
+    """Return the statistics of targets and weights of some rows."""
     blocks = rows.blocks(_STATISTICS_ROWS)
     return TargetStatistics.of(
         ((block.Y, block.weight) for block in blocks), rows.n_targets
@@ -272,7 +272,7 @@ def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
 
 
 def placed(made: Any, like: Any) -> Any:
-    """Return rows, or sums that are tensors or consist of them, where `like` lies."""
+    """Return rows, tensors, or collections of them on the device of `like`."""
     if isinstance(made, ArrayRows):
         return made.at(like)
     if isinstance(made, tuple):
@@ -288,7 +288,7 @@ def placed(made: Any, like: Any) -> Any:
 
 
 def added(total: Any, value: Any) -> Any:
-    """Return what was made of one shard and of others, in place of the first."""
+    """Return the sum of results of shards, in place of the first."""
     if isinstance(total, tuple):
         return tuple(map(added, total, value))
     total += value
@@ -302,8 +302,7 @@ def stored_bytes(X: Any) -> int:
 
 
 _BLOCK_BYTES = 16 * 10**6
-# A chunk is decoded as a whole, however few of its rows are requested: bands of
-# chunks up to this size are read at once.
+# Chunks are decoded as a whole: bands of them up to this size are read at once.
 _BAND_BYTES = 256 * 10**6
 # Rows that are read together where their order is random.
 _SLICE_BYTES = 10**6
@@ -323,7 +322,7 @@ class ArraySource:
     def of(
         cls, X: Any, y: Any, sample_weight: Any, block_rows: int | None
     ) -> ArraySource:
-        """Check shapes, which reads no rows, and settle the size of the blocks."""
+        """Check shapes without reading rows, and choose the size of the blocks."""
         X = _sliceable("X", X)
         if len(X.shape) != 2:
             raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
@@ -369,7 +368,7 @@ class ArraySource:
 
 
 def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
-    """Return how many rows of `X` take so many bytes, in whole chunks if it has any."""
+    """Return how many rows of `X` take `n_bytes`, in whole chunks if it has any."""
     n, d = X.shape
     if hasattr(X, "nnz"):
         entry = X.data.itemsize + X.indices.itemsize
@@ -386,7 +385,7 @@ def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
 
 
 def _sliceable(name: str, part: Any) -> Any:
-    """Return something with a shape that gives rows when it is sliced."""
+    """Return an object that has a shape and can be sliced into rows."""
     if not hasattr(part, "shape"):
         return np.asarray(part)
     form = getattr(part, "format", None)
@@ -399,7 +398,7 @@ def _sliceable(name: str, part: Any) -> Any:
 
 
 def _read(part: Any, rows: slice) -> Any:
-    """Return some rows; for dataframes by position, whatever their index."""
+    """Return some rows, of dataframes by position."""
     if part is None:
         return None
     return part.iloc[rows] if hasattr(part, "iloc") else part[rows]

@@ -1,4 +1,4 @@
-"""The transformer whose map is learned from labels."""
+"""A transformer with a linear map learned from labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
 from randkern.models._targets import TargetsOrLabels
 from randkern.models.memory import dual_bytes
 
-# Full metrics are tried for so many columns, and so many rows per column, at least.
+# Full metrics are tried up to so many columns, and from so many rows per column on.
 _MOST_FULL = 500
 _ROWS_PER_COLUMN = 5
 
@@ -40,14 +40,14 @@ _ROWS_PER_COLUMN = 5
 class MetricLearner(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, TargetsOrLabels, TakesKernel
 ):
-    r"""A linear map of the columns that is learned from labels.
+    r"""A linear map of the columns, learned from labels.
 
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
     its gradients, G = (1/n) Σ_i J(x_i)ᵀJ(x_i), gives AᵀA = G^p for the next fit, and so
-    on. Every step is judged by rows that it has not seen, as are the lengthscale, the
-    penalty, the power p and whether A is diagonal or full; the best is then made from
-    all rows. The first step also looks at the gradients of a fit to the squares of the
-    targets, which show columns that move their variance and not their mean.
+    on. Every step is judged on held-out rows, as are the lengthscale, the penalty, the
+    power p and whether A is diagonal or full; the best is then computed from all rows.
+    The first step also uses the gradients of a fit to the squares of the targets, which
+    show columns that change their variance and not their mean.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ class MetricLearner(
         ``"diagonal"``: A weighs columns; ``"full"``: it may also turn them. ``"auto"``
         tries both where there are at least 5 rows per column, and at most 500 columns.
     n_iterations : int, default=5
-        Most steps.
+        Maximum number of steps.
     alpha : float or "auto", default="auto"
         The penalty; ``"auto"`` is the best of 10⁻⁸, ..., 10³ for each fit.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     components_ : ndarray of shape (d, d)
-        A, which includes the scales of the columns; zero for constant ones.
+        A, including the scales of the columns; zero for constant ones.
     metric_ : {"identity", "diagonal", "full"}
         ``"identity"``: no step was better than standardised columns by a standard
         error.
@@ -87,7 +87,7 @@ class MetricLearner(
         Mean squared error of every step, on rows held out, over the variance of the
         targets. The first is that of standardised columns.
     n_iter_ : int
-        Number of steps of the metric that is kept.
+        Number of steps of the chosen metric.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -207,7 +207,7 @@ class MetricLearner(
         return self._keep(root * mapped.scale, importances, rows.like)
 
     def _check_dense(self, like: Any) -> None:
-        """Raise unless rows are dense numbers."""
+        """Raise unless rows are dense and numeric."""
         encoder = self.table_encoder_
         if encoder is not None:
             names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
@@ -221,7 +221,7 @@ class MetricLearner(
             )
 
     def _check_size(self, rows: TrainingData) -> None:
-        """Raise where there are too few rows, or too many for a Gram matrix."""
+        """Raise if there are too few rows, or too many for a Gram matrix."""
         n = rows.n_rows
         if n < 2:
             raise ValueError(
@@ -229,7 +229,7 @@ class MetricLearner(
                 f"n_samples = {n}; expected at least 2 rows."
             )
         if self.n_components is None:
-            # The best fits of a step and of the one before are kept.
+            # The best fits of two steps are in memory at a time.
             needed = 4 * dual_bytes(n, rows.n_targets)
             what = f"learning a metric with the exact kernel of {n} rows"
             check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
@@ -251,7 +251,7 @@ class MetricLearner(
         return self._keep(np.ones(len(variances)), variances, sample)
 
     def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Any) -> Any:
-        """Keep A, and the relevance of columns as shares, where the rows lie."""
+        """Store A and the importances, on the device of the rows."""
         total, place = float(relevance.sum()), ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))
         del self._reader, self._labelled  # what later passes over targets needed

@@ -1,6 +1,6 @@
 """Ridge regression on transformed rows, and the outer products of its gradients.
 
-A fitted predictor f tells which directions of x matter: those in which it varies. With
+The directions of x that matter are those in which a fitted predictor f varies. With
 J(x) its Jacobian, G = (1/n) Σ_i J(x_i)ᵀJ(x_i) is large along them. Rows are
 standardised and transformed a block at a time, wherever they are.
 """
@@ -30,16 +30,16 @@ _BLOCK_BYTES = 64 * 10**6
 
 
 def applied(root: Any, X: Any) -> Any:
-    """Return X Aᵀ, A given by itself or by its diagonal."""
+    """Return X Aᵀ, A being a matrix or the vector of its diagonal."""
     root = ops_of(X).float64_like(root, X)
     return X * root if root.ndim == 1 else X @ root.T
 
 
 @dataclass(frozen=True)
 class StandardisedMap:
-    """What standardises the columns of rows, and applies a metric.
+    """Standardises the columns of rows, and applies a metric.
 
-    `squared` tells whether the squares of targets take their place.
+    With `squared`, targets are replaced by their squares.
     """
 
     shift: np.ndarray
@@ -55,7 +55,7 @@ class StandardisedMap:
         return ArrayRows(applied(self.root, X), Y, rows.weight)
 
     def blocks(self, rows: TrainingData) -> Iterator[ArrayRows]:
-        """Yield rows in float64, so many at a time that they take little memory."""
+        """Yield rows in float64, in small blocks."""
         block = rows_within(_BLOCK_BYTES, 8 * len(self.shift), at_least=1024)
         return map(self, rows.blocks(block))
 
@@ -63,7 +63,7 @@ class StandardisedMap:
 def _column_statistics(
     rows: TrainingData, shift: np.ndarray, unit: np.ndarray
 ) -> TargetStatistics:
-    """Return what a pass over the columns tells, less shifts and divided by units."""
+    """Return the statistics of columns, less shifts and divided by units."""
     mapped = StandardisedMap(shift, 1.0 / unit, np.ones(len(unit)))
     blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
     return TargetStatistics.of(blocks, len(unit))
@@ -98,7 +98,7 @@ def standardised(
     """
     unit = np.ones(len(reference))
     statistics = rows.reduce(_column_statistics, reference, unit)
-    if np.any(statistics.target_scale != 1):  # whose squares are no numbers
+    if np.any(statistics.target_scale != 1):  # whose squares overflow
         unit = statistics.target_scale
         statistics = rows.reduce(_column_statistics, reference, unit)
     deviation = np.sqrt(statistics.target_squares / statistics.weight_sum)
@@ -111,7 +111,7 @@ def standardised(
 
 
 def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
-    """Return rows with centred targets of variance 1 in all; whether these vary."""
+    """Return rows with centred targets of total variance 1; whether these vary."""
     statistics = rows.survey()
     if np.any(statistics.target_scale != 1):
         unit = statistics.target_scale
@@ -155,7 +155,7 @@ class GradientRidge:
     def solve(self, alpha: float) -> tuple[Any, Any]:
         """Return weights, (D, k) or (n, k), and intercepts."""
         with warnings.catch_warnings():
-            # Penalties that are too small are tried too.
+            # The grid includes penalties that are too small.
             warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 gram, (Y, weight) = self._gram, self._fitted.targets()
@@ -169,7 +169,7 @@ class GradientRidge:
         return solution.value, intercept
 
     def values(self, U: Any) -> Any:
-        """Return what weights multiply at the rows of U: φ(u), or k(u, u_i)."""
+        """Return φ(u), or k(u, u_i), for the rows of U."""
         if self.plan is None:
             return self.kernel._gram(U, self._fitted.X)
         return evaluate(self.plan, U)
@@ -191,7 +191,7 @@ class GradientRidge:
         return ops.to_host(total) / (float(weight.sum()) or 1.0)
 
     def parts(self, rows: ArrayRows) -> Iterator[tuple[slice, ArrayRows]]:
-        """Yield parts of rows whose gradients take little memory."""
+        """Yield parts of rows with gradients of limited memory."""
         width = self.rows.n_rows if self.plan is None else self.plan.n_components
         most = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
         for part in row_blocks(rows.n_rows, most):
@@ -237,7 +237,7 @@ def mean_products(
 
 
 def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
-    """Return rows in memory less those of weight 0, and few rows in memory."""
+    """Return rows in memory, if few, and without those of weight 0."""
     if not rows.in_memory:
         few = rows.n_rows <= exact_rows
         return rows.take(np.arange(rows.n_rows)) if few else rows

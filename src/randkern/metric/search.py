@@ -1,4 +1,4 @@
-"""The search for a metric: a recursive feature machine judged by rows held out.
+"""The search for a metric: a recursive feature machine judged on held-out rows.
 
 It fits f with the kernel k(Ax, Ay), sets AᵀA to a power of the average outer product of
 gradients, and repeats.
@@ -27,16 +27,16 @@ from randkern.metric.ridge import (
 
 ALPHAS = 10.0 ** np.arange(-8, 4)
 _FIRST_ALPHA = 5
-# Lengthscales, in units of that of the rule "scale"; where the search begins.
+# Lengthscales, in units of that of the rule "scale", and where the search begins.
 _SPREADS = 2.0 ** np.arange(-4, 7)
 _UNIT_SPREAD = 4
 _FIRST_SPREADS = (4, 6, 8)
 _POWERS = (0.5, 1.0, 2.0)
-# What every column keeps of the metric, so that none is lost for good.
+# A share of the identity in every metric, so that no column is lost for good.
 _FLOOR = 1e-3
 _MOST_SEARCHED = 10_000
 _MOST_DIFFERENTIATED = 20_000
-# Up to so many rows all folds are held out in turn, beyond only one.
+# Up to so many rows all folds are held out in turn; beyond, only one.
 _MOST_FOLDED = 1000
 _FOLDS = 5
 # Steps of either kind of metric before the better one goes on alone, and steps without
@@ -51,15 +51,15 @@ _LEAST_GAIN = 1.0
 
 @dataclass(frozen=True)
 class _Split:
-    """Rows that are fitted, and those that judge the fit."""
+    """Training rows, and those that judge the fit."""
 
     rows: ArrayRows
     held: ArrayRows
-    # Which rows held out are equal: they judge as one, as a row of their weight would.
+    # Groups of equal held-out rows, which judge as a single row of their weight.
     groups: np.ndarray
 
     def losses(self, residuals: Any) -> np.ndarray:
-        """Return the weighted sum of squares for every different row held out."""
+        """Return the weighted sum of squares for every distinct held-out row."""
         losses = (residuals**2).sum(axis=1) * self.held.targets()[1]
         return np.bincount(self.groups, ops_of(losses).to_host(losses))
 
@@ -71,10 +71,10 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Fits with a metric, one per split, and their losses on the rows held out.
+    """Fits with a metric, one per split, and their losses on held-out rows.
 
-    `spread` and `alpha` are positions in the grids; `source` and `power` tell what the
-    metric was made of.
+    `spread` and `alpha` are positions in the grids; the metric was made from `source`
+    with `power`.
     """
 
     fits: list[tuple[GradientRidge, Any]]
@@ -91,18 +91,18 @@ class _Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has found.
+    """The result of a search.
 
     Attributes
     ----------
     full : bool
         Whether the metric is full, or diagonal.
     path : list
-        Trials from the identity to the one that is kept.
+        Trials from the identity to the chosen one.
     squares
-        The fit to the squares of targets that the first step may have started from.
+        The fit to the squares of targets, which the first step may have used.
     history : list of float
-        Errors of all steps, over that of the mean of the targets.
+        Errors of all steps, relative to that of the mean of the targets.
     learned : bool
         Whether predictions are clearly better than that mean.
     """
@@ -115,7 +115,7 @@ class Found:
 
 
 def _root(G: np.ndarray, power: float) -> np.ndarray:
-    """Return A with AᵀA = G^power + a little of the identity, G as a diagonal too."""
+    """Return A with AᵀA = G^power plus a little identity; G may be a diagonal."""
     if G.ndim == 1:
         return np.sqrt((G / (G.max() or 1.0)) ** power + _FLOOR)
     values, vectors = np.linalg.eigh(G)
@@ -124,7 +124,7 @@ def _root(G: np.ndarray, power: float) -> np.ndarray:
 
 
 def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
-    """Return the least of trials at neighbouring positions of a grid, from `start`."""
+    """Return a local minimum of trials over the positions of a grid, from `start`."""
     best = trial(start)
     for step in (-1, 1):
         at = start
@@ -134,13 +134,13 @@ def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
             if not other.error < best.error:
                 break
             best = other
-        if at != start + step:  # it went down this way
+        if at != start + step:  # the loss decreased in this direction
             break
     return best
 
 
 def _gain(losses: np.ndarray, others: np.ndarray) -> float:
-    """Return by how many standard errors a mean is below another of the same rows."""
+    """Return by how many standard errors a mean of paired losses is lower."""
     gain = others - losses
     error = float(gain.std()) / math.sqrt(len(gain))
     return float(gain.mean()) / error if error else 0.0
@@ -149,8 +149,8 @@ def _gain(losses: np.ndarray, others: np.ndarray) -> float:
 def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
     """Tell whether predictions are clearly better than the mean of the targets.
 
-    Squared losses may be so heavy-tailed that no difference of means is significant:
-    where half of the variance is explained, it is enough that most rows say so.
+    Heavy-tailed squared losses may leave no difference of means significant: where half
+    of the variance is explained, it is enough that most rows improve.
     """
     if _gain(losses, constant) > _LEAST_SIGNAL:
         return True
@@ -161,7 +161,7 @@ def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Search:
-    """Fits and steps of the recursion, on rows in splits.
+    """Fits and steps of the recursion, on split rows.
 
     Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None for the
     grid.
@@ -176,7 +176,7 @@ class Search:
     splits: Sequence[_Split] = ()
 
     def ridge(self, rows: TrainingData, root: np.ndarray, spread: int) -> GradientRidge:
-        """Return a fit with A scaled so that rows vary by 2ℓ² over spread²."""
+        """Return a fit with A scaled so that rows have the variance 2ℓ²/spread²."""
         mapped = replace(self.standardised, root=root)
         squares, weight_sum = rows.reduce(squared_sizes, mapped)
         scale = math.sqrt(2 * weight_sum / squares) if squares else math.sqrt(2)
@@ -194,7 +194,7 @@ class Search:
         return GradientRidge(self.kernel, plan, rows, mapped)
 
     def trial(self, roots: Sequence[np.ndarray], spread: int, alpha: int) -> _Trial:
-        """Fit with some metrics, one per split, and the best penalty near `alpha`."""
+        """Fit with one metric per split, and the best penalty near `alpha`."""
         cases = []
         for split, root in zip(self.splits, roots, strict=True):
             ridge = self.ridge(split.rows, root, spread)
@@ -258,11 +258,11 @@ class Search:
 
     @property
     def of_squares(self) -> Search:
-        """The same, the squares of the targets as targets."""
+        """The same search with the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
     def replay(self, rows: TrainingData, found: Found) -> np.ndarray:
-        """Return the metric that the steps lead to on all rows."""
+        """Return the metric of the same steps on all rows."""
         metric, last = self.standardised.root, found.path[0]
         for trial in found.path[1:]:
             search, like = self, last
@@ -279,8 +279,8 @@ class Search:
     ) -> np.ndarray:
         """Return the mean squares of gradients along standardised columns.
 
-        They are products of the gradients of two fits, each to half of the rows and on
-        features of its own, so that noise adds nothing to them on average.
+        They are products of the gradients of two fits, each to half of the rows with
+        its own features, so that noise adds nothing on average.
         """
         mapped = replace(self.standardised, root=root)
         order = self.stream.child("halves").generator().permutation(rows.n_rows)
@@ -299,8 +299,8 @@ class Search:
         """
         if not self.splits:
             return None
-        # A target may have a mean that hardly depends on x, but a variance that does:
-        # its squares then tell which columns matter. Those of ±1 do not.
+        # The variance of a target may depend on x where its mean hardly does: its
+        # squares then show which columns matter. Squares of ±1 do not.
         squares = None if labelled else self.of_squares.start()
         start = self.start()
         paths = {full: [start] for full in kinds}
@@ -336,7 +336,7 @@ class Search:
 
 
 def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
-    """Return the rows that the search takes, none of weight 0."""
+    """Return the rows of the search, without those of weight 0."""
     numbers = np.arange(rows.n_rows)
     if rows.n_rows > _MOST_SEARCHED:
         generator = stream.child("searched").generator()
@@ -352,7 +352,7 @@ def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
 
 
 def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
-    """Return rows to fit and rows to judge by; equal rows are on one side."""
+    """Split rows into those to fit and those to judge, equal rows on one side."""
     X = ops_of(rows.X).to_host(rows.X)
     groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
     n_folds = min(_FOLDS, int(groups.max()) + 1)

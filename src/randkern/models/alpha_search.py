@@ -132,7 +132,7 @@ class PrimalSearch:
         # Cached, and once more for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
-            plan, X = _kept(plan, X)
+            plan, X = _as_linear(plan, X)
             spare -= kept_bytes
         self.plan, self.X, self.spare = plan, X, spare
         self._total: NormalEquations | None = None
@@ -251,11 +251,8 @@ def _sums_without(
         )
 
 
-def _kept(plan: Plan, X: Rows) -> tuple[Plan, Any]:
-    """Return rows of features, and the plan that leaves them as they are.
-
-    They are the rows of a linear kernel: what needs rows and a plan takes them.
-    """
+def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
+    """Return features as rows of a linear kernel, and its plan, which copies them."""
     Z = evaluate(plan, X)
     return fit_plan(Linear(), Z, None, plan.n_components, Stream(0)), Z
 

@@ -29,7 +29,7 @@ __all__ = ["CallbackSupportMixin", "FitReport", "with_callbacks"]
 
 
 class _Silent:
-    """The context of a fit that nobody listens to."""
+    """The context of a fit without callbacks."""
 
     def subcontext(self, **_: Any) -> _Silent:
         return self

@@ -31,7 +31,7 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    What has D rows lies where sums over shards are joined.
+    Arrays of D rows lie on the device of sums over shards.
 
     Parameters
     ----------
@@ -234,9 +234,9 @@ class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
     s are the shares of the rows in the sum of weights if there is an intercept, else
-    0. K is symmetric, so that only its upper triangle is made: in tiles, in the dtype
-    of the rows and where they lie, as many of which are kept as the memory allows; the
-    others are recomputed for every product.
+    0. K is symmetric, so that only its upper triangle is computed: in tiles, in the
+    dtype and on the device of the rows. As many as the memory allows are cached, the
+    others recomputed for every product.
 
     Parameters
     ----------
@@ -271,8 +271,8 @@ class KernelOperator:
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
         self._buffer = self._room()
-        self._kept: dict[tuple[int, int], Any] = {}
-        self._n_kept = kept_bytes // (self._side**2 * X.dtype.itemsize)
+        self._cached: dict[tuple[int, int], Any] = {}
+        self._n_cached = kept_bytes // (self._side**2 * X.dtype.itemsize)
 
     @property
     def size(self) -> int:
@@ -285,11 +285,11 @@ class KernelOperator:
         """Yield tiles of the upper triangle, with zeros beyond the last row."""
         for i, rows in enumerate(self._ranges):
             for j in range(i, len(self._ranges)):
-                tile = self._kept.get((i, j))
+                tile = self._cached.get((i, j))
                 if tile is None:
                     tile = self._buffer
-                    if len(self._kept) < self._n_kept:
-                        tile = self._kept[i, j] = self._room()
+                    if len(self._cached) < self._n_cached:
+                        tile = self._cached[i, j] = self._room()
                     columns = self._ranges[j]
                     other = None if i == j else self.X[columns]
                     values = self.kernel._gram(self.X[rows], other, precise=False)

@@ -179,8 +179,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
-        kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 0, per_feature)
-        features = self._feature_matrix(rows, kept)
+        cache_bytes = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 0, per_feature
+        )
+        features = self._feature_matrix(rows, cache_bytes)
         loss = LogisticLoss(features, self.C)
         report.begin(lambda flat: self._fitted(rows, features, flat))
         weights = self._minimise(loss, report)

@@ -79,9 +79,9 @@ def feature_block_rows(plan: Plan, itemsize: int) -> int:
 
 
 def feature_block_sizes(n_components: int, like: Any) -> list[int]:
-    """Return how many rows a block for thin products may have, the best size first.
+    """Return the sizes of row blocks for thin products, the best first.
 
-    Features are of the dtype of `like`, and where that lies.
+    Features have the dtype and the device of `like`.
     """
     thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
@@ -160,7 +160,7 @@ def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
 def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
     """Return how many bytes an iterative solver takes on features that are not cached.
 
-    Also how many rows a block of features has: fewer where memory is short.
+    Also the rows per block of features: fewer where memory is short.
 
     Raises
     ------

@@ -210,9 +210,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, twice while they change.
         k, limit = rows.n_targets, self._memory_for(rows)
-        kept = feature_cache_bytes(self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k)
+        cache_bytes = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k
+        )
         signs, weight = rows.targets()
-        spare = limit - kept
+        spare = limit - cache_bytes
         if is_tensor(signs):
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
@@ -223,7 +225,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "Use fewer components",
             )
         precise = math.isinf(self.C) or is_tensor(signs)
-        features = self._feature_matrix(rows, kept, precise)
+        features = self._feature_matrix(rows, cache_bytes, precise)
         order = stream.child("solver")
         report.begin(lambda found: self._fitted(rows, signs, *found) if found else {})
         if math.isinf(self.C):
@@ -233,7 +235,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 features,
                 signs,
                 self.C * weight,
-                cache_bytes=kept,
+                cache_bytes=cache_bytes,
                 spare_bytes=spare,
             )
             dual.solve(

@@ -156,7 +156,7 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     amplitude: Any = None
     for factor in group.factors:
         block = factor.inputs.apply(X)
-        projection = _kept(factor.projection)
+        projection = _with_matrix(factor.projection)
         if isinstance(projection, SkeletonPaths):
             drawn, angle = skeleton_draws(projection, block), None
             size = drawn.real if projection.skeleton.is_real else drawn
@@ -170,8 +170,8 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     return phase, amplitude
 
 
-def _kept(projection: Projection) -> Projection:
-    """Return a projection that multiplies by a matrix, where one makes it in tiles."""
+def _with_matrix(projection: Projection) -> Projection:
+    """Return the projection that stores its matrix, for one that streams it."""
     if not isinstance(projection, Streamed):
         return projection
     given = projection

@@ -460,7 +460,7 @@ class TracedOps(ArrayOps):
         return like.dtype.char, "traced"
 
     def lasting(self, make: Any) -> Any:
-        """Return what `make` returns, which nobody else may use."""
+        """Return what `make` returns, which must not be cached."""
         return make(), False
 
     def full_precision(self, like: Any) -> Any:
@@ -530,7 +530,7 @@ class TracedOps(ArrayOps):
         return X
 
     def codes(self, X: Any, categories: Any) -> Any:
-        """Return the positions of values in sorted categories, one array a column."""
+        """Return the positions of values in sorted categories, one array per column."""
         columns = []
         for j, values in enumerate(categories):
             n = len(values)

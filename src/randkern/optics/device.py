@@ -132,8 +132,8 @@ class SimulatedOPU(SharedDevice):
         rounding, as published raw outputs have it.
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
         How the matrix is simulated. "structured": by fast Walsh-Hadamard transforms;
-        "streamed": independent entries, made again whenever needed; "dense": the same,
-        kept; "orthogonal": in orthogonal blocks, kept. "auto": structured from 64 bits
+        "streamed": independent entries, recomputed whenever needed; "dense": the
+        same, stored; "orthogonal": in orthogonal blocks, stored. "auto": structured from 64 bits
         per row on, and below that streamed; neither stores the matrix.
     random_state : int, generator or None, default=None
         Names the device: its matrix and its noise.

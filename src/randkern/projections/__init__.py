@@ -59,7 +59,7 @@ _SOBOL_DIMENSIONS = 21201
 # Structured rows are visibly not normal in fewer dimensions, padded or not.
 _STRUCTURED_WIDTH = 64
 # "auto" stores a matrix of independent entries up to this size.
-_KEPT_BYTES = 500 * 10**6
+_STORED_BYTES = 500 * 10**6
 
 
 def make_projection(
@@ -109,4 +109,4 @@ def _automatic(n_draws: int, width: int, law: Law) -> str:
     if law.rotation_invariant:
         return "structured" if width >= _STRUCTURED_WIDTH else "orthogonal"
     entries = n_draws * width * (2 if law.is_complex else 1)
-    return "dense" if 4 * entries <= _KEPT_BYTES else "streamed"
+    return "dense" if 4 * entries <= _STORED_BYTES else "streamed"

@@ -277,12 +277,12 @@ class Projection(ABC):
         The cache holds one dtype per device: maps are rarely used with several.
         """
         dtype, device = ops_of(like).key(like)
-        kept_dtype, kept = self._cache.get(device, (None, None))
-        if kept_dtype != dtype:
-            kept, lasts = ops_of(like).lasting(make)
+        cached_dtype, cached = self._cache.get(device, (None, None))
+        if cached_dtype != dtype:
+            cached, lasts = ops_of(like).lasting(make)
             if lasts:
-                self._cache[device] = dtype, kept
-        return kept
+                self._cache[device] = dtype, cached
+        return cached
 
     def write(
         self,

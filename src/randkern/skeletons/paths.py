@@ -311,7 +311,7 @@ class SkeletonPaths(Projection):
     def drawn(self, like: Any) -> tuple[Any, np.ndarray]:
         """Return the numbers behind all draws, and the slots that they read.
 
-        Of the dtype and on the device of `like`. They are kept from call to call.
+        In the dtype and on the device of `like`, and cached.
         """
         sparse = ops_of(like).sparse
         return self.cached(like, lambda: sparse.sparse_map(self._drawn(), like))

@@ -235,9 +235,9 @@ class Recursion:
         for level in self._kernel_levels:
             gathered = []
             for i, (_, index, weight) in enumerate(level.patches):
-                patch = embedded[_kept(level, ("index", i), rows, index)]
+                patch = embedded[_cached(level, ("index", i), rows, index)]
                 if weighted:
-                    shares = _kept(level, ("weight", i), rows, weight)
+                    shares = _cached(level, ("weight", i), rows, weight)
                     patch *= ops.asarray(shares, rows)[:, None, None]
                 gathered.append(patch)
             patches.append(gathered)
@@ -325,7 +325,7 @@ class Recursion:
         n_pairs = X.shape[0] * Y.shape[0] if outer else X.shape[0]
         out = ops.empty((self.graph.n_inputs, n_pairs), X)
         for kind, inputs in enumerate(self._inputs_of_base):
-            here = _kept(self, ("inputs", kind), X, inputs)
+            here = _cached(self, ("inputs", kind), X, inputs)
             if outer and function is _kernel and self._dot[kind]:
                 out[here] = 0.0
                 continue  # comes as a product of matrices
@@ -361,7 +361,7 @@ class Recursion:
                 if means is None:
                     means = ops.empty((len(level.nodes), size), like)
                     means[...] = 0.0
-                means[_kept(level, ("of", number), like, chosen)] = products
+                means[_cached(level, ("of", number), like, chosen)] = products
             for name, matrix, entering in (
                 ("inputs", level.from_inputs, at_inputs),
                 ("nodes", level.from_nodes, values),
@@ -373,7 +373,7 @@ class Recursion:
                     means = sums
                 else:
                     means += sums
-            nodes = _kept(level, "nodes", like, level.nodes)
+            nodes = _cached(level, "nodes", like, level.nodes)
             values[nodes] = duals[level.activation](means)
         return values[-1]
 
@@ -437,8 +437,8 @@ class Recursion:
         return rows_within(ops_of(like).tile_size(like)[0], 8 * n_nodes)
 
 
-def _kept(owner: object, name: Any, like: Any, values: np.ndarray) -> Any:
-    """Return values where `like` lies, kept there as long as `owner` lives."""
+def _cached(owner: object, name: Any, like: Any, values: np.ndarray) -> Any:
+    """Return values on the device of `like`, cached as long as `owner` lives."""
     return ops_of(like).constant(owner, name, like, lambda: values)
 
 

@@ -1,4 +1,4 @@
-"""Direct solution of symmetric positive definite systems, where the matrix lies."""
+"""Direct solution of symmetric positive definite systems, on any device."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.solvers.iteration import Outcome, Solution
 
 _TILE = 1024
-# Rows whose absolute values are summed at a time.
+# Memory of the rows whose absolute values are summed at a time.
 _SUMMED_BYTES = 2**24
 _REFINEMENTS = 2
-# Least eigenvalues, relative to the size of A, at which weights are lost, or have few
-# digits: the error is n·eps over them. That of predictions at the rows of the fit is
-# less, but not at others.
+# Smallest eigenvalues, relative to the size of A, at which weights are lost or have few
+# digits: their relative error is n·eps over the eigenvalue. Predictions at the training
+# rows have a smaller error, others do not.
 _LOST = 2.0**-39
 _UNCERTAIN = 2.0**-33
-# A relative residual above this says that half of the digits are lost.
+# With a relative residual above this, half of the digits are lost.
 _LARGE_RESIDUAL = 2.0**-26
 
 
 def cholesky_bytes(n: int, like: Any) -> int:
-    """Return the memory that the solver takes beside an n × n matrix.
+    """Return the memory that the solver takes besides an n × n matrix.
 
     Arrays are factorised in place, large ones by panels; tensors take a second array,
     and tiles.
@@ -76,11 +76,11 @@ class CholeskyState(ABC):
 
     @abstractmethod
     def factorise(self, jitter: float) -> float | None:
-        """Return an estimate of the least eigenvalue; None if there is no factor."""
+        """Factorise, and estimate the least eigenvalue; None if that fails."""
 
     @abstractmethod
     def apply_inverse(self, b: Any) -> Any:
-        """Return what the factor makes of right-hand sides (n, k)."""
+        """Return the solutions for right-hand sides (n, k), by the factor."""
 
     @abstractmethod
     def product(self, x: Any) -> Any:
@@ -111,7 +111,7 @@ class CholeskyState(ABC):
 
 
 class _InPlace(CholeskyState):
-    """The factor of an array and the array itself in one.
+    """An array and its factor, stored in one.
 
     The strict upper triangle of `factor_and_matrix` holds that of the factor, the
     strict lower one that of the matrix.
@@ -142,8 +142,8 @@ class _InPlace(CholeskyState):
 
     @short_on_one_thread(lambda self, x: len(x) * x.size)
     def product(self, x: np.ndarray) -> np.ndarray:
-        # The upper triangle of the transpose holds the matrix, except for its
-        # diagonal, which is the factor's: it is lent the matrix's for a moment.
+        # The upper triangle of the transpose holds the matrix except for its diagonal,
+        # which is the factor's and is replaced for the product.
         matrix = self.factor_and_matrix
         factor_diagonal = np.diagonal(matrix).copy()
         np.fill_diagonal(matrix, self.diagonal)
@@ -163,7 +163,7 @@ class _InPlace(CholeskyState):
 
 
 class _Beside(CholeskyState):
-    """The factor of a tensor beside it."""
+    """A tensor and its factor, stored separately."""
 
     def __init__(self, matrix: Any, shift: float):
         self.matrix, self.factor = mirror_upper(matrix), None
@@ -200,12 +200,12 @@ class Cholesky:
     `init` factorises once, `solve` uses the factor for any number of
     right-hand sides, with up to two steps of iterative refinement. Where the
     factorisation breaks down, multiples of the identity are added, with an
-    `IllConditionedWarning`; the same warning tells of a matrix that is
+    `IllConditionedWarning`, which is also raised for matrices that are
     singular to working precision.
 
     Arrays are factorised in place. A tensor, which is made symmetric in place, and its
-    factor take two arrays (see :func:`cholesky_bytes`); its least eigenvalue, that
-    tells of a singular matrix, is estimated by inverse iteration.
+    factor take two arrays (see :func:`cholesky_bytes`); its least eigenvalue, by which
+    singular matrices are detected, is estimated by inverse iteration.
 
     Parameters
     ----------
@@ -229,8 +229,8 @@ class Cholesky:
             A, of which the upper triangle is read. **Overwritten.**
         shift : float
         scale : float, optional
-            Size of the numbers that A was computed from, if larger than its
-            mean diagonal: what its rounding error is relative to.
+            Size of the numbers that A was computed from, to which its rounding error
+            is relative, if larger than its mean diagonal.
         """
         if not is_tensor(matrix):
             _check_square(matrix)
@@ -292,7 +292,7 @@ class Cholesky:
             if not relative(after) < relative(residual):
                 break
             x, residual, steps = better, after, steps + 1
-        # The residual of the system as it was given.
+        # The residual of the system without jitter.
         error = relative(residual + state.jitter * x)
         outcome = state.outcome
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:

@@ -76,7 +76,7 @@ def tune(
     kernels : str or sequence of str
         Names as :func:`.kernel_choices.parse_kernels` reads them.
     n_components : int or None, default=1000
-        Number of random features (at most one a column for the linear kernel);
+        Number of random features (at most one per column for the linear kernel);
         None is the exact kernel.
     alphas : sequence of float, optional
         Penalties. None: the powers of ten from 10⁻⁶ to 10² times the power of ten

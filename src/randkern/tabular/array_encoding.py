@@ -1,4 +1,4 @@
-"""What a fitted encoder of tables does, as operations of arrays of any library.
+"""A fitted encoder of tables, as array operations of any library.
 
 For tensors, and for arrays that become operators of ONNX; rows of dataframes are
 encoded by :class:`~randkern.TabularEncoder` itself.
@@ -39,8 +39,8 @@ def encode_columns(
     levels : list of pairs
         From :func:`levels_of`.
     is_known : callable
-        Takes a column of categories, and those of the fit (objects, None where values
-        are missing), and tells which of them each value is, (n, n_categories).
+        Compares a column of categories with those of the fit (objects, None where
+        values are missing); returns booleans (n, n_categories).
     """
     numbers = [columns[j] for j in encoder._numbers]
     parts: list[Any] = []
@@ -58,7 +58,7 @@ def encode_columns(
             found = as_float64(is_known(columns[j], known))
             parts.append(found @ (become[:-1] - become[-1]) + become[-1])
     rows = xp.concat(parts, axis=1)
-    # Rows in single precision are those that the model was fitted to.
+    # Models fitted to single precision take such rows.
     return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
 
 
@@ -68,7 +68,7 @@ def as_float64(x: Any) -> Any:
 
 
 def equals(x: Any, values: np.ndarray) -> Any:
-    """Tell which of some values each number is; NaN, which is the last, equals NaN."""
+    """Compare numbers with some values; NaN, which is the last, equals NaN."""
     ops, missing = ops_of(x), np.isnan(values)
     found = x == ops.float64_like(values[~missing], x)
     return ops.hstack([found, ops.xp.isnan(x)]) if missing.any() else found
@@ -89,7 +89,7 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
     knots, first = np.unique(quantiles, return_index=True)
     last = np.append(first[1:], len(quantiles)) - 1
     low, high = references[first], references[last]
-    # Where quantiles are equal the ranks jump, and the middle is taken.
+    # Ranks jump where quantiles are equal: take the middle.
     slope = np.zeros(len(knots))
     slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
     n_below = as_float64(x >= ops.float64_like(knots, x)).sum(axis=1)
@@ -99,7 +99,7 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
         for values in (knots, high, slope, (low + high) / 2)
     )
     rank = where(x == knot, middle, left + (x - knot) * slope)
-    # As scikit-learn does, in its order: within 1e-7 of an end is at it.
+    # As in scikit-learn, and in its order: within 1e-7 of an end counts as the end.
     rank = where(x > float(quantiles[-1]) - 1e-7, 1.0, rank)
     return where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
 

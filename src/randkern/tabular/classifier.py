@@ -1,4 +1,4 @@
-"""Classification of tables, without a choice to make."""
+"""Classification of tables without tuning."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from randkern.tabular.search import Trial
 
 __all__ = ["TabularClassifier"]
 
-# Beyond so many rows landmarks take the place of the exact kernel.
+# Beyond so many rows landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
-# Penalties of logistic regression, over those of least squares; the first to try.
+# Penalties of logistic regression relative to least squares, and the first of them.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
 _LEAST_CHANCE = 1e-8
@@ -55,7 +55,7 @@ _LEAST_ITER, _MAX_ITER = 40, 300
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 _PASSES = 120
-# Parts weigh at least so much; steps to the weights.
+# The least weight of a part, and the steps to the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
 # Shares of the time: for the search at most, and what is left for the last fits, of few
@@ -65,10 +65,10 @@ _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 
 @dataclass(frozen=True)
 class _Part:
-    """What may become a member of the model.
+    """A candidate for a member of the model.
 
     `share` is the penalty of logistic regression over that of least squares, None for
-    least squares themselves; `P` are the probabilities of rows left out, of this loss.
+    least squares; `P` are the probabilities of rows left out, with this loss.
     """
 
     trial: Trial
@@ -78,7 +78,7 @@ class _Part:
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
-    """Classification of tables as they come, by a kernel that is learned for them.
+    """Classification of tables by a learned kernel, without preprocessing or tuning.
 
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
     least squares to labels coded as ±1, over a temperature, have on rows left out; of
@@ -91,15 +91,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Parameters
     ----------
     time_limit : float, default=60
-        Seconds; the best that was found until then is kept. What the last fit takes is
-        estimated before, and its size follows. What Numba takes to compile code on its
-        first use, once after an installation, does not count.
+        Seconds, after which the best model so far is returned. The size of the last fit
+        follows from an estimate of its time. Compilation by Numba on first use, once
+        per installation, does not count.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
-        weighed again and fitted to the rows that it is given, with as many landmarks at
-        most, and none is searched for. The table must have the same columns.
+        compared and fitted to the new rows, with at most as many landmarks and without
+        a search. The table must have the same columns.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
@@ -109,14 +109,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
         the most first, then by error, and the share of each column in the variance of
         the predictions.
     temperature_ : float
-        Logarithms of probabilities are divided by it.
+        The divisor of the logarithms of probabilities.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact, if the time allows; otherwise features of
-    landmark rows take its place, and the model is one fit.
+    Up to 8,000 rows the kernel is exact, if the time allows; otherwise Nyström features
+    replace it, and the model is a single fit.
 
     References
     ----------
@@ -140,7 +140,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     @with_callbacks
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularClassifier:
-        """Search and fit.
+        """Search for kernels, and fit the model.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             for part in parts
         ]
         found = [part.P for part in parts]
-        # Of many rows, the time is better spent on one good fit.
+        # For many rows, one good fit is worth more.
         most = 1 if len(self._order) > _FEATURE_ROWS else MOST_MEMBERS
         weights, self.temperature_ = _blend_probabilities(
             found, handicaps, labels, weight, most
@@ -228,7 +228,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         start: int,
         until: float,
     ) -> _Part:
-        """Return logistic regression with the penalty of the least log loss.
+        """Return logistic regression with the penalty of least log loss.
 
         Penalties are shares of that of least squares, and neighbours are tried from
         the `start` on.
@@ -242,7 +242,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             present = np.unique(labels)
             C = 1 / (share * trial.alpha)
             if len(present) > 1:
-                with suppress(np.linalg.LinAlgError):  # too small a penalty
+                with suppress(np.linalg.LinAlgError):  # the penalty is too small
                     P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
             return _Part(trial, share, P, _log_loss(P, labels, weight))
 
@@ -305,7 +305,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         And about how many seconds it takes.
         """
         if n <= _MOST_ROWS:
-            return None, 0.0  # about what the fits for penalties have taken
+            return None, 0.0  # about the time of the fits for penalties
         rate = operations_per_second()
         if n <= _FEATURE_ROWS:
             last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
@@ -313,7 +313,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if last < seconds:
                 return None, last
         least, most = _LANDMARKS
-        if self._candidates is not None:  # not more than have been judged
+        if self._candidates is not None:  # no more than were judged
             most = min(most, self.model_.members[0].fit.n_components or most)
         D = max(min(most, _ENTRIES // n), least)
 
@@ -362,7 +362,7 @@ def left_out(
     labels: np.ndarray,
     weight: np.ndarray,
 ) -> np.ndarray:
-    """Return about the probabilities of rows that are left out in turn, (n, k).
+    """Approximate the leave-one-out probabilities of rows, (n, k).
 
     By one step of Newton's method from a fit to all (Rad & Maleki 2020, "A scalable
     estimate of the out-of-sample prediction error via approximate leave-one-out
@@ -382,7 +382,7 @@ def left_out(
         B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
         B = B.diagonal()[:, None, None]
     else:
-        # Both take equal logits to 0: another number there changes no probability.
+        # Both map equal logits to 0: another eigenvalue there changes no probability.
         W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
         B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
     shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
@@ -455,7 +455,7 @@ def _blend_probabilities(
     weight: np.ndarray,
     most: int = MOST_MEMBERS,
 ) -> tuple[np.ndarray, float]:
-    """Return weights of sum 1 and the temperature, of least log loss.
+    """Return the weights of sum 1 and the temperature of least log loss.
 
     At most `most` weights are not zero; handicaps are added to the losses of parts.
     """
@@ -465,7 +465,7 @@ def _blend_probabilities(
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
         weights = weights * ((chances / (weights @ chances)) @ shares)
-    if most == 1:  # parts that are alike share a weight
+    if most == 1:  # similar parts share a weight
         weights = np.log(chances) @ shares
         weights = np.where(np.arange(len(parts)) == weights.argmax(), 1.0, 0.0)
     weights[np.argsort(-weights, kind="stable")[most:]] = 0.0

@@ -1,4 +1,4 @@
-"""Columns of tables as numbers on one scale."""
+"""Encoding of the columns of tables as numbers on one scale."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from randkern._validation import (
 
 __all__ = ["FARTHEST", "TabularEncoder"]
 
-# The most frequent categories have a column each; the others share one.
+# The most frequent categories have one column each; the others share one.
 _MOST_LEVELS = 200
 _LEAST_ROWS = 2
 _QUANTILES = 1000
 # Where the tails of a normal law are cut off, in standard deviations.
 FARTHEST = 3.0
-# Rows that medians, scales and categories are learned from, at most.
+# Most rows from which medians, scales and categories are learned.
 _MOST_FITTED = 100_000
-# Weights of a larger sum do not count repetitions.
+# Weights with a larger sum are not repetitions.
 _MOST_REPEATED = 10**6
 
 
@@ -51,11 +51,11 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     r"""Numbers on one scale from the columns of a table.
 
     Columns of numbers and booleans are scaled; dates and durations become days first.
-    Missing numbers are replaced by the median, and told by a column of their own.
+    Missing numbers are replaced by the median and indicated by an additional column.
     Categories, and text with few different values, become one column per value (the
     rarest beyond 200 share one), so that rows that differ in a category are at distance
-    1 along it; missing values are a category, as are, together, values in a single row;
-    values that were not there at `fit` are none of them.
+    1 along it; missing values are a category, as are all values that occur in a single
+    row together; values unknown at `fit` belong to none.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     columns_ : ndarray of shape (n_features_out,)
-        Which column of the input each column of the output comes from.
+        The input column of each output column.
     blocks_ : ndarray of shape (n_features_out,)
-        Equal for columns of the output that say one thing, such as those of the values
-        of a category; numbers from 0 on.
+        Numbers from 0 on, equal for output columns that belong together, such as those
+        of the values of a category.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -97,16 +97,16 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularEncoder:
-        """Learn medians, scales and categories, from 100,000 of the rows at most.
+        """Learn medians, scales and categories from at most 100,000 rows.
 
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
         y : ignored
         sample_weight : array of shape (n,), optional
-            Whole numbers, of a sum of at most a million, say how often rows are
-            repeated, over their common divisor. Of others only zeros matter: such rows
-            are left out.
+            Integers with a sum of at most a million are repetitions of rows, after
+            division by their common divisor. Of other weights only zeros matter: such
+            rows are left out.
         """
         self._validate_params()
         X = self._checked(X, reset=True)
@@ -140,7 +140,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         filled = np.where(missing, self._medians, numbers)
         varying = filled.min(axis=0) != filled.max(axis=0)
         if not (varying.any() or len(self._missing) or len(self._categories)):
-            varying[0] = True  # rows without any column are no rows
+            varying[0] = True  # rows without columns
         self._varying = np.flatnonzero(varying)
         if not len(self._varying):
             return
@@ -221,7 +221,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
             with warnings.catch_warnings():
-                # Of unknown categories: that they are none of the known ones.
+                # Warnings that categories are unknown.
                 warnings.simplefilter("ignore", UserWarning)
                 levels = self._one_hot.transform(objects)
             out[:, missing.stop :] = levels * self._level_scale
@@ -267,7 +267,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return str(j if names is None else names[j])
 
     def _split(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of numbers, NaN where missing, and columns of categories."""
+        """Split into columns of numbers, NaN where missing, and of categories."""
         if not is_table(X):
             return X, np.empty((len(X), 0), dtype=object)
         columns = [X[name] for name in X.columns]
@@ -304,7 +304,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
-    """Return the numbers of rows, as often as their weights say."""
+    """Return the numbers of rows, repeated by their weights."""
     weight = _check_sample_weight(
         sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
     )
@@ -314,7 +314,7 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     if not whole or weight.sum() > _MOST_REPEATED:
         return np.flatnonzero(weight)
     times = weight.astype(int)
-    # Rows that are all repeated equally often are as good as not repeated.
+    # Equal repetitions of all rows change nothing.
     return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
 
 

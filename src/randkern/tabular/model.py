@@ -1,4 +1,4 @@
-"""The model that a search has chosen: its parts, what they predict, and how sure."""
+"""The model of a table: its members, their predictions and errors."""
 
 from __future__ import annotations
 
@@ -39,37 +39,36 @@ __all__ = [
 ]
 
 _BLOCK_BYTES = 64 * 10**6
-# Rows up to which all are left out, in folds; beyond, so many one at a time.
+# Up to so many rows all are left out, in folds; beyond, only some, one at a time.
 MOST_FOLDED = 3000
 _FOLDS = 20
-# Rows that an intercept is the mean of.
+# Rows over which an intercept is averaged.
 _INTERCEPT_ROWS = 500
 JUDGED_ROWS = 1500
-# Rows whose Gram matrix is factorised, and rows up to which its products are taken.
+# Most rows whose Gram matrix is factorised, and multiplied.
 MOST_FACTORISED = 16_000
 MOST_ITERATED = 60_000
 _ALWAYS_FACTORISED = 2000
 _TIMED_ROWS = 1500
-# Operations per n³, per n² and, for features, the share of those of a product.
+# Operations per n³ and per n², and for features the share of the time of products.
 _FACTORISING = 0.4
 _ITERATING = 1200.0
 _FEATURES_SHARE = 0.15
-# What plans are made of: operations per second of a factorisation, and about the
-# seconds of an entry of a Gram matrix, for each column, and to be read twice, by one
-# core.
+# Assumptions of plans, for one core: operations per second of a factorisation, and the
+# seconds per entry of a Gram matrix, per entry and column, and to read an entry twice.
 _RATE = 3e10
 _ENTRY_SECONDS, _COLUMN_SECONDS, _READING_SECONDS = 2e-8, 2e-10, 2e-9
 MEMORY_LIMIT = "3GB"
 SOLVER = PCG(max_iter=60)
 _FEATURES = (500, 8000)
-# Steps of lengthscales and penalties where rows are more than those of the search.
+# Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
 _LEAST_GAIN = 1e-3
 
 
 @dataclass
 class ExactRidge:
-    """Σ_i a_i k(x, x_i) + c, the residuals of rows left out, and the fits without them.
+    """Σ_i a_i k(x, x_i) + c, with the residuals of rows left out and fits without them.
 
     `residuals`, (m, k), are of the rows `judged`. Up to 3,000 rows `fold_dual`
     (n, 20, k) and `fold_intercept` (20, k) are the fits without a fold each.
@@ -105,7 +104,7 @@ class ExactRidge:
 class Member:
     """A fit to encoded rows, and its share of the prediction.
 
-    With a full metric it takes rows times the matrix `turn`.
+    With a full metric it is fitted to rows times the matrix `turn`.
     """
 
     weight: float
@@ -114,7 +113,7 @@ class Member:
     turn: np.ndarray | None = None
 
     def rows_of(self, X: Any) -> np.ndarray:
-        """Return rows as the fit takes them."""
+        """Return encoded rows for the fit."""
         return turned(self.encoder.transform(X), self.turn)
 
     @property
@@ -128,7 +127,7 @@ class Member:
 
     @property
     def n_targets(self) -> int:
-        """Of a fit of real targets."""
+        """The number of targets of a regression."""
         exact = isinstance(self.fit, ExactRidge)
         return np.size(self.fit.intercept if exact else self.fit.intercept_)
 
@@ -137,7 +136,7 @@ class Member:
         return self.predict_encoded(self.encoder.transform(X))
 
     def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
-        """Return what `predict` does, of encoded rows."""
+        """Return what `predict` does, for encoded rows."""
         # Large weights of opposite signs leave features in single precision 1e-4.
         rows = turned(rows.astype(np.float64, copy=False), self.turn)
         if hasattr(self.fit, "predict_proba"):
@@ -146,7 +145,7 @@ class Member:
 
 
 def folds_of(n: int) -> np.ndarray:
-    """Return which fold each of n rows is in; rows are taken to be in random order."""
+    """Return the fold of each of n rows, which are assumed to be in random order."""
     return np.arange(n) % min(_FOLDS, n)
 
 
@@ -158,7 +157,7 @@ def fit_ridge(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Fit the exact kernel to all rows, and judge it by some, the last in `order`.
+    """Fit the exact kernel to all rows, and judge it by the last ones in `order`.
 
     `Y` has shape (n, k), and weights the mean 1. The penalty grows until the matrix is
     positive to rounding.
@@ -222,7 +221,7 @@ def _fit_folds(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Also make the fits without a fold each: with P as in `leave_one_out`.
+    """Also fit without each fold, with P as in `leave_one_out`.
 
     A fit without the rows S is that to targets from which on S the residuals r of this
     fit are subtracted, r = P_SS⁻¹ (PY)_S.
@@ -267,9 +266,9 @@ def adapted(
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
-    More rows tell more detail: all lengthscales are multiplied by a number, and the
-    penalty by another, as long as the loss of the last rows, left out one at a time,
-    falls, and the clock allows.
+    More rows resolve more detail: all lengthscales are multiplied by one factor and the
+    penalty by another, as long as the leave-one-out loss of the last rows decreases and
+    the time allows.
     """
     order = np.arange(len(X))
 
@@ -309,13 +308,13 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
 
 
 def gram_seconds(n: int, n_columns: int) -> float:
-    """Return about how long the Gram matrix of n rows takes, its upper triangle."""
+    """Estimate the seconds of the upper triangle of the Gram matrix of n rows."""
     entry = _ENTRY_SECONDS + _COLUMN_SECONDS * n_columns
     return entry * n**2 / 2 * _slowness(_minute())
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
-    """Return how to fit n rows in about some seconds, and with how many features.
+    """Choose how to fit n rows in about `seconds`, and with how many features.
 
     ``"factorise"`` or ``"iterate"`` with the exact kernel, or ``"features"``.
     """
@@ -332,28 +331,28 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
 
 
 def factorising_seconds(n: int) -> float:
-    """Return about how long the exact fit to n rows takes."""
+    """Estimate the seconds of the exact fit to n rows."""
     return _FACTORISING * n**3 / operations_per_second()
 
 
 def factorised_rows(seconds: float) -> int:
-    """Return how many rows can be fitted exactly in about some seconds."""
+    """Return how many rows can be fitted exactly in about `seconds`."""
     n = int((seconds * operations_per_second() / _FACTORISING) ** (1 / 3))
     return min(max(n, _ALWAYS_FACTORISED), MOST_FACTORISED)
 
 
 def operations_per_second() -> float:
-    """Return about how fast a matrix is factorised.
+    """Estimate the speed of a factorisation.
 
-    Plans hang on sizes: no machine is thought to be faster than this, and slower only
-    by powers of two, where it is slower by more than half of one.
+    So that plans depend on sizes alone, it is a constant divided by a power of two, by
+    1 on machines that are faster.
     """
     return _RATE / _slowness(_minute())
 
 
 @lru_cache(maxsize=1)
 def _slowness(minute: int) -> float:
-    """Return how many times slower than planned this is, measured once a minute."""
+    """Return how many times slower than assumed this is, measured once per minute."""
     n, least = _TIMED_ROWS, math.inf
     for _ in range(5):
         matrix = np.eye(n) + 1e-6
@@ -366,9 +365,9 @@ def _slowness(minute: int) -> float:
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:
-    """Return about how long two products of n × D features with k vectors take.
+    """Estimate the seconds of two products of n × D features with k vectors.
 
-    In single precision for D < n.
+    Features are in single precision for D < n.
     """
     reading = _READING_SECONDS * _slowness(_minute()) * (0.5 if D < n else 1.0)
     return n * D * (4 * k / operations_per_second() + reading)
@@ -382,7 +381,7 @@ def _minute() -> int:
 
 
 def code_of(kernel: Kernel) -> str:
-    """Return an expression that makes an equal kernel."""
+    """Return a Python expression of the kernel."""
     if isinstance(kernel, Scaled):
         return f"{float(kernel.scale)!r} * {_factor(kernel.kernel)}"
     if isinstance(kernel, Sum):
@@ -412,12 +411,12 @@ class TabularModel:
     ----------
     members : list of Member
     held_out : tuple of (int, int, int) or None
-        The seed that draws rows which judge the fit, how many they are, and how many
-        of the others are fitted.
+        The seed of the rows that judge the fit, their number, and how many of the
+        others are fitted.
     weighted : bool
         Whether rows have weights.
     unit : float
-        What weights have been divided by.
+        The divisor of the weights.
     """
 
     def __init__(
@@ -438,10 +437,9 @@ class TabularModel:
         return np.sum(parts, axis=0)
 
     def explain(self) -> str:
-        """Return lines of code of public parts that make this model from X and y.
+        """Return code that fits this model to X and y with public classes.
 
-        They leave it in the variable ``model``. Where rows have weights these are in
-        ``sample_weight``.
+        The code assigns it to ``model`` and reads weights from ``sample_weight``.
         """
         lines = [
             "import randkern as rk",
@@ -498,7 +496,7 @@ class TabularModel:
             f"random_state={seed})"
         )
         if isinstance(self.members[0].fit, ExactRidge):
-            # The columns are encoded by more rows than are fitted.
+            # The encoder is fitted to more rows than the model.
             yield "from sklearn.frozen import FrozenEstimator"
             given = ", sample_weight=sample_weight" if self.weighted else ""
             yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
@@ -558,16 +556,16 @@ class TabularModel:
     def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.
 
-        It is E[(f(x) − f(x'))²]/2, where x' is x but for the column, which is another
-        row's (Jansen 1999, "Analysis of variance designs for model output"). Noise that
-        the fit has followed adds its variance to it: where there are fits without a
-        fold each, their jackknife variance is subtracted.
+        It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
+        1999, "Analysis of variance designs for model output"). The variance of the fit
+        adds to it: where there are fits without each fold, their jackknife variance is
+        subtracted.
 
         Parameters
         ----------
         n_columns : int
         samples : dict of arrays
-            Encoded rows in a random order, by how encoders scale numbers.
+            Encoded rows in a random order, for each scaling of numbers.
         """
         folded = all(member.has_folds for member in self.members)
         total = np.empty(n_columns)
@@ -588,7 +586,7 @@ class TabularModel:
     ) -> np.ndarray:
         """Return predictions (m, 1, k), or (m, 21, k) with those without each fold.
 
-        The column `moved` is that of other rows.
+        The column `moved` is replaced by that of other rows.
         """
         parts: Any = 0.0
         for member in self.members:

@@ -49,49 +49,49 @@ _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales over the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
 _ALPHAS = (1e-1, 1e-3)
-# Numbers that are learned have a normal prior around the start, of this precision in
-# logarithms: without it few rows are fitted by lengthscales that are there for them.
+# Precision of the normal prior of the logarithms of learned numbers, around the start:
+# without it, lengthscales overfit few rows.
 _PRECISION = 0.3
-# Those that labels choose from.
+# Precisions that are tried for labels.
 _PRECISIONS = (0.3, 1.0, 3.0, 10.0)
-# Rows of the first descents, and of the refined ones at most.
+# Rows of the first descents, and most rows of the refined ones.
 _FIRST_ROWS = 600
 _MOST_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
 _REFINED = 3
-# Of more rows than can be refined on, each step is on other rows: how many steps, their
-# length in logarithms, and how much of the last means of slopes and squares is kept.
+# Beyond, every step takes other rows: number of steps, their length in logarithms, and
+# the decay of the means of gradients and of their squares.
 _STREAMED_STEPS = 40
 _TRIED_STEPS = 12
 _STREAMED_LENGTH = 0.15
 _KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
-# Full metrics: how often directions are learned, powers of the gradients that weigh
-# them, what all keep, and multiples of lengthscales to start from.
+# Full metrics: how often directions are learned, powers of the gradients that weight
+# them, their least weight, and multiples of lengthscales to start from.
 _MOST_TURNS = 3
 _POWERS = (0.25, 0.5, 1.0)
 _FLOOR = 1e-3
 _TURNED_SPREADS = (0.5, 1.0, 2.0)
-# They take so many rows per column, and must take this off the squared error.
+# They need so many rows per column, and must reduce the squared error by this.
 _ROWS_PER_COLUMN = 5
 _LEAST_TURNED_GAIN = 0.05
 # Trials that may become part of the model.
 _KEPT = 6
-# The share of the time for the first descents, the evaluations that these take about,
-# and rows that they have at least.
+# The share of the time for the first descents, about how many evaluations they take,
+# and their least number of rows.
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
 _LEAST_ROWS = 200
 # About the seconds of an evaluation on _FIRST_ROWS rows by one core, without columns
-# and for each of them; it takes time as the rows to this power. Plans are made of
-# these, so that they hang on sizes alone: the clock only cuts what is too slow.
+# and per column, and the power of the number of rows that they grow with. Plans depend
+# on these, and so on sizes alone: the clock only stops what is too slow.
 _STEP_SECONDS, _COLUMN_SECONDS = 0.025, 0.0005
 _ORDER = 2.7
-# Searches end after so many starts in a row that have not taken this share of its
-# standard error off the loss.
+# Searches end after so many successive starts that have not reduced the loss by this
+# share of its standard error.
 _PATIENCE = 2
 _RESTART_GAIN = 0.1
-# What a fit must take off the error of a blend, and weigh in it.
+# By how much a fit must reduce the error of a blend, and its least weight there.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
 
@@ -123,12 +123,12 @@ class Trial:
 
 
 def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
-    """Return rows in other directions, in the same precision."""
+    """Return rows times the matrix `turn`, in the same precision."""
     return rows if turn is None else rows @ turn.astype(rows.dtype)
 
 
 class KernelSearch:
-    """Descents from several kernels and scales of the columns, the best refined.
+    """Descents from several kernels and encodings of the columns, the best refined.
 
     Parameters
     ----------
@@ -139,14 +139,14 @@ class KernelSearch:
     Y : ndarray of shape (n, k)
     weight : ndarray of shape (n,)
     until : float
-        When to stop, on the clock.
+        When to stop, by `clock`.
     stream : Stream
     report : function of a Trial
-        Returns whether to stop.
+        Called with every trial; returns whether to stop.
     clock : function
         Returns seconds.
     loss : Loss
-        Of predictions, targets and weights: what trials are judged by.
+        Function of predictions, targets and weights that judges trials.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class KernelSearch:
         return self._record(best, like, began)
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
-        """Learn a lengthscale per column from where another trial has ended."""
+        """Learn a lengthscale per column, starting from another trial."""
         return self._descend(start, self.order[:n], steps, form)
 
     def _descend(
@@ -288,10 +288,10 @@ class KernelSearch:
     def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn lengthscales from many rows, n others in each step.
 
-        Steps are those of Adam (Kingma & Ba 2015) down the loss of rows that are left
-        out of their n (Owhadi & Yoo 2019, "Kernel flows"), and get shorter from the
-        middle on; the result is the mean of those. Rows that are new tell no
-        lengthscales that are there for them alone, and so there is no prior.
+        Adam (Kingma & Ba 2015) minimises the leave-one-out loss of n rows per step
+        (Owhadi & Yoo 2019, "Kernel flows"); from the middle on steps get shorter, and
+        the result is their mean. There is no prior: lengthscales cannot overfit rows
+        that are new in every step.
         """
         began, start = working_seconds(), self._in_form(start, form)
         theta = start.theta
@@ -336,10 +336,10 @@ class KernelSearch:
         return self._told(trial)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
-        """Learn a lengthscale for every direction in which a fit changes.
+        """Learn a lengthscale for every direction in which a fit varies.
 
-        The fit is to the first of the rows: the others judge. Labels tell less than
-        numbers do: those of the judges tell no lengthscale either.
+        The fit is to the first rows, and the others judge. If the loss is noisy, those
+        do not take part in learning lengthscales either.
         """
         began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
         X = start.turned(self.rows[start.numbers][rows])
@@ -355,7 +355,7 @@ class KernelSearch:
         best: Any = None
         for power in _POWERS:
             root = np.sqrt(relevance**power + _FLOOR)
-            # Rows vary as they did, over their lengthscales.
+            # Rows over their lengthscales vary as before.
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
@@ -374,7 +374,7 @@ class KernelSearch:
         return self._record(best, like | {"turn": turn}, began)
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
-        """Return what these rows alone make of the kernel and metric of a trial."""
+        """Learn the kernel and metric of a trial from these rows alone."""
         self.order, self._until, n = rows, self.until, len(rows)
         form = like.form
         if like.turn is not None:
@@ -388,7 +388,7 @@ class KernelSearch:
     # -- the whole --------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
-        """Return the best trials, those that were refined first."""
+        """Return the best trials, refined ones first."""
         self._began = self.clock()
         seconds = _FIRST_SHARE * (self.until - self._began)
         self._until, n = self._began + seconds, self._first_rows(seconds)
@@ -400,7 +400,7 @@ class KernelSearch:
         return self.refined
 
     def _from_few(self, n: int) -> list[Trial]:
-        """Descend on n rows, go on with the best on more, and from other starts."""
+        """Descend on n rows, refine the best on more, and try other starts."""
         found: list[Trial] = []
         for form, numbers in self._first_choices():
             if found and self._over:
@@ -424,11 +424,11 @@ class KernelSearch:
         return self._restarted(found, n)
 
     def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
-        """Go on from other starts, until some in a row find nothing better.
+        """Try other starts, until several in succession find nothing better.
 
-        Better is a loss that is smaller by a part of its standard error: that of the
-        logarithm of a mean of n squares is √(2/n). A loss of labels, which is no
-        logarithm, is taken to have √(2/n) of itself, and √(2/n) at most.
+        Better is a loss that is smaller by a share of its standard error, which is
+        √(2/n) for the logarithm of a mean of n squares. For a loss of labels, which is
+        no logarithm, √(2/n) times the loss is taken, and √(2/n) at most.
         """
         most = found[0].n_rows
         refined = [trial for trial in found if trial.n_rows == most]
@@ -450,10 +450,10 @@ class KernelSearch:
     def _other_starts(
         self, refined: Sequence[Trial], found: Sequence[Trial], n: int
     ) -> Iterator[Trial]:
-        """Yield where no descent on most rows has begun.
+        """Yield starts that no descent on most rows has used.
 
-        The best of each other metric and way to scale numbers, then what other rows
-        make of isotropic starts.
+        The best of each other metric and scaling of numbers, then isotropic starts
+        learned from other rows.
         """
         seen = {(trial.numbers, trial.metric) for trial in refined}
         for trial in found:
@@ -472,10 +472,10 @@ class KernelSearch:
                 yield self._descend(start, rows, _FIRST_STEPS)
 
     def _from_many(self, n: int) -> list[Trial]:
-        """Stream rows, from isotropic starts: at first with all kernels, for few steps.
+        """Stream rows from isotropic starts, at first with all kernels for few steps.
 
-        Few rows do not tell kernels from each other, and lengthscales that they have
-        made too long hardly come back: slopes in their logarithms vanish.
+        Few rows hardly distinguish kernels, and lengthscales that are too long hardly
+        recover: the gradients in their logarithms vanish.
         """
         starts: list[Trial] = []
         for form, numbers in self._first_choices():
@@ -500,26 +500,26 @@ class KernelSearch:
     def _by_judges(self, found: Sequence[Trial], n: int) -> list[Trial]:
         """Return trials by their loss on the same rows, which end the order.
 
-        Those of a stream are the means of many small sets of rows, those of full
-        metrics the least of one set.
+        Otherwise those of a stream would be means over many small sets of rows, and
+        those of full metrics the least of one set.
         """
         rows = self.order[-n:]
         losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _planned_seconds(self, n: int) -> float:
-        """Return about the seconds of an evaluation on n rows."""
+        """Estimate the seconds of an evaluation on n rows."""
         columns = _COLUMN_SECONDS * len(self.blocks["standard"])
         return (_STEP_SECONDS + columns) * (n / _FIRST_ROWS) ** _ORDER
 
     def _first_rows(self, seconds: float) -> int:
-        """Return on how many rows the first descents all end in time."""
+        """Return the number of rows with which all first descents end in time."""
         planned = _FIRST_EVALUATIONS * self._planned_seconds(_FIRST_ROWS)
         n = _FIRST_ROWS * (max(seconds, 0.0) / planned) ** (1 / _ORDER)
         return int(min(max(n, _LEAST_ROWS), _FIRST_ROWS, len(self.Y)))
 
     def _planned_rows(self, evaluations: int, steps: int, n: int) -> int:
-        """Return on how many rows steps are taken in what evaluations on n leave."""
+        """Return the number of rows per step in the time that is left."""
         left = self.until - self._began - evaluations * self._planned_seconds(n)
         affordable = (max(left, 0.0) / (steps * self._planned_seconds(1))) ** (
             1 / _ORDER
@@ -532,7 +532,7 @@ class KernelSearch:
                 yield form, numbers
 
     def _turned(self, found: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
-        """Yield full metrics, from the best trial on, as long as they help."""
+        """Yield full metrics, starting from the best trial, as long as they help."""
         smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
         if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
@@ -542,7 +542,7 @@ class KernelSearch:
             trial = None if self._over else self.turn(best, n, steps)
             if trial is None:
                 return
-            if trial.n_rows < n:  # the other shall not know the judges either
+            if trial.n_rows < n:  # the other must not know the judges either
                 start = np.append(best.origin, best.theta[-1])
                 best = self.descend(replace(best, theta=start), trial.n_rows, steps)
             if not self._is_better(trial, best, n):
@@ -577,13 +577,13 @@ class KernelSearch:
         return loss((Y - found)[judges], Y[judges], weight[judges])[0]
 
     def _best_precision(self, start: Trial, n: int) -> float:
-        """Return that of the prior of lengthscales, of those that labels choose from.
+        """Return the best precision of the prior of lengthscales, for labels.
 
-        Each half of the rows judges lengthscales of the other's: few labels are fitted
-        by lengthscales that are there for them, many are not.
+        Each half of the rows judges lengthscales learned from the other half:
+        lengthscales overfit few labels, but not many.
         """
         half = n // 2
-        if half < 2:  # a single row is never left out
+        if half < 2:  # a single row cannot be left out
             return self.precision
         errors: list[float] = []
         for precision in _PRECISIONS:
@@ -601,7 +601,7 @@ class KernelSearch:
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
-        """Return forms of other kernels, and trials to start them from."""
+        """Return forms of other kernels, and the trials that they start from."""
         radial = [trial for trial in found if trial.form == "Matern 3/2"]
         source = min(radial, key=lambda trial: trial.objective)
         best = min(found, key=lambda trial: trial.objective)
@@ -611,15 +611,15 @@ class KernelSearch:
     def _each(
         self, found: list[Trial], refined_of: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Go on with the best, which has half of the time; the others follow behind.
+        """Refine the best in half of the time, then the others.
 
-        Those are the best of each metric and way to scale numbers first: forms of the
-        same metric end near each other, and few rows hardly tell metrics apart.
+        First the best of each metric and scaling of numbers: forms of the same metric
+        end near each other, and few rows hardly distinguish metrics.
         """
         refined: list[Trial] = []
         found = kinds_first(found)
         for position, trial in enumerate(found[:_REFINED]):
-            # One that has used its share up takes nothing from the next.
+            # One that has used up its share takes nothing from the next.
             self._until, now = self.until, self.clock()
             if refined and self._over:
                 break
@@ -631,16 +631,16 @@ class KernelSearch:
 
 
 def kinds_first(found: Sequence[Trial]) -> list[Trial]:
-    """Return the first trial of each metric and way to scale numbers, then the rest."""
+    """Return the first trial of each metric and scaling of numbers, then the rest."""
     firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
     is_other = [trial is not firsts[trial.numbers, trial.metric] for trial in found]
     return [found[at] for at in np.argsort(is_other, kind="stable")]
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weights ≥ 0 of sum 1 that make the blended residuals least.
+    """Return weights ≥ 0 of sum 1 that minimise the blended residuals.
 
-    The first is of the best fit: others join it only where they help.
+    The first fit is the best: others are added only where they help.
     """
     E = np.stack([part.ravel() for part in residuals], axis=1)
     size = float(np.linalg.norm(E[:, 0])) or 1.0

@@ -19,13 +19,13 @@ Column = tuple[int, str]
 
 @dataclass(frozen=True)
 class Candidates:
-    """The trials of a model, and the encoded columns that their kernels take.
+    """The trials of a model, and the encoded columns that their kernels read.
 
     Attributes
     ----------
     trials : list of Trial
     columns : dict of str to list of Column
-        For each way to scale numbers.
+        For each scaling of numbers.
     """
 
     trials: list[Trial]
@@ -40,7 +40,7 @@ class Candidates:
         return cls(list(different.values()), columns)
 
     def encoded(self, encoders: Mapping[str, TabularEncoder]) -> Iterator[Trial]:
-        """Yield the trials for rows of other encoders of the same table."""
+        """Yield the trials for the columns of other encoders of the same table."""
         for trial in self.trials:
             if trial.numbers in encoders:
                 after = _columns_of(encoders[trial.numbers])
@@ -59,10 +59,10 @@ def _columns_of(encoder: TabularEncoder) -> list[Column]:
 
 
 def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
-    """Return a trial whose kernel takes other encoded columns.
+    """Return a trial whose kernel reads other encoded columns.
 
-    New ones have the lengthscale of their block, without one the longest there is;
-    directions do not see them, as they see no categories that were not there at `fit`.
+    New columns have the lengthscale of their block, or else the longest one. Directions
+    ignore them, as they ignore categories unknown at `fit`.
     """
     if before == after:
         return trial
