@@ -23,7 +23,8 @@ Data = Annotated[
     str,
     typer.Option(
         help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another name "
-        "that randkern.datasets knows, or a .csv or .parquet file."
+        "that randkern.datasets knows, a file such as .csv or .parquet, or - for "
+        "standard input."
     ),
 ]
 DataDir = Annotated[

@@ -23,7 +23,10 @@ def command(
     model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
     data: Annotated[
         str,
-        typer.Argument(help="A table with the columns that the model was fitted to."),
+        typer.Argument(
+            help="A table with the columns that the model was fitted to; - for "
+            "standard input."
+        ),
     ],
     out: Annotated[
         str, typer.Option(help="A .csv or .parquet file; - for standard output.")
