@@ -133,8 +133,8 @@ class SimulatedOPU(SharedDevice):
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
         How the matrix is simulated. "structured": by fast Walsh-Hadamard transforms;
         "streamed": independent entries, recomputed whenever needed; "dense": the
-        same, stored; "orthogonal": in orthogonal blocks, stored. "auto": structured from 64 bits
-        per row on, and below that streamed; neither stores the matrix.
+        same, stored; "orthogonal": in orthogonal blocks, stored. "auto": structured
+        from 64 bits per row on, and below that streamed; neither stores the matrix.
     random_state : int, generator or None, default=None
         Names the device: its matrix and its noise.
 
