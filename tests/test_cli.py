@@ -226,8 +226,8 @@ def test_tables_of_mixed_types(app, tmp_path, mixed_table, suffix, target, task)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--kernels", "gauss"), "unknown kernel 'gauss'; expected one of gaussian"),
-        (("--kernels", "optical:-1"), "must be a positive number"),
+        (("--kernels", "gauss"), "unknown kernel 'gauss'; expected one of arc-cosine"),
+        (("--kernels", "optical:-1"), "must be zero or a positive number"),
         (("--n-components", "0"), "positive whole numbers"),
         (("--n-components", "1e3"), "positive whole numbers"),
         (("--n-components", "", "--no-exact"), "nothing to compare"),

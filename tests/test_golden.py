@@ -105,6 +105,9 @@ OTHERS = {
     ),
     "periodic": rk.Periodic(3.0, 1.5),
     "spectral": rk.Spectral(_uniform),
+    "coregionalization": rk.Coregionalization(
+        [[1.0], [-0.5], [2.0]], [0.25, 0.0, 1.0], columns=[3]
+    ),
 }
 NUMBERS, CODES = [0, 1, 2], [3, 4]
 _COMPOSITIONAL = rk.Compositional(sk.fully_connected(3, depth=2), columns=NUMBERS)

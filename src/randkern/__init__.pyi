@@ -26,6 +26,7 @@ from randkern.kernels import (
     Categorical as Categorical,
     Cauchy as Cauchy,
     Compositional as Compositional,
+    Coregionalization as Coregionalization,
     Gaussian as Gaussian,
     Kernel as Kernel,
     Laplacian as Laplacian,

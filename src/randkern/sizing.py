@@ -102,7 +102,7 @@ def suggest_n_components(
 
     diagonals = mean_diagonals(terms, X, None)
     moments = [term.variance(X, X, fourier) for term in terms]
-    sums = [[_off_diagonal(matrix) for matrix in m.matrices] for m in moments]
+    sums = [[float(M.sum() - np.trace(M)) for M in m.matrices] for m in moments]
 
     def error(n_components: int) -> float:
         widths = allot(n_components, diagonals, most)
@@ -113,10 +113,6 @@ def suggest_n_components(
         return math.sqrt(max(total, 0.0) / scale)
 
     return _smallest(error, relative_error, len(terms), limit)
-
-
-def _off_diagonal(matrix: np.ndarray) -> float:
-    return float(matrix.sum() - np.trace(matrix))
 
 
 def _smallest(

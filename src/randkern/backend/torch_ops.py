@@ -226,13 +226,13 @@ class TorchAlgebra(ArrayAlgebra):
         """Return singular values, descending."""
         return torch.linalg.svdvals(matrix)
 
-    def smallest_eigenvalue(self, factor, steps=8):
+    def smallest_eigenvalue(self, factor):
         """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
         where = {"dtype": factor.dtype, "device": factor.device}
         generator = torch.Generator(device=factor.device).manual_seed(0)
         v = torch.randn(len(factor), 1, generator=generator, **where)
         size = 1.0
-        for _ in range(steps):
+        for _ in range(8):
             v = self.factor_solve(factor, v / torch.linalg.vector_norm(v))
             size = float(torch.linalg.vector_norm(v))
         return 1.0 / size

@@ -254,7 +254,7 @@ class Compositional(Leaf):
             if not self._weighs_columns(width, fourier):
                 return *plain.factors(width), *none
             drawn_apart = (0.0,) * len(plain.matrices)
-            left = width - self.constant_columns()
+            left = width - has_constant(self._skeleton())
             if len(moments) == 1:
                 return *drawn_apart, 1 / left
             pairs, odd = divmod(left, 2)
@@ -280,10 +280,6 @@ class Compositional(Leaf):
         if self.constant != "analytic":
             return 0.0
         return self._skeleton().constant_probability()
-
-    def constant_columns(self) -> int:
-        """Return the number of columns of the constant feature, 0 or 1."""
-        return int(has_constant(self._skeleton()))
 
 
 def _repeats(skeleton: Skeleton) -> bool:

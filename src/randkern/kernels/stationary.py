@@ -105,16 +105,14 @@ class Stationary(Leaf):
             warn_of_scales(X, [str(names[j] if names else j) for j in selected])
             if self.lengthscale == "scale":
                 deviation = standard_deviation(X, sample_weight)
-                self.lengthscale = self._scale_rule(deviation, X)
+                # ℓ² = d·Var/2 for Euclidean distances; 1 for constant columns.
+                factor = self._distance.scale_factor(X.shape[1])
+                self.lengthscale = deviation * factor or 1.0
             elif self.lengthscale == "median":
                 metric = self._distance.scipy_name
                 self.lengthscale = median_distance(X, sample_weight, stream, metric)
         if not isinstance(self.lengthscale, str):
             check_inverse(self._lengthscale(X.shape[1]), X)
-
-    def _scale_rule(self, deviation: float, X: Rows) -> float:
-        """Return the lengthscale of ``"scale"``: ℓ² = d·Var/2; 1 if constant."""
-        return deviation * self._distance.scale_factor(X.shape[1]) or 1.0
 
     def inputs(self, n_features: int) -> InputMap:
         width = len(self._selected(n_features))

@@ -127,17 +127,14 @@ def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool
 # -- ridge regression on transformed rows, and its gradients ----------------------
 
 
+@dataclass(eq=False)
 class GradientRidge:
     """f(u) = φ(u)·W + c with a plan, and Σ_i W_i k(u, u_i) + c without."""
 
-    def __init__(
-        self,
-        kernel: Any,
-        plan: Plan | None,
-        rows: TrainingData,
-        mapped: StandardisedMap,
-    ):
-        self.kernel, self.plan, self.rows, self.mapped = kernel, plan, rows, mapped
+    kernel: Any
+    plan: Plan | None
+    rows: TrainingData
+    mapped: StandardisedMap
 
     @cached_property
     def _fitted(self) -> ArrayRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -260,6 +261,7 @@ def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
 # -- more features than rows, or the exact kernel ---------------------------------
 
 
+@dataclass(eq=False)
 class DualSearch:
     """An n × n system at every penalty.
 
@@ -270,19 +272,11 @@ class DualSearch:
     Y, weight, alphas, fit_intercept : as in :class:`PrimalSearch`
     """
 
-    def __init__(
-        self,
-        gram: Any,
-        Y: Any,
-        weight: Any,
-        alphas: np.ndarray,
-        fit_intercept: bool,
-    ):
-        self.gram = gram
-        self.Y = Y
-        self.weight = weight
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
+    gram: Any
+    Y: Any
+    weight: Any
+    alphas: np.ndarray
+    fit_intercept: bool
 
     def leave_one_out(self) -> Predictions:
         """Yield what is predicted by fits without the row predicted."""

@@ -321,7 +321,6 @@ class StreamingFit:
         self._plan, self._stream, self._solver = plan, stream, solver
         batches = self._batches(rows, rows.survey())
         self._unit = batches.weight_unit
-        self._alpha = alpha
         self._state = solver.init(batches, alpha / self._unit)
         self._state.weight_sum = 0.0
 

@@ -99,11 +99,9 @@ def quality(
     yield _svg(figure), "Residuals", f"Half of the residuals are below {half:.3g}."
 
 
-def effects(
-    model: Any, X: Any, shares: np.ndarray, target: str, most: int = 4
-) -> Drawing:
+def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     """Draw the partial dependence of predictions on the columns that matter most."""
-    order = np.argsort(-shares, kind="stable")[: min(most, X.shape[1])]
+    order = np.argsort(-shares, kind="stable")[:4]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
     for axes, j in zip(panels, order, strict=True):

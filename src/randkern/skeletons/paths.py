@@ -74,10 +74,8 @@ def _group_law(
         rows[:, column] = codes[:, slot]
     if len(set(alphabet.slot_columns.tolist())) < len(alphabet.slot_columns):
         return None
-    for base, column in zip(
-        _bases_of_slots(alphabet), alphabet.slot_columns, strict=True
-    ):
-        if isinstance(base, Binary):
+    for point, column in zip(alphabet._points, alphabet.slot_columns, strict=True):
+        if isinstance(alphabet.graph.bases[point[0]], Binary):
             rows[:, column] = 1 - 2 * rows[:, column]
     values = skeleton.recursion.gram(rows, rows[:1])[:, 0].reshape(shape)
     transform = np.fft.fftn(values).real.ravel() / values.size
@@ -87,11 +85,6 @@ def _group_law(
         for exponent, p in zip(exponents, transform, strict=True)
         if p > 1e-15
     }
-
-
-def _bases_of_slots(alphabet: Alphabet) -> list[object]:
-    """Return the base of every slot, where each input reads one."""
-    return [alphabet.graph.bases[point[0]] for point in alphabet._points]
 
 
 def _series_law(

@@ -98,7 +98,6 @@ def select_hyperparameters(
     *,
     task: Task,
     alpha: float | None = None,
-    random_state: int = 0,
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
@@ -143,8 +142,6 @@ def select_hyperparameters(
     task : {"classification", "regression"}
     alpha : float, optional
         Keep this penalty and choose only the kernel's hyperparameter.
-    random_state : int, default=0
-        Seed of the choice of rows.
 
     Returns
     -------
@@ -166,10 +163,10 @@ def select_hyperparameters(
     >>> found.validation_loss < 1e-3
     True
     """
-    exact = _Judge(X, y, task, alpha, random_state)
+    exact = _Judge(X, y, task, alpha)
     judge = exact
     if len(X) > MAX_EXACT_ROWS:
-        judge = _Judge(X, y, task, alpha, random_state, n_features=N_FEATURES)
+        judge = _Judge(X, y, task, alpha, n_features=N_FEATURES)
     evaluated: dict[float | None, _Evaluation] = {}
 
     def evaluate(value: float | None) -> _Evaluation:
@@ -228,7 +225,6 @@ class _Judge:
         y: NDArray[Any],
         task: Task,
         alpha: float | None,
-        random_state: int,
         n_features: int | None = None,
     ) -> None:
         most = EXACT_ROWS if n_features is None else FEATURE_ROWS
@@ -239,7 +235,7 @@ class _Judge:
             self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         self.alpha = alpha
         self.n_features = n_features
-        self.splits = _validation_splits(X, y, task, random_state, most)
+        self.splits = _validation_splits(X, y, task, most)
 
     @property
     def name(self) -> str:
@@ -321,7 +317,6 @@ def _validation_splits(
     X: NDArray[Any],
     y: NDArray[Any],
     task: Task,
-    random_state: int,
     most: tuple[int, int],
 ) -> list[Split]:
     """Return one split of at most `most` rows, or the folds of few rows."""
@@ -340,11 +335,11 @@ def _validation_splits(
             train_size=min(n - n_held_out, most[0]),
             test_size=n_held_out,
             stratify=y if stratified else None,
-            random_state=random_state,
+            random_state=0,
         )
         return [(training, held_out)]
     n_folds = min(N_FOLDS, n // 2)
     folds = (StratifiedKFold if stratified and smallest >= n_folds else KFold)(
-        n_folds, shuffle=True, random_state=random_state
+        n_folds, shuffle=True, random_state=0
     )
     return list(folds.split(X, y))

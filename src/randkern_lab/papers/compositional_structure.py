@@ -383,7 +383,8 @@ class _Choice(NamedTuple):
     @property
     def at_edge(self) -> tuple[str, ...]:
         name, tried = ("alpha", _ALPHAS) if self.loss == "ridge" else ("C", _CS)
-        return (name,) if self.penalty in (tried[0], tried[-1]) else ()
+        at_edge = np.isclose(self.penalty, [tried[0], tried[-1]], rtol=1e-9, atol=0)
+        return (name,) if at_edge.any() else ()
 
 
 class _Factors(dict[str, _Drawn]):
