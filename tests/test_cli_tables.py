@@ -198,6 +198,19 @@ def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
         assert "'weight' contains infinity: row 7 holds inf" in result.output
 
 
+@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
+def test_odd_test_rows_are_named_before_the_fit(command, fitted, tmp_path, monkeypatch):
+    rows = table().astype({"weight": object})
+    rows.loc[7, "weight"] = "?"
+    rows.head(20).to_csv(tmp_path / "test.csv", index=False)  # "?" may be a category
+    monkeypatch.setattr(rk.TabularRegressor, "fit", None)
+    where = ("--test", tmp_path / "test.csv", "--out", tmp_path)
+    refused = run(*command, fitted[0] / "sales.csv", "--target", "price", *where)
+    assert refused.exit_code == 2
+    told = "numbers in sales.csv, but in test.csv row 7 holds '?'"
+    assert told in refused.output.replace("\n", " ")
+
+
 def test_predictions_are_those_of_the_model(fitted, tmp_path):
     folder, _ = fitted
     path = folder / "out" / "model.skops"

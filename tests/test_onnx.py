@@ -354,7 +354,7 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
     size, tail = generator.gamma(2.0, 25.0, n), generator.standard_t(2, (n, 3))
     columns = {"length": size, "width": 0.4 * size * generator.random(n)}
     columns |= {"size": np.log10(100 + size**2), "share": generator.random(n) ** 3}
-    columns |= {f"moment{k}": 30 * tail[:, k] + size for k in range(3)}
+    columns |= {f"moment {k}": 30 * tail[:, k] + size for k in range(3)}
     table = pd.DataFrame(columns).round(4)
     score = np.sin(size / 9) + columns["share"] + 0.02 * np.clip(tail[:, 0], -9, 9)
     y = np.where(score + generator.normal(0, 0.3, n) > 0.3, "gamma", "hadron")
@@ -372,6 +372,20 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
         model.model_.members = [Member(1.0, encoder, fit)]
         found = run(rk.export_onnx(model, tmp_path / "model.onnx", table), table)[1]
         assert np.abs(found - model.predict_proba(table)).max() < 1e-6
+
+
+def test_inputs_have_the_names_of_columns(tmp_path):
+    """But for those that operators have."""
+    names = ["a b", "a_b", "größe (cm)", "kind/x", "variable"]
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 5)), columns=names)
+    model = rk.KernelRidgeRegressor(n_components=20, random_state=0)
+    model = make_pipeline(rk.TabularEncoder(), model).fit(X, X["a b"] - X["a_b"])
+    made = rk.export_onnx(model, tmp_path / "model.onnx", X)
+    *given, other = (each.name for each in made.graph.input)
+    assert given == names[:-1]
+    assert other.startswith("variable")  # the output's name is "variable"
+    found = run(made, X.rename(columns={"variable": other}))[0]
+    assert_equal(found, model.predict(X))
 
 
 def test_what_has_no_operators_says_so(table, tmp_path):

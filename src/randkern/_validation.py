@@ -216,6 +216,13 @@ def rows_of_text(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero([is_text(value) for value in values])
 
 
+def no_numbers(column: Any) -> str:
+    """Say what a column holds that is not of numbers, by its first row of text."""
+    values = objects_of(column)
+    texts = rows_of_text(values)
+    return cell(values, texts) if len(texts) else f"is {column.dtype}"
+
+
 def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
     """Raise if other columns of a table than `encoded` hold anything but numbers.
 

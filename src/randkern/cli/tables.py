@@ -12,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
+from randkern._validation import is_numeric, no_numbers
+
 from .console import progress_bar
 
 __all__ = ["described", "keep", "load", "read", "trial_progress"]
@@ -46,6 +48,12 @@ def load(
     missing = [name for name in columns if name not in X.columns]
     if missing:
         raise ValueError(f"{rows.name} has no column {', '.join(missing)}")
+    for name in columns:
+        if is_numeric(table.X_train[name]) and not is_numeric(X[name]):
+            raise ValueError(
+                f"column {name!r} holds numbers in {table.name}, but in {rows.name} "
+                f"{no_numbers(X[name])}; mend or empty it"
+            )
     return replace(table, X_test=X[columns], y_test=rows.y_train)
 
 

@@ -92,9 +92,9 @@ def export_onnx(
     if dtype not in ("float64", "float32"):
         raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}.")
     options = {"zipmap": False} if is_classifier(model) else None
-    made = skl2onnx.convert_sklearn(
-        model, initial_types=_input_types(model, X, dtype), options=options
-    )
+    types = _input_types(model, X, dtype)
+    made = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
+    _rename_inputs(made.graph, [name for name, _ in types])
     with atomic_write(path) as file:
         file.write(made.SerializeToString())
     return made
@@ -168,6 +168,22 @@ def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
         return [("X", of(np.asarray(X).dtype, np.shape(X)[1]))]
     text = types.StringTensorType([None, 1])
     return [(name, _column_type(X[name], of, text)) for name in X.columns]
+
+
+def _rename_inputs(graph: Any, names: list[str]) -> None:
+    """Give inputs the names of columns, which skl2onnx makes identifiers of."""
+    taken = {name for node in graph.node for name in node.output}
+    taken |= {constant.name for constant in graph.initializer}
+    changed = {
+        given.name: name
+        for given, name in zip(graph.input, names, strict=True)
+        if name not in taken
+    }
+    for given in graph.input:
+        given.name = changed.get(given.name, given.name)
+    for node in graph.node:
+        for at, name in enumerate(node.input):
+            node.input[at] = changed.get(name, name)
 
 
 def _column_type(column: Any, of: Any, text: Any) -> Any:

@@ -19,7 +19,6 @@ from sklearn.utils.validation import (
 
 from randkern._fitting import all_or_nothing
 from randkern._validation import (
-    cell,
     check_categories,
     check_not_infinite,
     days_of,
@@ -27,9 +26,9 @@ from randkern._validation import (
     is_table,
     is_time,
     n_free_texts,
+    no_numbers,
     numbers_of,
     objects_of,
-    rows_of_text,
     without_sparse_columns,
 )
 
@@ -284,12 +283,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if is_time(column):
             return days_of(column)
         if not is_numeric(column):
-            values = objects_of(column)
-            texts = rows_of_text(values)
-            found = cell(values, texts) if len(texts) else f"is {column.dtype}"
             raise ValueError(
                 f"column {name!r} held numbers when the encoder was fitted, but "
-                f"{found} here; mend or empty it."
+                f"{no_numbers(column)} here; mend or empty it."
             )
         values = numbers_of(column)
         check_not_infinite(name, values)
