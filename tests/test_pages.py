@@ -148,13 +148,14 @@ def test_colours_of_reports_can_be_read():
 def test_figures_for_dark_pages():
     """Greys are exchanged; colours, and those that stand for numbers, are not."""
     pytest.importorskip("sphinx_gallery")
-    from matplotlib import pyplot as plt
     from matplotlib.colors import to_hex, to_rgba
+    from matplotlib.figure import Figure
 
     figures = script("figures")
     ink, paper = figures.of_the_night(["black", "white"])
     assert pages.contrast(to_hex(ink), to_hex(paper)) > 7
-    figure, axes = plt.subplots()
+    figure = Figure()
+    axes = figure.subplots()
     (line,) = axes.plot([0, 1], color="k")
     mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
     bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
