@@ -160,7 +160,7 @@ def test_figures_for_dark_pages():
     mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
     bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
     figures.darken(figure)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
     assert np.allclose([to_rgba(colour) for colour in inks], ink)
     assert to_hex(bars[0].get_facecolor()) == "#0072b2"
