@@ -24,7 +24,11 @@ from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_model import predict_by_features, predict_by_rows
+from randkern.models._feature_model import (
+    check_same_device,
+    predict_by_features,
+    predict_by_rows,
+)
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
@@ -590,6 +594,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
         """Return the half of the posterior of float64 rows X, of features Z."""
+        check_same_device(X, self._posterior.factor)
         if Z is None:
             Z = self.kernel_._gram(X, self.X_fit_)
         return self._posterior.half(Z)
@@ -708,6 +713,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     ) -> np.ndarray:
         """Return values of draws about the posterior mean, and that added."""
         X = validate_rows(self, X, reset=False)
+        check_same_device(X, self._posterior.factor)
         rows = ops_of(X).as_float64(X)
         draws: Any = sum(predict_by_features(*part, rows) for part in parts)
         if left:
@@ -762,6 +768,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         posterior = self._gaussian("condition_on")
         X = validate_rows(self, X, reset=False)
+        check_same_device(X, posterior.factor)
         rows = ArrayRows(
             ops_of(X).as_float64(X),
             self._check_targets(X, y, reset=False),
