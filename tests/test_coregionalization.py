@@ -234,3 +234,18 @@ def test_bounds_may_be_negative_and_priors_may_not(opposite):
     np.testing.assert_allclose(model.kernel_.k2.variances, [0.1, 0.1])
     with pytest.raises(ValueError, match="priors are log-normal, but"):
         model.set_params(bounds=None, priors={"loadings": (1.0, 1.0)}).fit(X, y)
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e4])
+def test_units_of_targets_and_signs_do_not_matter(size, opposite):
+    X, y = opposite
+    values = []
+    for unit in (1.0, size):
+        outputs = rk.Coregionalization([[unit], [unit]], [unit, unit], columns=[1])
+        model = rk.GaussianProcessRegressor(
+            rk.Gaussian(1.0, columns=[0]) * outputs, 0.01, None
+        ).fit(X, size * y)
+        values.append(model.log_marginal_likelihood_value_)
+        W = np.ravel(model.kernel_.k2.loadings)
+        assert W[0] * W[1] < 0
+    assert values[0] == pytest.approx(values[1], abs=0.05)

@@ -530,8 +530,9 @@ class GaussianProcess(FeatureModel):
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
-        usual = bounds(names, theta, square, spread, self._scale_range)
-        given, signed = self._given(names), self._given(evidence.hyper.signed_names)
+        signed = evidence.hyper.signed_names
+        usual = bounds(names, theta, square, spread, self._scale_range, signed)
+        given, signed = self._given(names), self._given(signed)
         limits = given_bounds(usual, theta, given, self._all_bounds, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):
