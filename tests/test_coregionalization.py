@@ -188,6 +188,33 @@ def test_files_tensors_and_names(rows, rng, tmp_path):
         same.predict(frame.assign(out="w"))
 
 
+@pytest.mark.parametrize("texts", ["xz", "wxyz"])
+def test_as_many_categories_as_outputs(texts, rows):
+    # Of three outputs, rows of "x" and "z" alone do not say that "z" is the third.
+    pd = pytest.importorskip("pandas")
+    texts = np.array([*texts])[np.arange(30) % len(texts)]
+    kernel = rk.Coregionalization(LOADINGS, VARIANCES, columns="out")
+    frame = pd.DataFrame({"a": rows[:, 0], "out": texts})
+    model = rk.GaussianProcessRegressor(kernel, n_components=50, optimizer=None)
+    with pytest.raises(ValueError, match=r"'out' holds [24] categories"):
+        model.fit(frame, rows[:, 0])
+    with pytest.raises(ValueError, match="has 3 outputs"):
+        kernel(frame)
+
+
+@pytest.mark.parametrize("D", [None, 50])
+def test_files_of_onnx(D, rows, rng, tmp_path):
+    pytest.importorskip("skl2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = rk.GaussianProcessRegressor(KERNEL, 0.1, D, optimizer=None, random_state=0)
+    made = rk.export_onnx(model.fit(rows, rng.normal(size=30)), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (values,) = session.run(None, {"X": rows})
+    np.testing.assert_allclose(values[:, 0], model.predict(rows), atol=1e-12)
+    with pytest.raises(Exception, match="out of data bounds"):
+        session.run(None, {"X": rows + [0, 0, 1]})
+
+
 def test_tensors_have_the_same_values(rows, rng):
     torch = pytest.importorskip("torch")
     y = rng.normal(size=30)
