@@ -232,7 +232,7 @@ def given_bounds(
     `signed` are the names of numbers that may be negative.
     """
     limits = list(limits)
-    for key, pair in (given or {}).items():
+    for key, pair in _general_first(given, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
                 limits[place] = (float(theta[place]),) * 2
@@ -260,7 +260,7 @@ def with_priors(
     if not priors:
         return objective
     centre, precision = np.zeros(len(names)), np.zeros(len(names))
-    for key, pair in priors.items():
+    for key, pair in _general_first(priors, names, "priors"):
         median, sigma = _pair(key, pair, "priors", "(median, sigma)")
         for place in places(key, names, "priors"):
             if names[place] in signed:
@@ -289,6 +289,14 @@ def places(key: str, names: list[str], what: str) -> list[int]:
             f"{what} name {key!r}, which is not learned; expected some of {names}."
         )
     return found
+
+
+def _general_first(
+    given: dict[str, Any] | None, names: list[str], what: str
+) -> list[tuple[str, Any]]:
+    """Return what names stand for, those of fewer entries last, which so prevail."""
+    pairs = (given or {}).items()
+    return sorted(pairs, key=lambda pair: -len(places(pair[0], names, what)))
 
 
 def _pair(

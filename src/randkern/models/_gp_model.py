@@ -501,9 +501,11 @@ class GaussianProcess(FeatureModel):
         hyper = evidence.hyper
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
+        held = _OF_MEAN.values()
+        learned = [n for n in self._given(self.hyperparameters_) if n not in held]
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
-                places(key, self._given(self.hyperparameters_), what)
+                places(key, learned, what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
             theta = self._maximised(sample, evidence, theta, stream, report)

@@ -100,8 +100,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ``"fixed"``, or the least and the largest value, of what is learned:
         ``{"noise": "fixed", "lengthscale": (0.1, 10.0)}``. Names are those of
         `hyperparameters_`; without an index they stand for a whole vector, without a
-        path for every attribute of that name. Paths are those of the given kernel, also
-        under a `mean`.
+        path for every attribute of that name, unless another names fewer. Paths are
+        those of the given kernel, also under a `mean`.
     priors : dict or None, default=None
         Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
         the standard deviation of the logarithm: learning then maximises the log
