@@ -126,6 +126,15 @@ def test_outputs_of_opposite_sign_are_learned(D, opposite):
     np.testing.assert_allclose(mean, -np.sin(2 * grid[:, 0]), atol=0.4)
 
 
+def test_labels_change_loadings_by_a_factor_of_ten(opposite):
+    # As scales, which are their squares, by 100: Laplace's approximation fails beyond.
+    X, y = opposite
+    outputs = rk.Coregionalization([[1.0], [0.5]], [0.1, 0.1], columns=[1])
+    kernel = rk.Gaussian(1.0, columns=[0]) * outputs
+    model = rk.GaussianProcessClassifier(kernel, None).fit(X, y > 0)
+    assert np.abs(model.kernel_.k2.loadings).max() <= 10 + 1e-9
+
+
 def test_evidence_is_that_of_gpytorch(opposite):
     gpytorch = pytest.importorskip("gpytorch")
     torch = pytest.importorskip("torch")

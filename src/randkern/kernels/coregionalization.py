@@ -28,7 +28,8 @@ class Coregionalization(Leaf):
     ----------
     loadings : array of shape (n_outputs, rank)
         W, of any sign: outputs may be correlated negatively. Started at 0 throughout,
-        it stays there.
+        it stays there; started at 10⁶ times the size of the targets, learning may fail
+        (``normalize_y=True`` of regression).
     variances : array of shape (n_outputs,)
         v ≥ 0, what each output has of its own. Entries that are 0 stay 0.
     columns : None, or the number or name of a column

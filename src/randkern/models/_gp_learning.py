@@ -203,7 +203,7 @@ def bounds(
     out = []
     for name, start in zip(names, theta, strict=True):
         if name in signed:
-            reach = math.asinh(_LENGTHSCALE_RANGE * max(sizes))
+            reach = math.asinh(math.sqrt(scale_range) * max(sizes))
             out.append((-reach, reach))
         elif name == "noise":
             low, high = (math.log(share) + level for share in _NOISE_SHARES)
