@@ -221,7 +221,7 @@ def test_files_of_onnx(D, rows, rng, tmp_path):
     (values,) = session.run(None, {"X": rows})
     np.testing.assert_allclose(values[:, 0], model.predict(rows), atol=1e-12)
     with pytest.raises(Exception, match="out of data bounds"):
-        session.run(None, {"X": rows + [0, 0, 1]})
+        session.run(None, {"X": rows + np.array([0, 0, 1])})
 
 
 def test_tensors_have_the_same_values(rows, rng):

@@ -282,7 +282,7 @@ def test_files_keep_the_likelihood(data, tmp_path):
     [
         ("poisson", lambda y: y - 5, {}, "takes counts"),
         ("poisson", lambda y: 0 * y, {}, "takes counts"),
-        ("poisson", lambda y: y, {"normalize_y": True}, "normalize_y=False"),
+        ("poisson", lambda y: y, {"normalize_y": True}, "got normalize_y=True"),
         ("student-t", lambda y: np.column_stack([y, y]), {}, "MultiOutputRegressor"),
         ("student-t", lambda y: y, {"weights": "precision"}, "weights='counts'"),
     ],

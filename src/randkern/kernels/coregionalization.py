@@ -194,7 +194,7 @@ def _check_codes(codes: Any, n_outputs: int) -> None:
     if ops_of(codes).largest_code(codes) >= n_outputs:
         raise ValueError(
             f"Coregionalization has {n_outputs} outputs: the column that it reads must "
-            f"hold 0, ..., {n_outputs - 1}, or as many categories, all known in the fit."
+            f"hold 0, ..., {n_outputs - 1}, or as many categories, all in the fit."
         )
 
 

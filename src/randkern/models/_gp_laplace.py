@@ -204,12 +204,16 @@ def likelihood_of(
         )
     if name == "student-t":
         return StudentT(noise)
+    if normalized:
+        raise ValueError(
+            "likelihood='poisson' takes counts as they are, got normalize_y=True."
+        )
     mean = float(rows.survey().target_mean[0])
     n_negative = rows.reduce(_n_negative)
-    if normalized or n_negative or not mean > 0:
+    if n_negative or not mean > 0:
         raise ValueError(
-            "likelihood='poisson' takes counts as they are (normalize_y=False), not "
-            f"all of them 0; got {n_negative} negative targets, of mean {mean:.3g}."
+            "likelihood='poisson' takes counts, not all of them 0; got "
+            f"{n_negative} negative targets, of mean {mean:.3g}."
         )
     return Poisson(math.log(mean))
 
@@ -478,7 +482,7 @@ class _RowProblem(Problem):
     def _shrunk(self, right: np.ndarray) -> np.ndarray:
         """Return (I − RK)·right = W^½B⁻¹W^-½·right.
 
-        Where K is large, as of a mean of vague coefficients, the difference has no digit.
+        Where K is large, as of a mean with a vague prior, the difference has no digit.
         """
         algebra = ops_of(right).algebra
         return self.root * algebra.factor_solve(self.factor, right / self.root)
