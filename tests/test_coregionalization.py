@@ -126,6 +126,15 @@ def test_outputs_of_opposite_sign_are_learned(D, opposite):
     np.testing.assert_allclose(mean, -np.sin(2 * grid[:, 0]), atol=0.4)
 
 
+def test_labels_change_loadings_by_a_factor_of_ten(opposite):
+    # As scales, which are their squares, by 100: Laplace's approximation fails beyond.
+    X, y = opposite
+    outputs = rk.Coregionalization([[1.0], [0.5]], [0.1, 0.1], columns=[1])
+    kernel = rk.Gaussian(1.0, columns=[0]) * outputs
+    model = rk.GaussianProcessClassifier(kernel, None).fit(X, y > 0)
+    assert np.abs(model.kernel_.k2.loadings).max() <= 10 + 1e-9
+
+
 def test_evidence_is_that_of_gpytorch(opposite):
     gpytorch = pytest.importorskip("gpytorch")
     torch = pytest.importorskip("torch")
@@ -188,6 +197,33 @@ def test_files_tensors_and_names(rows, rng, tmp_path):
         same.predict(frame.assign(out="w"))
 
 
+@pytest.mark.parametrize("texts", ["xz", "wxyz"])
+def test_as_many_categories_as_outputs(texts, rows):
+    # Of three outputs, rows of "x" and "z" alone do not say that "z" is the third.
+    pd = pytest.importorskip("pandas")
+    texts = np.array([*texts])[np.arange(30) % len(texts)]
+    kernel = rk.Coregionalization(LOADINGS, VARIANCES, columns="out")
+    frame = pd.DataFrame({"a": rows[:, 0], "out": texts})
+    model = rk.GaussianProcessRegressor(kernel, n_components=50, optimizer=None)
+    with pytest.raises(ValueError, match=r"'out' holds [24] categories"):
+        model.fit(frame, rows[:, 0])
+    with pytest.raises(ValueError, match="has 3 outputs"):
+        kernel(frame)
+
+
+@pytest.mark.parametrize("D", [None, 50])
+def test_files_of_onnx(D, rows, rng, tmp_path):
+    pytest.importorskip("skl2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = rk.GaussianProcessRegressor(KERNEL, 0.1, D, optimizer=None, random_state=0)
+    made = rk.export_onnx(model.fit(rows, rng.normal(size=30)), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (values,) = session.run(None, {"X": rows})
+    np.testing.assert_allclose(values[:, 0], model.predict(rows), atol=1e-12)
+    with pytest.raises(Exception, match="out of data bounds"):
+        session.run(None, {"X": rows + np.array([0, 0, 1])})
+
+
 def test_tensors_have_the_same_values(rows, rng):
     torch = pytest.importorskip("torch")
     y = rng.normal(size=30)
@@ -234,3 +270,18 @@ def test_bounds_may_be_negative_and_priors_may_not(opposite):
     np.testing.assert_allclose(model.kernel_.k2.variances, [0.1, 0.1])
     with pytest.raises(ValueError, match="priors are log-normal, but"):
         model.set_params(bounds=None, priors={"loadings": (1.0, 1.0)}).fit(X, y)
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e4])
+def test_units_of_targets_and_signs_do_not_matter(size, opposite):
+    X, y = opposite
+    values = []
+    for unit in (1.0, size):
+        outputs = rk.Coregionalization([[unit], [unit]], [unit, unit], columns=[1])
+        model = rk.GaussianProcessRegressor(
+            rk.Gaussian(1.0, columns=[0]) * outputs, 0.01, None
+        ).fit(X, size * y)
+        values.append(model.log_marginal_likelihood_value_)
+        W = np.ravel(model.kernel_.k2.loadings)
+        assert W[0] * W[1] < 0
+    assert values[0] == pytest.approx(values[1], abs=0.05)

@@ -315,6 +315,18 @@ def test_all_terms_are_moved_to_the_units_of_targets():
     assert all("lengthscale" in names[i] for i in changed) and len(changed) == 2
 
 
+def test_weights_reach_the_units_of_targets():
+    x = np.linspace(0, 4, 60)[:, None]
+    y = np.sin(4 * x[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=60)
+    values = []
+    for size in (1.0, 1e6):
+        kernel = rk.SpectralMixture([1.0, 0.5], [[0.5], [1.5]], [[0.1], [0.1]])
+        model = rk.GaussianProcessRegressor(kernel, n_components=None)
+        evidence = model.fit(x, size * y).log_marginal_likelihood_value_
+        values.append(evidence + 60 * np.log(size))
+    assert values[0] == pytest.approx(values[1], abs=0.05)
+
+
 def test_targets_far_from_zero_are_met(data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=40, random_state=0)

@@ -160,6 +160,23 @@ def test_gradients(weighted, D, name, data, rng):
     np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
 
 
+@pytest.mark.parametrize("D", [None, 50])
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_gradients_under_a_mean(mean, D, rng):
+    # Whose prior variance is 10⁴ times the mean square of the targets.
+    X = rng.uniform(-3, 3, (120, 2))
+    y = np.sin(2 * X[:, 0]) + 5 * X[:, 0] + 0.1 * rng.normal(size=120)
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(0.6), 0.005, D,
+        likelihood="student-t", mean=mean, optimizer=None, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    theta = model.theta_
+    _, slopes = model.log_marginal_likelihood(theta, eval_gradient=True)
+    for step, slope in zip(1e-3 * np.eye(len(theta)), slopes, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
+        assert slope == pytest.approx((high - low) / 2e-3, rel=1e-3, abs=0.02)
+
+
 @BOTH
 @pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_a_weight_counts_equal_rows(D, name, data, rng):
@@ -265,7 +282,7 @@ def test_files_keep_the_likelihood(data, tmp_path):
     [
         ("poisson", lambda y: y - 5, {}, "takes counts"),
         ("poisson", lambda y: 0 * y, {}, "takes counts"),
-        ("poisson", lambda y: y, {"normalize_y": True}, "normalize_y=False"),
+        ("poisson", lambda y: y, {"normalize_y": True}, "got normalize_y=True"),
         ("student-t", lambda y: np.column_stack([y, y]), {}, "MultiOutputRegressor"),
         ("student-t", lambda y: y, {"weights": "precision"}, "weights='counts'"),
     ],

@@ -116,6 +116,10 @@ def test_priors_are_log_normal_densities_with_their_slopes(rng):
             "bounds name 'lengthscal'",
         ),
         ({"priors": {"nu": (1, 1)}, "optimizer": None}, "priors name 'nu'"),
+        (
+            {"bounds": {"mean__scale": (1.0, 2.0)}, "mean": "linear"},
+            "'mean__scale', which is not learned",
+        ),
     ],
 )
 def test_bad_bounds_and_priors(given, message, data):
@@ -134,6 +138,20 @@ def test_bounds_and_priors_name_the_given_kernel_under_a_mean(data):
     assert 0.9 <= given.k1.kernel.lengthscale <= 1.1
     assert given.k2.scale == pytest.approx(0.5, rel=1e-12)
     assert given.k1.scale == pytest.approx(3.0, rel=1e-2)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_names_of_fewer_entries_prevail(order, data):
+    bounds = {"lengthscale": "fixed", "lengthscale[0]": (0.5, 0.6)}
+    priors = {"lengthscale[0]": (0.55, 1e-4), "lengthscale": (9.0, 1e-4)}
+    bounds, priors = (dict([*each.items()][::order]) for each in (bounds, priors))
+    kernel = 1.0 * rk.Gaussian(np.full(data[0].shape[1], 1.0))
+    model = rk.GaussianProcessRegressor(
+        kernel, 0.1, 30, bounds=bounds, priors=priors, random_state=0
+    ).fit(*data)
+    lengthscale = model.kernel_.kernel.lengthscale
+    assert lengthscale[0] == pytest.approx(0.55, rel=1e-3)
+    np.testing.assert_allclose(lengthscale[1:], 1.0)
 
 
 def test_labels_have_bounds(data):

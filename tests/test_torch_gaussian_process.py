@@ -312,3 +312,23 @@ def test_estimates_for_climbing_are_the_same(noise, rng):
     (value, slopes), (got, got_slopes) = found
     assert got == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(got_slopes, slopes, rtol=1e-3)
+
+
+@pytest.mark.parametrize("D", [None, 20])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_elsewhere_are_named(D, swapped, data):
+    X, Y, _, new = data
+    rows, other, y = tensor(X, "cpu"), new, tensor(Y[:, 0], "cpu")
+    if swapped:
+        rows, other, y = X, tensor(new, "cpu"), Y[:, 0]
+    with dispatch():
+        model = rk.GaussianProcessRegressor(n_components=D, optimizer=None).fit(rows, y)
+        for call in (
+            lambda: model.predict(other, return_std=True),
+            lambda: model.predict(other, return_cov=True),
+            lambda: model.sample_y(other),
+            lambda: model.sample_paths()(other),
+            lambda: model.condition_on(other, y[:9] if swapped else Y[:9, 0]),
+        ):
+            with pytest.raises(ValueError, match="the model was fitted on a"):
+                call()

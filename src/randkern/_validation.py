@@ -555,6 +555,16 @@ class TableEncoder:
                 "Categorical(columns=...) for the others."
             )
 
+    def n_categories(self, column: int) -> int | None:
+        """Return how many categories a column has, missing ones not counted.
+
+        None for a column of numbers.
+        """
+        if column not in self.encoded or self.encoder is None:
+            return None
+        categories = self.encoder.categories_[self.encoded.index(column)]
+        return sum(category is not None for category in categories)
+
     def check_known(self, X: np.ndarray) -> None:
         """Raise if encoded rows hold categories that were not there at first."""
         for j in self.encoded:

@@ -114,6 +114,10 @@ class ArrayOps:
         """Return the largest value as a float, 0 if there is none above."""
         return max(float(self.xp.max(values)), 0.0) if 0 not in values.shape else 0.0
 
+    def largest_code(self, codes):
+        """Return the largest of codes of categories, or of those that are known."""
+        return self.largest(codes)
+
     def largest_value(self, dtype):
         """Return the largest finite number of a dtype."""
         return float(self.xp.finfo(dtype).max)

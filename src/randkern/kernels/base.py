@@ -321,6 +321,7 @@ class Kernel(BaseEstimator):
             leaf._check_leaf(n_features)
             if encoder is not None:
                 encoder.check_numbers(leaf._number_columns(n_features), leaf)
+                leaf._check_categories(n_features, encoder)
 
     def _bind(self, names: list[str] | None) -> Kernel:
         """Return a kernel whose columns are numbers, given the names."""
@@ -743,6 +744,9 @@ class Leaf(Kernel):
     def _number_columns(self, n_features: int) -> tuple[int, ...]:
         """Return those of them for which codes of categories are no numbers."""
         return () if self.reads_categories else self._selected(n_features)
+
+    def _check_categories(self, n_features: int, encoder: TableEncoder) -> None:
+        """Raise if the categories of a table are not those that the leaf expects."""
 
     def _select(self, X: Rows) -> Rows:
         if self.columns is None:

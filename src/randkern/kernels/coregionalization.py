@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, densify
+from randkern._validation import Rows, TableEncoder, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
@@ -28,11 +28,13 @@ class Coregionalization(Leaf):
     ----------
     loadings : array of shape (n_outputs, rank)
         W, of any sign: outputs may be correlated negatively. Started at 0 throughout,
-        it stays there.
+        it stays there; started at 10⁶ times the size of the targets, learning may fail
+        (``normalize_y=True`` of regression).
     variances : array of shape (n_outputs,)
         v ≥ 0, what each output has of its own. Entries that are 0 stay 0.
     columns : None, or the number or name of a column
-        Its values are 0, ..., n_outputs − 1, or as many categories, in sorted order.
+        Its values are 0, ..., n_outputs − 1, or as many categories, in sorted order,
+        all of which the rows of the fit have.
         None if there is no other column.
 
     References
@@ -76,6 +78,17 @@ class Coregionalization(Leaf):
             raise ValueError(
                 f"variances must be {shape[0]} finite numbers ≥ 0, one per row of "
                 f"loadings, got {self.variances!r}."
+            )
+
+    def _check_categories(self, n_features: int, encoder: TableEncoder) -> None:
+        (column,) = self._selected(n_features)
+        n_outputs, n_categories = len(self._factor), encoder.n_categories(column)
+        if n_categories not in (None, n_outputs):
+            raise ValueError(
+                f"Coregionalization has {n_outputs} outputs, but the column "
+                f"{encoder.names[column]!r} holds {n_categories} categories, so that "
+                "which is which is unknown: have rows of every output, or number them "
+                f"0, ..., {n_outputs - 1}."
             )
 
     @property
@@ -178,10 +191,10 @@ class Loaded(Projection):
 
 
 def _check_codes(codes: Any, n_outputs: int) -> None:
-    if ops_of(codes).largest(codes) >= n_outputs:
+    if ops_of(codes).largest_code(codes) >= n_outputs:
         raise ValueError(
             f"Coregionalization has {n_outputs} outputs: the column that it reads must "
-            f"hold 0, ..., {n_outputs - 1}, or as many categories."
+            f"hold 0, ..., {n_outputs - 1}, or as many categories, all in the fit."
         )
 
 

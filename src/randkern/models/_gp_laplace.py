@@ -206,12 +206,16 @@ def likelihood_of(
         )
     if name == "student-t":
         return StudentT(noise)
+    if normalized:
+        raise ValueError(
+            "likelihood='poisson' takes counts as they are, got normalize_y=True."
+        )
     mean = float(rows.survey().target_mean[0])
     n_negative = rows.reduce(_n_negative)
-    if normalized or n_negative or not mean > 0:
+    if n_negative or not mean > 0:
         raise ValueError(
-            "likelihood='poisson' takes counts as they are (normalize_y=False), not "
-            f"all of them 0; got {n_negative} negative targets, of mean {mean:.3g}."
+            "likelihood='poisson' takes counts, not all of them 0; got "
+            f"{n_negative} negative targets, of mean {mean:.3g}."
         )
     return Poisson(math.log(mean))
 
@@ -221,6 +225,7 @@ def _n_negative(rows: TrainingData) -> int:
 
 
 _ROWS = 1024
+_LEAST_CURVATURE = 1e-200
 # Newton's method stops where a step promises less than this share of the objective, or
 # less than the precision of the features.
 DECREMENT = 1e-14
@@ -454,12 +459,11 @@ class _RowProblem(Problem):
     def step(self) -> tuple[np.ndarray, float]:
         terms = self.terms
         self._factorise(terms.step)
-        right = terms.step * self.f + terms.slope
-        step = right - self._half_solved(self.K @ right) - self.at
+        step = self._shrunk(terms.step * self.f + terms.slope) - self.at
         return step, float((self.K @ step) @ (terms.slope - self.at))
 
     def _factorise(self, curvature: np.ndarray) -> None:
-        self.root = curvature**0.5
+        self.root = curvature.clip(_LEAST_CURVATURE) ** 0.5
         B = self.K * self.root[:, None] * self.root
         algebra = ops_of(B).algebra
         algebra.add_to_diagonal(B, 1.0)
@@ -477,15 +481,27 @@ class _RowProblem(Problem):
         algebra = ops_of(right).algebra
         return root * algebra.factor_solve(self.factor, root * right)
 
+    def _shrunk(self, right: np.ndarray) -> np.ndarray:
+        """Return (I − RK)·right = W^½B⁻¹W^-½·right.
+
+        Where K is large, as of a mean with a vague prior, the difference has no digit.
+        """
+        algebra = ops_of(right).algebra
+        return self.root * algebra.factor_solve(self.factor, right / self.root)
+
     def slopes(self) -> np.ndarray:
         """Return the derivatives of the evidence in K, a symmetric matrix."""
-        K, slope, ops = self.K, self.terms.slope, ops_of(self.K)
+        # At the mode a is ∇log p, of which fewer digits are known where K is large.
+        K, slope, ops = self.K, self.at, ops_of(self.K)
         R = self._half_solved(ops.algebra.identity(len(K), K))
-        # K is symmetric.
-        self.variance = K.diagonal() - ops.algebra.column_products(R @ K, K)
+        # The diagonal of K − KRK, K being symmetric, or of W^-½(I − B⁻¹)W^-½, the
+        # smaller difference where K is large.
+        W = self.root**2
+        prior, known = K.diagonal(), (1.0 - R.diagonal() / W) / W
+        left = prior - ops.algebra.column_products(R @ K, K)
+        self.variance = ops.xp.where(W * prior > 1.0, known, left)
         # W depends on f, which moves by (I − KR) dK ∇log p.
-        by_mode = -0.5 * self.variance * self.terms.change
-        moved = by_mode - R @ (K @ by_mode)
+        moved = self._shrunk(-0.5 * self.variance * self.terms.change)
         cross = moved[:, None] * slope
         return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
 

@@ -68,6 +68,8 @@ _MOST_RESETS = 3
 _SPREAD = math.log(4.0)
 # How far learning may go from where it starts.
 _LENGTHSCALE_RANGE = 1e3
+# Names of numbers that are multiples of variances of the targets.
+_SCALES = ("scale", "variances", "weights")
 # Shares of the mean square of the targets that the noise may take. Targets without
 # noise would otherwise make the likelihood grow without bound; below the root of
 # float64's epsilon half of the digits of a covariance are rounding errors.
@@ -169,8 +171,9 @@ def bounds(
     mean_square: float,
     variance: float,
     scale_range: float,
+    signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
-    """Return the least and the largest logarithm of every hyperparameter.
+    """Return the least and the largest value of every entry of θ.
 
     Parameters
     ----------
@@ -183,17 +186,29 @@ def bounds(
     scale_range : float
         By how much a scale may change; where there is noise, from its start and from
         the variance of the targets.
+    signed : collection of str
+        Names of numbers that may be negative: either sign is allowed, whatever the
+        start, and values of the size of the targets.
     """
     # Targets that are all equal say nothing of their size.
     level, spread = (
         math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
+    sizes = [math.exp(size / 2) for size in (level, spread) if "noise" in names]
+    sizes += [
+        abs(math.sinh(start))
+        for name, start in zip(names, theta, strict=True)
+        if name in signed
+    ]
     out = []
     for name, start in zip(names, theta, strict=True):
-        if name == "noise":
+        if name in signed:
+            reach = math.asinh(math.sqrt(scale_range) * max(sizes))
+            out.append((-reach, reach))
+        elif name == "noise":
             low, high = (math.log(share) + level for share in _NOISE_SHARES)
             out.append((min(start, low), max(start, high)))
-        elif name.rpartition("__")[2] == "scale":
+        elif name.rpartition("__")[2].partition("[")[0] in _SCALES:
             reach = math.log(scale_range)
             sizes_of_scales = [start]
             if "noise" in names:
@@ -217,7 +232,7 @@ def given_bounds(
     `signed` are the names of numbers that may be negative.
     """
     limits = list(limits)
-    for key, pair in (given or {}).items():
+    for key, pair in _general_first(given, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
                 limits[place] = (float(theta[place]),) * 2
@@ -245,7 +260,7 @@ def with_priors(
     if not priors:
         return objective
     centre, precision = np.zeros(len(names)), np.zeros(len(names))
-    for key, pair in priors.items():
+    for key, pair in _general_first(priors, names, "priors"):
         median, sigma = _pair(key, pair, "priors", "(median, sigma)")
         for place in places(key, names, "priors"):
             if names[place] in signed:
@@ -274,6 +289,14 @@ def places(key: str, names: list[str], what: str) -> list[int]:
             f"{what} name {key!r}, which is not learned; expected some of {names}."
         )
     return found
+
+
+def _general_first(
+    given: dict[str, Any] | None, names: list[str], what: str
+) -> list[tuple[str, Any]]:
+    """Return what names stand for, those of fewer entries last, which so prevail."""
+    pairs = (given or {}).items()
+    return sorted(pairs, key=lambda pair: -len(places(pair[0], names, what)))
 
 
 def _pair(

@@ -501,9 +501,11 @@ class GaussianProcess(FeatureModel):
         hyper = evidence.hyper
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
+        held = _OF_MEAN.values()
+        learned = [n for n in self._given(self.hyperparameters_) if n not in held]
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
-                places(key, self._given(self.hyperparameters_), what)
+                places(key, learned, what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
             theta = self._maximised(sample, evidence, theta, stream, report)
@@ -530,8 +532,9 @@ class GaussianProcess(FeatureModel):
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
-        usual = bounds(names, theta, square, spread, self._scale_range)
-        given, signed = self._given(names), self._given(evidence.hyper.signed_names)
+        signed = evidence.hyper.signed_names
+        usual = bounds(names, theta, square, spread, self._scale_range, signed)
+        given, signed = self._given(names), self._given(signed)
         limits = given_bounds(usual, theta, given, self._all_bounds, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):

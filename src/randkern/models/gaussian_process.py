@@ -24,7 +24,11 @@ from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_model import predict_by_features, predict_by_rows
+from randkern.models._feature_model import (
+    check_same_device,
+    predict_by_features,
+    predict_by_rows,
+)
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
@@ -96,8 +100,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ``"fixed"``, or the least and the largest value, of what is learned:
         ``{"noise": "fixed", "lengthscale": (0.1, 10.0)}``. Names are those of
         `hyperparameters_`; without an index they stand for a whole vector, without a
-        path for every attribute of that name. Paths are those of the given kernel, also
-        under a `mean`.
+        path for every attribute of that name, unless another names fewer. Paths are
+        those of the given kernel, also under a `mean`.
     priors : dict or None, default=None
         Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
         the standard deviation of the logarithm: learning then maximises the log
@@ -588,6 +592,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
         """Return the half of the posterior of float64 rows X, of features Z."""
+        check_same_device(X, self._posterior.factor)
         if Z is None:
             Z = self.kernel_._gram(X, self.X_fit_)
         return self._posterior.half(Z)
@@ -706,6 +711,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     ) -> np.ndarray:
         """Return values of draws about the posterior mean, and that added."""
         X = validate_rows(self, X, reset=False)
+        check_same_device(X, self._posterior.factor)
         rows = ops_of(X).as_float64(X)
         draws: Any = sum(predict_by_features(*part, rows) for part in parts)
         if left:
@@ -760,6 +766,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         posterior = self._gaussian("condition_on")
         X = validate_rows(self, X, reset=False)
+        check_same_device(X, posterior.factor)
         rows = ArrayRows(
             ops_of(X).as_float64(X),
             self._check_targets(X, y, reset=False),

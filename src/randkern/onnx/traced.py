@@ -510,6 +510,10 @@ class TracedOps(ArrayOps):
         example = np.abs(X.example).max(axis=1)
         return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
 
+    def largest_code(self, codes: Traced) -> float:
+        """Return that of the example; Gather fails for rows beyond its table."""
+        return float(codes.example.max())
+
     def take(self, table: np.ndarray, rows: Traced) -> Traced:
         """Return entries of a table by their numbers."""
         return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
