@@ -534,8 +534,8 @@ class GaussianProcess(FeatureModel):
         variance = float(self._process_kernel._diag(sample.X).mean())
         signed = evidence.hyper.signed_names
         usual = bounds(names, theta, square, spread, self._scale_range, signed)
-        given, signed = self._given(names), self._given(signed)
-        limits = given_bounds(usual, theta, given, self._all_bounds, signed)
+        given, free = self._given(names), self._given(signed)
+        limits = given_bounds(usual, theta, given, self._all_bounds, free)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
