@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import warnings
 from contextlib import contextmanager
 from html.parser import HTMLParser
 
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import fit, predict
+from randkern.cli import console, fit, predict
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
 from randkern.tabular.model import Member, TabularModel, fit_ridge
@@ -659,3 +660,42 @@ def test_scores_that_round_to_zero_have_no_sign():
 
     assert _text("{:.4f}", -1e-6) == "0.0000"
     assert _text("{:.4f}", -0.25) == "-0.2500"
+
+
+def test_a_warning_is_given_once(capsys):
+    with console.user_messages():
+        warnings.simplefilter("always")
+        for _ in range(3):
+            warnings.warn("few rows", UserWarning, stacklevel=1)
+            warnings.warn("few columns", UserWarning, stacklevel=1)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["randkern: warning: few rows", "randkern: warning: few columns"]
+
+
+def test_errors_of_files_have_no_numbers_of_the_system(tmp_path):
+    result = run("predict", tmp_path / "none.skops", tmp_path / "none.csv")
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'none.skops'}: no such file" in result.output
+    assert "Errno" not in result.output
+
+
+def test_one_class_of_numbers_is_a_plain_number(tmp_path):
+    table().assign(price=5).to_csv(tmp_path / "one.csv", index=False)
+    result = run("fit", tmp_path / "one.csv", "--target", "price", "--out", tmp_path)
+    assert "'price' is 5 in all 120 rows; choose another target" in result.output
+
+
+def test_errors_of_cells_name_the_file(fitted, tmp_path):
+    frame = table().astype({"weight": object})
+    frame.loc[7, "weight"] = "heavy"
+    bad = tmp_path / "bad.csv"
+    frame.to_csv(bad, index=False)
+    fit_to = ("fit", bad, "--target", "price")
+    said = f"{bad}: column 'weight' held numbers"
+    for arguments, message in (
+        (fit_to, f"{bad}: column 'weight' holds numbers but for 1 rows: row 7"),
+        (("predict", fitted[0] / "out" / "model.skops", bad), said),
+    ):
+        result = run(*arguments, *(("--out", tmp_path) if "fit" in arguments else ()))
+        assert result.exit_code == 2
+        assert message in result.output, result.output

@@ -67,9 +67,13 @@ class NamingGroup(TyperGroup):
 @contextmanager
 def user_messages() -> Iterator[None]:
     """Turn the library's complaints about arguments and data into single lines."""
+    told: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"randkern: warning: {_one_line(message)}", err=True)
+        line = f"randkern: warning: {_one_line(message)}"
+        if line not in told:  # a search fits many models, which warn of the same
+            typer.echo(line, err=True)
+        told.add(line)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
@@ -77,6 +81,8 @@ def user_messages() -> Iterator[None]:
             yield
         except (ValueError, OSError, ImportError, MemoryError) as error:
             message = str(error) or "out of memory; use fewer rows or components"
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                message = f"{error.filename}: {error.strerror.lower()}"
             raise error_exit(message) from error
 
 

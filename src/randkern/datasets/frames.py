@@ -302,10 +302,10 @@ def _checked_for_task(
                 "task='classification') if each value is a class"
             )
     if len(np.unique(y)) < 2:
-        advice = "" if given else ", or give task='regression' if it is a quantity"
+        (value,) = y[:1].tolist()
         raise DataFileError(
-            f"{source}: one class only: {target!r} is {y[0]!r} in all {len(y):,} rows; "
-            f"choose another target{advice}"
+            f"{source}: one class only: {target!r} is {value!r} in all {len(y):,} "
+            "rows; choose another target"
         )
     return y
 
