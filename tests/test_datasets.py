@@ -228,6 +228,8 @@ def test_table_target_errors(frame, tmp_path):
         ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the target 'y'"),
         ("a,y\n1,x\n2,x\n", "one class only: 'y' is 'x' in all 2 rows"),
         ("y\n1\n2\n", "no features"),
+        ("a;b;y\n1,5;2;3\n", "';' between names, expected ','; save the table"),
+        ("a\ty\n1\t2\n", "between fields, or name it .tsv"),
         ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
         ('a,y\n1,"2\n2,3\n', "not a readable table|line 3|fields"),
     ],
