@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
 import warnings
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -699,3 +701,27 @@ def test_errors_of_cells_name_the_file(fitted, tmp_path):
         result = run(*arguments, *(("--out", tmp_path) if "fit" in arguments else ()))
         assert result.exit_code == 2
         assert message in result.output, result.output
+
+
+def test_booleans_may_be_missing_in_rows_to_predict(tmp_path):
+    frame = table()
+    encoder = rk.TabularEncoder().fit(frame.assign(new=frame["count"] > 4)[["new"]])
+    rows = pd.DataFrame({"new": [True, None, False]}, dtype=object)
+    empty = pd.DataFrame({"new": [None, None]}, dtype=object)
+    as_floats = pd.DataFrame({"new": [1.0, np.nan, 0.0]})
+    np.testing.assert_array_equal(encoder.transform(rows), encoder.transform(as_floats))
+    assert np.isfinite(encoder.transform(empty)).all()
+
+
+def test_readers_of_predictions_may_stop(fitted, tmp_path):
+    rows = pd.concat([table()] * 100)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    command = [sys.executable, "-c", "from randkern.cli import main; main()", "predict"]
+    command += [str(fitted[0] / "out" / "model.skops"), str(tmp_path / "rows.csv")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

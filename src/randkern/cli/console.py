@@ -1,5 +1,7 @@
 """How commands speak: one-line errors, a progress bar, tables of 100 columns."""
 
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +81,9 @@ def user_messages() -> Iterator[None]:
         warnings.showwarning = show
         try:
             yield
+        except BrokenPipeError:  # whoever read the output, as head, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
             message = str(error) or "out of memory; use fewer rows or components"
             if isinstance(error, OSError) and error.filename and error.strerror:
