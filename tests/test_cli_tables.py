@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import console, fit, predict
+from randkern.cli import console, fit, predict, tables
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
 from randkern.tabular.model import Member, TabularModel, fit_ridge
@@ -725,3 +725,12 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_a_target_of_names_is_told(tmp_path):
+    frame = table(30).assign(name=[f"name {i}" for i in range(30)])
+    frame.to_csv(tmp_path / "names.csv", index=False)
+    named = tables.load(str(tmp_path / "names.csv"), "name", None)
+    assert "30 different ones in 30 rows are too many" in tables.described(named, None)
+    colours = tables.load(str(tmp_path / "names.csv"), "colour", None)
+    assert tables.described(colours, None).endswith("because it holds text")

@@ -62,10 +62,13 @@ def described(table: Any, task: str | None) -> str:
     if task is not None:
         return table.description
     y = table.y_train
+    n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        return f"{table.description}, because it holds {kind}"
-    n = len(set(y.tolist()))
+        said = f"{table.description}, because it holds {kind}"
+        if n > len(y) / 2:
+            said += f": {n:,} different ones in {len(y):,} rows are too many to learn"
+        return said
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""
