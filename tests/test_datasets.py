@@ -264,7 +264,7 @@ def test_csv_quirks(tmp_path):
     assert data.X_train["b"].isna().tolist() == [True, False, False]
     assert data.X_train["b"][2] == "r, s"
     path.write_text("a;b;y\n1;2;3\n")
-    with pytest.raises(ValueError, match="not separated by commas"):
+    with pytest.raises(ValueError, match="has ';' between names, expected ','"):
         load_dataset(path, target="y")
     path.write_text(",a,y\n0,1,u\n1,2,v\n")
     with pytest.warns(UserWarning, match="column 1 has no name"):

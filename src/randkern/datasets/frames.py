@@ -244,8 +244,6 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
     if target not in columns:
         close = difflib.get_close_matches(target, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        if len(columns) == 1 and any(mark in columns[0] for mark in ";\t|"):
-            hint = "; the fields are not separated by commas: save the table with them"
         raise ValueError(
             f"{source}: no column {target!r}{hint}; the columns are {shown}"
         )
