@@ -4,6 +4,9 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
+import warnings
 from contextlib import contextmanager
 from html.parser import HTMLParser
 
@@ -22,7 +25,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import fit, predict
+from randkern.cli import console, fit, predict, tables
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
 from randkern.tabular.model import Member, TabularModel, fit_ridge
@@ -659,3 +662,75 @@ def test_scores_that_round_to_zero_have_no_sign():
 
     assert _text("{:.4f}", -1e-6) == "0.0000"
     assert _text("{:.4f}", -0.25) == "-0.2500"
+
+
+def test_a_warning_is_given_once(capsys):
+    with console.user_messages():
+        warnings.simplefilter("always")
+        for _ in range(3):
+            warnings.warn("few rows", UserWarning, stacklevel=1)
+            warnings.warn("few columns", UserWarning, stacklevel=1)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["randkern: warning: few rows", "randkern: warning: few columns"]
+
+
+def test_errors_of_files_have_no_numbers_of_the_system(tmp_path):
+    result = run("predict", tmp_path / "none.skops", tmp_path / "none.csv")
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'none.skops'}: no such file" in result.output
+    assert "Errno" not in result.output
+
+
+def test_one_class_of_numbers_is_a_plain_number(tmp_path):
+    table().assign(price=5).to_csv(tmp_path / "one.csv", index=False)
+    result = run("fit", tmp_path / "one.csv", "--target", "price", "--out", tmp_path)
+    assert "'price' is 5 in all 120 rows; choose another target" in result.output
+
+
+def test_errors_of_cells_name_the_file(fitted, tmp_path):
+    frame = table().astype({"weight": object})
+    frame.loc[7, "weight"] = "heavy"
+    bad = tmp_path / "bad.csv"
+    frame.to_csv(bad, index=False)
+    fit_to = ("fit", bad, "--target", "price")
+    said = f"{bad}: column 'weight' held numbers"
+    for arguments, message in (
+        (fit_to, f"{bad}: column 'weight' holds numbers but for 1 rows: row 7"),
+        (("predict", fitted[0] / "out" / "model.skops", bad), said),
+    ):
+        result = run(*arguments, *(("--out", tmp_path) if "fit" in arguments else ()))
+        assert result.exit_code == 2
+        assert message in result.output, result.output
+
+
+def test_booleans_may_be_missing_in_rows_to_predict(tmp_path):
+    frame = table()
+    encoder = rk.TabularEncoder().fit(frame.assign(new=frame["count"] > 4)[["new"]])
+    rows = pd.DataFrame({"new": [True, None, False]}, dtype=object)
+    empty = pd.DataFrame({"new": [None, None]}, dtype=object)
+    as_floats = pd.DataFrame({"new": [1.0, np.nan, 0.0]})
+    np.testing.assert_array_equal(encoder.transform(rows), encoder.transform(as_floats))
+    assert np.isfinite(encoder.transform(empty)).all()
+
+
+def test_readers_of_predictions_may_stop(fitted, tmp_path):
+    rows = pd.concat([table()] * 100)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    command = [sys.executable, "-c", "from randkern.cli import main; main()", "predict"]
+    command += [str(fitted[0] / "out" / "model.skops"), str(tmp_path / "rows.csv")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_a_target_of_names_is_told(tmp_path):
+    frame = table(30).assign(name=[f"name {i}" for i in range(30)])
+    frame.to_csv(tmp_path / "names.csv", index=False)
+    named = tables.load(str(tmp_path / "names.csv"), "name", None)
+    assert "30 different ones in 30 rows are too many" in tables.described(named, None)
+    colours = tables.load(str(tmp_path / "names.csv"), "colour", None)
+    assert tables.described(colours, None).endswith("because it holds text")

@@ -228,6 +228,8 @@ def test_table_target_errors(frame, tmp_path):
         ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the target 'y'"),
         ("a,y\n1,x\n2,x\n", "one class only: 'y' is 'x' in all 2 rows"),
         ("y\n1\n2\n", "no features"),
+        ("a;b;y\n1,5;2;3\n", "';' between names, expected ','; save the table"),
+        ("a\ty\n1\t2\n", "between fields, or name it .tsv"),
         ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
         ('a,y\n1,"2\n2,3\n', "not a readable table|line 3|fields"),
     ],
@@ -262,7 +264,7 @@ def test_csv_quirks(tmp_path):
     assert data.X_train["b"].isna().tolist() == [True, False, False]
     assert data.X_train["b"][2] == "r, s"
     path.write_text("a;b;y\n1;2;3\n")
-    with pytest.raises(ValueError, match="not separated by commas"):
+    with pytest.raises(ValueError, match="has ';' between names, expected ','"):
         load_dataset(path, target="y")
     path.write_text(",a,y\n0,1,u\n1,2,v\n")
     with pytest.warns(UserWarning, match="column 1 has no name"):

@@ -1,5 +1,7 @@
 """How commands speak: one-line errors, a progress bar, tables of 100 columns."""
 
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,16 +69,25 @@ class NamingGroup(TyperGroup):
 @contextmanager
 def user_messages() -> Iterator[None]:
     """Turn the library's complaints about arguments and data into single lines."""
+    told: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"randkern: warning: {_one_line(message)}", err=True)
+        line = f"randkern: warning: {_one_line(message)}"
+        if line not in told:  # a search fits many models, which warn of the same
+            typer.echo(line, err=True)
+        told.add(line)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
         try:
             yield
+        except BrokenPipeError:  # whoever read the output, as head, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
             message = str(error) or "out of memory; use fewer rows or components"
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                message = f"{error.filename}: {error.strerror.lower()}"
             raise error_exit(message) from error
 
 

@@ -10,7 +10,7 @@ import typer
 from randkern._extras import import_extra
 
 from .console import output, progress_bar, user_messages
-from .tables import read
+from .tables import naming, read
 
 __all__ = ["command"]
 
@@ -50,8 +50,9 @@ def command(
 
         _check_out(out)
         fitted = randkern.load(model)
-        frame = dates_as_days(_columns(fitted, read(data), data), _texts(fitted))
-        predictions = _predictions(fitted, frame, interval, probabilities)
+        with naming(data):
+            frame = dates_as_days(_columns(fitted, read(data), data), _texts(fitted))
+            predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")

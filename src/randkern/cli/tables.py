@@ -16,7 +16,7 @@ from randkern._validation import is_numeric, no_numbers
 
 from .console import progress_bar
 
-__all__ = ["described", "keep", "load", "read", "trial_progress"]
+__all__ = ["described", "keep", "load", "naming", "read", "trial_progress"]
 
 
 def load(
@@ -35,14 +35,14 @@ def load(
 
     if data == "-" and str(test) == "-":
         raise ValueError("standard input is read once: name a file for --test")
-    with _file_of(data) as path:
+    with naming(data), _file_of(data) as path:
         table: Any = load_dataset(path, data_dir=data_dir, target=target, task=task)
-    table = without_free_texts(table)
+        table = without_free_texts(table)
     if test is None:
         return table
     if target is None:
         raise ValueError("--test takes rows of a table: give --data FILE and --target")
-    with _file_of(str(test)) as path:
+    with naming(str(test)), _file_of(str(test)) as path:
         rows: Any = load_dataset(path, target=target, task=table.task)
     X, columns = rows.X_train, list(table.feature_names)
     missing = [name for name in columns if name not in X.columns]
@@ -62,10 +62,13 @@ def described(table: Any, task: str | None) -> str:
     if task is not None:
         return table.description
     y = table.y_train
+    n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        return f"{table.description}, because it holds {kind}"
-    n = len(set(y.tolist()))
+        said = f"{table.description}, because it holds {kind}"
+        if n > len(y) / 2:
+            said += f": {n:,} different ones in {len(y):,} rows are too many to learn"
+        return said
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""
@@ -119,6 +122,18 @@ def read(data: str) -> Any:
 
     with _file_of(data) as path:
         return read_table(path)
+
+
+@contextmanager
+def naming(data: str) -> Iterator[None]:
+    """Name the file in errors about a column of it."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith(("column ", "the target ")):
+            raise
+        name = "standard input" if data == "-" else data
+        raise ValueError(f"{name}: {error}") from error
 
 
 @contextmanager

@@ -244,8 +244,6 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
     if target not in columns:
         close = difflib.get_close_matches(target, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        if len(columns) == 1 and any(mark in columns[0] for mark in ";\t|"):
-            hint = "; the fields are not separated by commas: save the table with them"
         raise ValueError(
             f"{source}: no column {target!r}{hint}; the columns are {shown}"
         )
@@ -302,10 +300,10 @@ def _checked_for_task(
                 "task='classification') if each value is a class"
             )
     if len(np.unique(y)) < 2:
-        advice = "" if given else ", or give task='regression' if it is a quantity"
+        (value,) = y[:1].tolist()
         raise DataFileError(
-            f"{source}: one class only: {target!r} is {y[0]!r} in all {len(y):,} rows; "
-            f"choose another target{advice}"
+            f"{source}: one class only: {target!r} is {value!r} in all {len(y):,} "
+            "rows; choose another target"
         )
     return y
 

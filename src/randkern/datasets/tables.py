@@ -27,6 +27,13 @@ TABLE_SUFFIXES = tuple(
     for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
     for packed in _PACKED
 )
+# What to do with files that people have instead, by the end of their name.
+_ADVICE = {
+    ".json": "; one object per line is .jsonl (pandas: orient='records', lines=True)",
+    ".txt": "; name it .csv or .tsv, after what is between its fields",
+    ".xls": "; save the sheet as .csv",
+    ".xlsx": "; save the sheet as .csv",
+}
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 # How files that are no text begin.
 _STARTS = {
@@ -113,6 +120,7 @@ def read_table(path: str | Path) -> "pd.DataFrame":
     if suffix is None:
         raise ValueError(
             f"{path} is no table: its name ends in none of {', '.join(TABLE_SUFFIXES)}"
+            + _ADVICE.get(path.suffix.lower(), "")
         )
     kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
     if kind in _SEPARATORS:
@@ -159,6 +167,14 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
     header = next(rows, None)
     if header is None:
         raise DataFileError(f"{path}: empty, expected a row of column names and data")
+    others = [sign for sign in ",;\t|" if sign != separator and sign in header[0]]
+    if len(header) == 1 and others:
+        raise DataFileError(
+            f"{path}: the first row has {others[0]!r} between names, expected "
+            f"{separator!r}; save the table with {separator!r} between fields"
+            + (", and name it .csv" if others[0] == "," else "")
+            + (", or name it .tsv" if others[0] == "\t" else "")
+        )
     twice = [name for name, n in Counter(header).items() if n > 1 and name]
     if twice:
         raise DataFileError(

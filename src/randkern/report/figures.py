@@ -96,7 +96,7 @@ def quality(
     axes.set_xlabel(f"predicted {_plain(target)}")
     axes.set_ylabel("residual")
     half = np.quantile(abs(residuals), 0.5)
-    yield _svg(figure), "Residuals", f"Half of the residuals are below {half:.3g}."
+    yield _svg(figure), "Residuals", f"Half of the residuals are within ±{half:.3g}."
 
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:

@@ -283,6 +283,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if is_time(column):
             return days_of(column)
         if not is_numeric(column):
+            found = objects_of(column)
+            if all(
+                value is None or isinstance(value, (bool, np.bool_)) for value in found
+            ):
+                # Booleans, some missing, are objects in pandas, as is an empty column.
+                return np.array([np.nan if value is None else value for value in found])
             raise ValueError(
                 f"column {name!r} held numbers when the encoder was fitted, but "
                 f"{no_numbers(column)} here; mend or empty it."
