@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,12 +13,12 @@ import numpy as np
 import scipy.linalg
 from sklearn.base import clone
 
+from randkern.backend.blas import factorise_upper
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks, rows_within
-from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
-from randkern.models.dual import exact_gram, solve_dual_leaving_out
+from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss, inverse, log_squares
@@ -179,18 +178,27 @@ def _fit_tail(
     order: np.ndarray,
 ) -> ExactRidge:
     """Leave out the last rows one at a time, two thirds of them at most."""
-    X, Y = X[order], Y[order]
-    first = max(len(X) - JUDGED_ROWS, len(X) // 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)
-        solution, intercept, residuals = solve_dual_leaving_out(
-            exact_gram(kernel, X),
-            *(Y, weight[order], alpha, True, np.arange(first, len(X))),
-        )
-    if solution.jitter > 0:
+    X, Y, penalty = X[order], Y[order], alpha / weight[order]
+    n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
+    gram = exact_gram(kernel, X)
+    gram.flat[:: n + 1] += penalty
+    if not factorise_upper(gram):
         raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
+    factor = gram.T
+    right = np.column_stack([Y, np.ones(n)])
+    solved = scipy.linalg.cho_solve((factor, True), right, check_finite=False)
+    dual, sums = solved[:, :-1], solved[:, -1]
+    dual = dual - sums[:, None] * (dual.sum(axis=0) / sums.sum())
+    left_out = np.zeros((n, Y.shape[1]), bool)
+    intercept = _intercepts(kernel, penalty, X, Y, dual, left_out)
+    # The last block of the factor is that of the Schur complement, whose inverse is a
+    # block of the inverse.
+    tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
+    diagonal = tail.diagonal() - sums[first:] ** 2 / sums.sum()
     return ExactRidge(
-        *(kernel, alpha, X, solution.value, intercept, order[first:], residuals)
+        *(kernel, alpha, X, dual, intercept),
+        judged=order[first:],
+        residuals=dual[first:] / diagonal[:, None],
     )
 
 
