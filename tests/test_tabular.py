@@ -286,6 +286,16 @@ def test_values_that_were_not_there_and_missing_ones():
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
 
 
+def test_numbers_among_codes_are_categories_and_those_beside_one_mark_are_not():
+    codes = [str(100 + i % 40) for i in range(400)]
+    codes[7], codes[90], codes[91] = "V57", "E909", "V57"
+    encoder = rk.TabularEncoder().fit(pd.DataFrame({"diagnosis": codes}))
+    assert encoder.transform(pd.DataFrame({"diagnosis": ["V57"]})).any()
+    codes[90] = "V57"
+    with pytest.raises(ValueError, match="row 7 holds 'V57'"):
+        rk.TabularEncoder().fit(pd.DataFrame({"diagnosis": codes}))
+
+
 @pytest.mark.parametrize("numbers", ["standard", "quantile"])
 def test_weights_that_are_whole_numbers_repeat_rows_for_the_encoder(numbers):
     times = np.arange(N) % 4

@@ -42,8 +42,8 @@ def tensor_floats() -> tuple[Any, Any]:
 # Text of more different values, most of them in one row only, is no category.
 _MOST_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
-# Of more than so many categories, all numbers but for this share of rows, a "?" or the
-# like has made texts.
+# Of more than so many categories, all numbers but for one text in at most this share of
+# rows, that text, a "?" or the like, has made texts; several are codes such as "V57".
 _FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
 
 
@@ -175,8 +175,8 @@ def check_categories(name: Any, values: np.ndarray) -> None:
 def n_free_texts(name: Any, values: np.ndarray) -> int:
     """Count different texts that hardly repeat: 0 if objects may be categories.
 
-    Raises ValueError, which names a row, where most of them are numbers, and where
-    nearly all are although they repeat.
+    Raises ValueError, which names a row, where most of them are numbers, and where one
+    text in a few rows has made categories of numbers that repeat.
     """
     n = len({value for value in values if value is not None})
     if n <= _FEW_CATEGORIES:
@@ -188,7 +188,8 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
             f"column {name!r} holds {n:,} different numbers as texts or categories; "
             "convert them to numbers, or name them (as in 'id 7') if they are names."
         )
-    if 0 < len(rows) < (0.5 if many else _FEW_TEXTS) * len(values):
+    one = len({values[row] for row in rows}) == 1
+    if len(rows) < len(values) * (0.5 if many else _FEW_TEXTS * one):
         raise ValueError(
             f"column {name!r} holds numbers but for {len(rows):,} rows: "
             f"{cell(values, rows)}; mend or empty it."
