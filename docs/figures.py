@@ -35,7 +35,7 @@ COLOURS = {
 }
 
 
-def of_the_night(colour: Any) -> np.ndarray:
+def for_dark_pages(colour: Any) -> np.ndarray:
     """Return colours with dark and pale greys exchanged; the others serve both."""
     colours = to_rgba_array(colour)
     (ink, paper), rgb = to_rgba_array([INK, PAPER])[:, :3], colours[:, :3]
@@ -64,7 +64,7 @@ def recolour(artist: Any, name: str) -> None:
     colour = getattr(artist, f"get_{name}")()
     if isinstance(colour, str) and colour in ("none", "auto"):
         return
-    colours = [to_hex(each, keep_alpha=True) for each in of_the_night(colour)]
+    colours = [to_hex(each, keep_alpha=True) for each in for_dark_pages(colour)]
     if colours:
         several = isinstance(artist, Collection)
         getattr(artist, f"set_{name}")(colours if several else colours[0])

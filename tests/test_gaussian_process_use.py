@@ -510,8 +510,13 @@ def test_noise_of_new_rows_has_their_weights(data, rng):
         np.testing.assert_allclose(std**2, alone**2 + 0.1 / weight, rtol=1e-9)
         _, covariance = model.predict(X, return_cov=True, include_noise=weight)
         np.testing.assert_allclose(np.diag(covariance), std**2, rtol=1e-8)
-    for bad in (weight[:-1], -weight, 0 * weight):
-        with pytest.raises(ValueError):
+    wrong = (
+        (weight[:-1], "shape"),
+        (-weight, "Negative"),
+        (0 * weight, "non-zero|is zero"),
+    )
+    for bad, message in (*wrong, (weight - weight[0], "Negative|must be positive")):
+        with pytest.raises(ValueError, match=message):
             model.predict(X, return_std=True, include_noise=bad)
     with pytest.raises(ValueError, match="weights of rows in memory"):
         model.predict(rk.RowBlocks([X]), return_std=True, include_noise=weight)

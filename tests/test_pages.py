@@ -152,7 +152,7 @@ def test_figures_for_dark_pages():
     from matplotlib.figure import Figure
 
     figures = script("figures")
-    ink, paper = figures.of_the_night(["black", "white"])
+    ink, paper = figures.for_dark_pages(["black", "white"])
     assert pages.contrast(to_hex(ink), to_hex(paper)) > 7
     figure = Figure()
     axes = figure.subplots()

@@ -118,8 +118,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         its noise has the variance σ²/w, for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"

@@ -67,8 +67,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"

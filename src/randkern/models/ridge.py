@@ -57,8 +57,8 @@ class KernelRidgeRegressor(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
@@ -220,8 +220,8 @@ class KernelRidgeClassifier(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"

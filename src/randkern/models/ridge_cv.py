@@ -450,8 +450,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
@@ -562,8 +562,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         cross-validation score, which takes no scoring. An int (stratified folds) or a
         splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"

@@ -57,8 +57,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     max_iter : int, default=1000
         Passes over all rows, at most; a warning says where they were too few.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and kept; ``"streamed"``,
-        the same, made again when needed; ``"orthogonal"``, in orthogonal blocks, for a
+        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
+        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
         lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
         ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"

@@ -492,9 +492,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._how, _ = plan_of(n, share * self.time_limit)
         self._last_seconds = self.time_limit / 2
         if self._how == "factorise":
-            if (
-                n > _FEW_ROWS
-            ):  # the Gram matrix takes about as long as its factorisation
+            # The Gram matrix takes about as long as its factorisation.
+            if n > _FEW_ROWS:
                 last = 2 * factorising_seconds(n)
                 self._last_seconds = min(self._last_seconds, last)
             return self._merged(X, y, weight)
