@@ -386,6 +386,15 @@ def test_stale_records_say_why(folder, changed, reason):
     assert record(folder, **changed).why_stale() == [reason]
 
 
+def test_a_change_without_effect_leaves_a_record_fresh_until_the_next(folder):
+    now = code_hash("randkern_lab.papers.optical_convergence")
+    for to, reasons in ((now, []), ("2", ["the code has changed since abc"])):
+        pair = f'hashes = [{{ from = "1", to = "{to}" }}]'
+        added = f'[[no_effect]]\nwhy = "a message"\n{pair}\n'
+        (folder / "rule_changes.toml").write_text(CHANGES + added)
+        assert record(folder, code_hash="1").why_stale() == reasons
+
+
 def test_records_without_an_origin_and_those_never_made_are_stale(folder):
     (folder / "curve" / "results.json").write_text('{"seconds": null}')
     curve, never = read_records(folder)

@@ -6,7 +6,8 @@
 - ``records.toml``: a section for each record with its ``command`` (without ``randkern``
   and directories), whether it takes ``data``, and a ``note`` on how it was made;
 - ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
-  concern, which are stale if they are older;
+  concern, which are stale if they are older; and, under ``no_effect``, changes of the
+  code that no number follows from, with the reason and the hashes ``from`` and ``to``;
 - a folder for each record, with ``results.json`` and figures.
 """
 
@@ -15,7 +16,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +38,8 @@ class Record:
     """A record of the repository.
 
     `command` is without ``randkern`` and directories, `data` whether it takes the
-    directory of data sets, `changes` the rule changes that concern it.
+    directory of data sets, `changes` the rule changes that concern it. Code of a hash
+    in `renewed` computes what code of the other hash does.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Record:
     data: bool = False
     note: str = ""
     changes: tuple[Mapping[str, Any], ...] = ()
+    renewed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def experiment(self) -> type[Experiment]:
@@ -71,7 +74,8 @@ class Record:
         ]
         if origin is None:
             return [*reasons, "it does not say of which commit it is"]
-        if origin["code_hash"] != code_hash(origin["module"]):
+        found = origin["code_hash"]
+        if self.renewed.get(found, found) != code_hash(origin["module"]):
             reasons.append(f"the code has changed since {str(origin['commit'])[:9]}")
         if not origin["clean"]:
             reasons.append("the sources were not those of its commit")
@@ -104,9 +108,11 @@ def read_records(folder: Path) -> Iterator[Record]:
         unknown = set(change["records"]) - set(listed)
         if unknown:
             raise ValueError(f"records.toml has no {sorted(unknown)[0]!r}")
+    pairs = [pair for each in changes.get("no_effect", []) for pair in each["hashes"]]
+    renewed = {pair["from"]: pair["to"] for pair in pairs}
     for name, entry in listed.items():
         own = [c for c in changes.get("change", []) if name in c["records"]]
-        yield Record(name, folder / name, **entry, changes=tuple(own))
+        yield Record(name, folder / name, **entry, changes=tuple(own), renewed=renewed)
 
 
 def main(
