@@ -587,6 +587,53 @@ def test_labels_choose_the_prior_of_lengthscales(relevant):
     assert (machine._best_precision(start, 160) == 10) == (relevant == "all")
 
 
+@pytest.mark.parametrize("loss", [objectives.log_loss, objectives.log_squares])
+def test_one_lengthscale_of_all_columns_is_a_candidate_for_labels(loss):
+    rng = np.random.default_rng(29)
+    X = rng.normal(size=(120, 6)) * [1, 2, 3, 1, 1, 1]
+    Y = np.sign(X.sum(axis=1, keepdims=True) + 3 * rng.normal(size=(120, 1)))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(6)}, Y, np.ones(120), np.inf),
+        *(rk._random.root_stream(0), lambda trial: False),
+        loss=loss,
+    )
+    found = [trial for trial in machine.run() if trial.metric == "none"]
+    assert len(found) == (loss is objectives.log_loss)
+    for trial in found:
+        assert trial.n_learned == 2 and estimators.optimism(trial, 120) == 2 / 120
+        assert np.ptp(trial.kernel.lengthscale) == 0
+
+        def value(shift, trial=trial):
+            goal = machine._objective(
+                trial.kernel, trial.form, "standard", machine.order
+            )
+            return goal(trial.theta + shift)[0]
+
+        least = value(0.0)
+        assert least == pytest.approx(trial.objective, rel=1e-12)
+        for shift in np.vstack([np.ones(7) - np.eye(7)[6], np.eye(7)[6]]):
+            assert min(value(0.2 * shift), value(-0.2 * shift)) > least
+
+
+def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
+    """Where its loss is larger by less than the others overfit."""
+    fit = classifier(time_limit=5)
+    X, y = load_iris(return_X_y=True)
+    fit._encode_searched(X, len(y), rk._random.root_stream(0))
+    fit._clock = lambda: 0.0
+    machine = streaming(monkeypatch, 90)
+    start = machine.isotropic("Matern 3/2", "standard", 60)
+    trials = [replace(start, metric=metric) for metric in ("diagonal", "none")]
+    monkeypatch.setattr(fit, "_adapted", lambda trial, *_: trial)
+    monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((len(y), 1)))
+    monkeypatch.setattr(
+        estimators, "leave_one_out", lambda *_: np.zeros((len(fit._searched), 1))
+    )
+    Y = np.sign(y - 0.5)[:, None]
+    judged = fit._judged(trials, X, Y, np.ones(len(y)))
+    assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
+
+
 def streaming(monkeypatch, n=600):
     monkeypatch.setattr(search, "_MOST_ROWS", 150)
     rng = np.random.default_rng(23)

@@ -23,7 +23,7 @@ from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
+from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised, optimism
 from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
@@ -82,8 +82,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
     least squares to labels coded as ±1, over a temperature, have on rows left out; of
-    more than 2,500 rows (10,000 are searched at most) each step is on other rows. With
-    the best few of them, each plus a constant, logistic regression is also fitted, with
+    more than 2,500 rows (10,000 are searched at most) each step is on other rows. Of
+    fewer, one has a single lengthscale for all columns. With the best few of them, each plus a constant, logistic regression is also fitted, with
     a penalty chosen by its log loss on rows left out, to one step of Newton's method.
     The model is the weighted mean of the probabilities of these that has the least log
     loss, over a temperature.
@@ -205,10 +205,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             until = self._clock() + spare / (len(judged) - at)
             parts.append(self._best_penalty(trial, labels, weight, start, until))
             start = _PENALTIES.index(parts[-1].share)
-        # Least squares have lengthscales that make their own loss least: it is too
-        # small, by about 1/n for each of these numbers (Akaike 1974).
         handicaps = [
-            len(part.trial.theta) / len(rows) if part.share is None else 0.0
+            optimism(part.trial, len(rows)) if part.share is None else 0.0
             for part in parts
         ]
         found = [part.P for part in parts]

@@ -117,6 +117,11 @@ class Trial:
     objective: float
     turn: np.ndarray | None = None
 
+    @property
+    def n_learned(self) -> int:
+        """How many lengthscales and penalties were learned."""
+        return 2 if self.metric == "none" else len(self.theta)
+
     def turned(self, rows: np.ndarray) -> np.ndarray:
         """Return encoded rows as the kernel takes them."""
         return turned(rows, self.turn)
@@ -249,6 +254,20 @@ class KernelSearch:
         best.origin = best.best[1][:-1]
         like = {"form": form, "numbers": numbers, "metric": "none"}
         return self._record(best, like, began)
+
+    def plain(self, n: int) -> Trial:
+        """Learn one lengthscale for all columns, and the penalty."""
+        began, trials = working_seconds(), self.trials
+        isotropic = [trial for trial in trials if trial.metric == "none"]
+        start = min(isotropic, key=lambda trial: trial.objective)
+        goal = self._objective(start.kernel, start.form, start.numbers, self.order[:n])
+        ties, goal.ties = goal.ties, np.ones((len(goal.ties), 1))
+        goal.descend(start.theta[-2:], _REFINED_STEPS)
+        value, (lengthscale, penalty), error = goal.best
+        goal.ties, goal.origin = ties, np.full(ties.shape[1], lengthscale)
+        goal.best = value, np.append(goal.origin, penalty), error
+        like = {"form": start.form, "numbers": start.numbers, "metric": "none"}
+        return self._record(goal, like, began)
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
@@ -421,6 +440,9 @@ class KernelSearch:
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
         self._until = self.until
+        if self.loss.is_noisy and not self._over:  # labels are overfit by many numbers
+            found.append(self.plain(found[0].n_rows))
+            found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
         return self._restarted(found, n)
 
     def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
