@@ -617,20 +617,15 @@ def test_one_lengthscale_of_all_columns_is_a_candidate_for_labels(loss):
 
 def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     """Where its loss is larger by less than the others overfit."""
-    fit = classifier(time_limit=5)
-    X, y = load_iris(return_X_y=True)
-    fit._encode_searched(X, len(y), rk._random.root_stream(0))
-    fit._clock = lambda: 0.0
+    fit, Y = classifier(time_limit=5), np.sign(np.arange(90.0)[:, None] - 40)
+    fit._searched, fit._clock = np.arange(90), lambda: 0.0
     machine = streaming(monkeypatch, 90)
     start = machine.isotropic("Matern 3/2", "standard", 60)
     trials = [replace(start, metric=metric) for metric in ("diagonal", "none")]
     monkeypatch.setattr(fit, "_adapted", lambda trial, *_: trial)
-    monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((len(y), 1)))
-    monkeypatch.setattr(
-        estimators, "leave_one_out", lambda *_: np.zeros((len(fit._searched), 1))
-    )
-    Y = np.sign(y - 0.5)[:, None]
-    judged = fit._judged(trials, X, Y, np.ones(len(y)))
+    monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((90, 1)))
+    monkeypatch.setattr(estimators, "leave_one_out", lambda *_: Y / 2)
+    judged = fit._judged(trials, None, Y, np.ones(90))
     assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
 
 
