@@ -83,10 +83,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
     The kernels are those of :class:`TabularRegressor`, learned by the log loss that
     least squares to labels coded as ±1, over a temperature, have on rows left out; of
     more than 2,500 rows (10,000 are searched at most) each step is on other rows. Of
-    fewer, one has a single lengthscale for all columns. With the best few of them, each plus a constant, logistic regression is also fitted, with
-    a penalty chosen by its log loss on rows left out, to one step of Newton's method.
-    The model is the weighted mean of the probabilities of these that has the least log
-    loss, over a temperature.
+    fewer, one has a single lengthscale for all columns. With the best few of them, each
+    plus a constant, logistic regression is also fitted, with a penalty chosen by its
+    log loss on rows left out, to one step of Newton's method. The model is the weighted
+    mean of the probabilities of these that has the least log loss, over a temperature.
 
     Parameters
     ----------
