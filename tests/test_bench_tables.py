@@ -76,12 +76,16 @@ def test_records(results):
 def test_what_is_shown(results):
     shown = Tables.tables(results)
     titles = [table.title for table in shown]
-    assert titles[:4] == [
+    assert titles[:5] == [
         "Root mean squared error of standardised targets",
-        *("Share of wrong labels", "Log loss", "Seconds of the fit"),
+        *("Share of wrong labels", "Log loss"),
+        *("Share of targets in intervals of 90 %", "Seconds of the fit"),
     ]
-    assert titles[4:] == ["Mean ranks: regression, test_error"]
+    assert titles[5:] == ["Mean ranks: regression, test_error"]
     assert len(shown[0].rows) == 2
+    assert shown[-1].columns[-1].startswith("tables on which randkern, Tabular* is")
+    wins = {row[0]: row[-1] for row in shown[-1].rows}
+    assert wins[METHODS["tabular"].label] == "" and wins[METHODS["hgb"].label] in "012"
     legend = Tables.figure(results).axes[0].get_legend()
     labels = [text.get_text() for text in legend.texts]
     assert labels[0] == METHODS["tabular"].label
@@ -110,6 +114,11 @@ def test_ranks_are_those_of_the_friedman_test():
     ranks = np.array([found["ranks"][m] for m in methods])
     statistic = 12 * 5 / (3 * 4) * ((ranks - 2) ** 2).sum()
     assert statistic == pytest.approx(friedmanchisquare(*errors.T).statistic)
+    assert found["first"] == "tabular"
+    assert found["first_as_good"] == {
+        method: int((errors[:, 0] <= errors[:, j]).sum())
+        for j, method in enumerate(methods[1:], 1)
+    }
     assert mean_ranks(records, "classification", "test_error") is None
 
 

@@ -4,7 +4,8 @@
 ``--rerun`` it makes those that are stale again, or those that are named. A folder has
 
 - ``records.toml``: a section for each record with its ``command`` (without ``randkern``
-  and directories), whether it takes ``data``, and a ``note`` on how it was made;
+  and directories), whether it takes ``data``, or the folder of its ``tables`` there, and
+  a ``note`` on how it was made;
 - ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
   concern, which are stale if they are older; and, under ``no_effect``, changes of the
   code that no number follows from, with the reason and the hashes ``from`` and ``to``;
@@ -38,14 +39,16 @@ class Record:
     """A record of the repository.
 
     `command` is without ``randkern`` and directories, `data` whether it takes the
-    directory of data sets, `changes` the rule changes that concern it. Code of a hash
-    in `renewed` computes what code of the other hash does.
+    directory of data sets, `tables` the folder of tables there that it takes, `changes`
+    the rule changes that concern it. Code of a hash in `renewed` computes what code of
+    the other hash does.
     """
 
     name: str
     folder: Path
     command: str
     data: bool = False
+    tables: str = ""
     note: str = ""
     changes: tuple[Mapping[str, Any], ...] = ()
     renewed: Mapping[str, str] = field(default_factory=dict)
@@ -89,10 +92,11 @@ class Record:
     def rerun(self, data_dir: Path | None) -> list[Path]:
         """Run the command again, and write what it finds in place of the record."""
         words = shlex.split(self.command)[2:]
-        if self.data:
+        if self.data or self.tables:
             if data_dir is None:
                 raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
-            words += ["--data-dir", str(data_dir)]
+            given = ("--folder", data_dir / self.tables)
+            words += map(str, given if self.tables else ("--data-dir", data_dir))
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command()(command_of(self.experiment))
         command = typer.main.get_command(single)

@@ -158,6 +158,7 @@ class Tables(Experiment):
             ),
             ("classification", "test_error", "Share of wrong labels"),
             ("classification", "log_loss", "Log loss"),
+            ("regression", "coverage", "Share of targets in intervals of 90 %"),
             (None, "fit_seconds", "Seconds of the fit"),
         ):
             records = [
@@ -170,10 +171,16 @@ class Tables(Experiment):
                 keys = "table", "method", cell
                 made.append(pivot(title, records, *keys, headings=headings))
         for name, ranks in results["ranks"].items():
-            rows = [{"method": m, "rank": rank} for m, rank in ranks["ranks"].items()]
+            wins = ranks["first_as_good"]
+            rows = [
+                {"method": m, "rank": rank, "wins": wins.get(m)}
+                for m, rank in ranks["ranks"].items()
+            ]
+            first = METHODS[ranks["first"]].label
             columns: dict[str, Column] = {
                 "method": lambda r: METHODS[r["method"]].label,
                 "mean rank": ("rank", ".2f"),
+                f"tables on which {first} is as good or better": ("wins", "d"),
             }
             caption = (
                 f"{ranks['n_tables']} tables; ranks that differ by less than "
@@ -416,7 +423,8 @@ def mean_ranks(
 ) -> dict[str, Any] | None:
     """Return mean ranks of the methods that have all tables of a kind.
 
-    Of means over folds; None unless there are two such methods and two tables.
+    And on how many tables the first is as good as each other, or better. All are of
+    means over folds; None unless there are two such methods and two tables.
     """
     own: dict[str, dict[str, list[float]]] = {}
     for r in records:
@@ -427,10 +435,13 @@ def mean_ranks(
     methods = [m for m in METHODS if own and all(m in each for each in own.values())]
     if len(methods) < 2 or len(own) < 2:
         return None
-    errors = [[np.mean(each[m]) for m in methods] for each in own.values()]
+    errors = np.array([[np.mean(each[m]) for m in methods] for each in own.values()])
     ranks = rankdata(errors, axis=1).mean(axis=0)
+    wins = (errors[:, :1] <= errors).sum(axis=0)
     return {
         "ranks": dict(sorted(zip(methods, ranks.tolist(), strict=True), key=_second)),
+        "first": methods[0],
+        "first_as_good": dict(zip(methods[1:], wins[1:].tolist(), strict=True)),
         "n_tables": len(own),
         "critical_difference": critical_difference(len(methods), len(own)),
     }
