@@ -4,8 +4,8 @@
 ``--rerun`` it makes those that are stale again, or those that are named. A folder has
 
 - ``records.toml``: a section for each record with its ``command`` (without ``randkern``
-  and directories), whether it takes ``data``, or the folder of its ``tables`` there, and
-  a ``note`` on how it was made;
+  and directories), whether it takes ``data``, or which folder of ``tables``, and a
+  ``note`` on how it was made;
 - ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
   concern, which are stale if they are older; and, under ``no_effect``, changes of the
   code that no number follows from, with the reason and the hashes ``from`` and ``to``;
