@@ -122,6 +122,17 @@ def test_ranks_are_those_of_the_friedman_test():
     assert mean_ranks(records, "classification", "test_error") is None
 
 
+def test_whole_numbers_of_few_values_are_classes():
+    kinds = [
+        tables.kind_of(np.array(y))
+        for y in ([-1.0, 1.0], [0.5, 1.0], np.arange(21.0), ["a", "b"], [True, False])
+    ]
+    assert kinds == [
+        *("classification", "regression", "regression"),
+        *("classification", "classification"),
+    ]
+
+
 def test_complaints(tmp_path):
     with pytest.raises(ValueError, match="no table in"):
         Tables.run(tables.Options(folder=tmp_path))

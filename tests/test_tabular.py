@@ -1089,6 +1089,39 @@ def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
     assert len(fit.model_.members) == 1 or not many
 
 
+@pytest.mark.parametrize(("C", "weighted"), [(1e-3, False), (1e4, True)])
+def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weighted):
+    rng = np.random.default_rng(31)
+    X, order = rng.normal(size=(800, 2)), rng.permutation(800)
+    labels = (X.sum(axis=1) + rng.normal(size=800) > 0).astype(int)
+    weight = rng.uniform(0.5, 2, 800) if weighted else None
+    trial = SimpleNamespace(kernel=rk.Gaussian(2.0))
+    fit, fits = classifier(time_limit=60), []
+    fit._order, fit._clock, fit.classes_ = order, lambda: 0.0, np.arange(2)
+    quietly = classification._quietly
+
+    def spied(model, U, y, w):
+        fits.append(U)
+        quietly(model, U, y, w)
+
+    monkeypatch.setattr(classification, "_quietly", spied)
+    assert fit._multiple(trial, C, X, labels, weight, 40, 31.0) == 1 and not fits
+    found = fit._multiple(trial, C, X, labels, weight, 40, 1.0)
+    assert {len(U) for U in fits} == {700}
+    held, rest = order[-100:], order[:-100]
+
+    def loss(multiple):
+        model = classification._logistic(trial.kernel, C * multiple, 40, 0)
+        quietly(model, X[rest], labels[rest], None if weight is None else weight[rest])
+        P, w = model.predict_proba(X[held]), None if weight is None else weight[held]
+        return sklearn.metrics.log_loss(labels[held], P, sample_weight=w)
+
+    losses = [loss(multiple) for multiple in classification._MULTIPLES]
+    at = classification._MULTIPLES.index(found)
+    assert at == (0 if weighted else len(losses) - 1) == np.argmin(losses)
+    assert (fit.temperature_ > 1) == weighted  # overconfident
+
+
 def test_one_part_alone_is_that_of_the_least_log_loss():
     """Parts that are alike share their weight, and a worse one may have more."""
     labels = np.array([0, 0, 1, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ _FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first of them.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
+# Penalties that are chosen for some rows are divided by one of these for many.
+_MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
+_FEW_LANDMARKS, _MOST_HELD = 500, 4000
 _LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
@@ -61,6 +65,8 @@ _BLEND_STEPS = 300
 # Shares of the time: for the search at most, and what is left for the last fits, of few
 # rows and of many.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+# Of what is left, for a fit with landmarks; the rest is for choosing its penalty.
+_LAST_FIT_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact, if the time allows; otherwise Nyström features
-    replace it, and the model is a single fit.
+    replace it, and the model is a single fit, with a penalty chosen by held-out rows.
 
     References
     ----------
@@ -244,16 +250,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                     P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
             return _Part(trial, share, P, _log_loss(P, labels, weight))
 
-        best, at = judge(start), start
-        for step in (1, -1):
-            while 0 <= at + step < len(_PENALTIES) and self._clock() < until:
-                found = judge(at + step)
-                if not found.loss < best.loss:
-                    break
-                best, at = found, at + step
-            if at != start:
-                break
-        return best
+        return _descended(judge, start, len(_PENALTIES), lambda: self._clock() > until)
 
     def _fit_members(
         self,
@@ -287,13 +284,56 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if part.share is None:
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
-                model = _logistic(trial.kernel, 1 / (part.share * trial.alpha), D, seed)
+                C = 1 / (part.share * trial.alpha)
+                if D is not None:
+                    C *= self._multiple(trial, C, U, labels, given, D, last)
+                model = _logistic(trial.kernel, C, D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
                 passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
                 model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
             _quietly(model, U, labels, given)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
+
+    def _multiple(
+        self,
+        trial: Trial,
+        C: float,
+        U: np.ndarray,
+        labels: np.ndarray,
+        weight: np.ndarray | None,
+        D: int,
+        last: float,
+    ) -> float:
+        """Return what to multiply C by for all rows, and set the temperature.
+
+        It is chosen for few rows, and more of them may want a smaller penalty. Rows
+        held out judge fits of the others with fewer landmarks, in what the last fit, of
+        about `last` seconds, leaves of the time.
+        """
+        n_held = min(_MOST_HELD, len(U) // 8)  # most are unknown to the search
+        held, rest = self._order[-n_held:], self._order[:-n_held]
+        ends = [self._clock()]
+        w = np.ones(len(U)) if weight is None else weight
+
+        def judge(at: int) -> _Part:
+            share = 1 / _MULTIPLES[at]
+            model = _logistic(trial.kernel, C / share, min(D, _FEW_LANDMARKS), 0)
+            _quietly(model, U[rest], labels[rest], None if weight is None else w[rest])
+            P = np.full((len(held), len(self.classes_)), _LEAST_CHANCE)
+            P[:, model.classes_] = model.predict_proba(U[held])
+            ends.append(self._clock())
+            return _Part(trial, share, P, _log_loss(P, labels[held], w[held]))
+
+        def over() -> bool:
+            return 2 * ends[-1] - ends[-2] + last > self.time_limit
+
+        if self._left() < 2 * last or len(np.unique(labels[rest])) < 2:
+            return 1.0
+        best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        of_class = labels[held][:, None] == np.arange(len(self.classes_))
+        self.temperature_ = temperature_of(np.log(best.P), of_class, w[held])
+        return 1 / best.share
 
     def _size(
         self, trial: Trial, n: int, k: int, passes: int, seconds: float
@@ -320,7 +360,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             products = (2 if passes else 3) * n * D**2 / rate
             return products + passes * pass_seconds(n, D, k)
 
-        while D > least and last_of(D) > 0.7 * seconds:
+        while D > least and last_of(D) > _LAST_FIT_SHARE * seconds:
             D = max(int(0.9 * D), least)
         return D, last_of(D)
 
@@ -345,6 +385,22 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         P = self.predict_proba(X)
         return self.classes_[P.argmax(axis=1)]
+
+
+def _descended(
+    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
+) -> Any:
+    """Return the judged place of a list whose neighbours are no better."""
+    best, at = judge(start), start
+    for step in (1, -1):
+        while 0 <= at + step < size and not over():
+            found = judge(at + step)
+            if not found.loss < best.loss:
+                break
+            best, at = found, at + step
+        if at != start:
+            break
+    return best
 
 
 def with_constant(kernel: Kernel) -> Kernel:

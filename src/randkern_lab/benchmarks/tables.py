@@ -249,8 +249,10 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
 
 def kind_of(y: np.ndarray) -> str:
     """Return ``"regression"`` or ``"classification"``, as targets look like."""
-    real = y.dtype.kind == "f" or len(np.unique(y)) > _MOST_CLASSES
-    return "regression" if y.dtype.kind in "fiu" and real else "classification"
+    if y.dtype.kind not in "fiu":
+        return "classification"
+    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MOST_CLASSES
+    return "regression" if is_real else "classification"
 
 
 # -- methods --------------------------------------------------------------------------
