@@ -146,7 +146,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
         what is free.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
         what is free.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------

@@ -244,7 +244,7 @@ class KernelRidgeClassifier(
         interrupted or killed is continued by the same call of `fit`. It is removed at
         the end.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------

@@ -467,7 +467,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
         room beside it.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
@@ -582,7 +582,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
         room beside it.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
