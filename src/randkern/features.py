@@ -149,7 +149,7 @@ class RandomFeatures(_FeatureTransformer):
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     plan_ : Plan
         The drawn map: kilobytes, whatever D and d.
     n_features_in_ : int
@@ -257,7 +257,7 @@ class NystromFeatures(_FeatureTransformer):
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     landmarks_ : array or CSR matrix of shape (n_features_out, n_features_in)
         In float64.
     plan_ : Plan

@@ -60,10 +60,11 @@ class FeatureMap(nn.Module):
     n_components : int
         Number of features.
     projection : str
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     fourier : {"pair", "offset"}
         ``"pair"``: cosines and sines of half as many frequencies as features;
         ``"offset"``: cosines with random phases.

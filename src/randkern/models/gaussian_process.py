@@ -118,10 +118,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         its noise has the variance σ²/w, for known variances v of each row
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
         `n_components` rows, the landmarks. The mean is then that of the subset of
@@ -142,9 +143,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         outliers; ``"poisson"``: counts of the rate c·exp(f), c their mean. These two by
         Laplace's approximation, of one target (see Notes).
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -223,7 +224,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Callbacks of scikit-learn (``set_callbacks``) hear of every step, and may end
     learning.
 
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
     there, but θ and the noise, which are numbers on the host.
 
@@ -322,11 +323,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their targets and weights; Dask collections are summed over by their
-            workers, and :class:`~randkern.DeviceRows` where they lie.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their targets and weights; Dask collections are summed on their
+            workers, and :class:`~randkern.DeviceRows` on their devices.
         y : array of shape (n,) or (n, n_targets)
-            Targets; None where `X` brings them.
+            Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             How often rows count, or how precise they are: `weights` says which.
         """

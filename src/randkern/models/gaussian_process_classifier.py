@@ -67,10 +67,11 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
         `n_components` rows, the landmarks, and the variance of the deterministic
@@ -81,9 +82,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         the data it is k(x, x) again, for D landmarks chosen in the fit and about twice
         the time of a prediction.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -100,7 +101,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     Notes
     -----
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``.
 
     The softmax is learned by Laplace's approximation for the sampled rows, all classes
@@ -173,11 +174,11 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; Dask collections are summed over by their workers,
-            and :class:`~randkern.DeviceRows` where they lie.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are summed on their workers,
+            and :class:`~randkern.DeviceRows` on their devices.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             How often rows count: once each by default.
         """
@@ -221,7 +222,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         if is_dask(X):
             return super().predict(X)
@@ -234,7 +235,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         check_is_fitted(self)
         width = len(self.classes_)

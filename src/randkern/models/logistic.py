@@ -70,19 +70,20 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         Iterations of L-BFGS and of conjugate gradients within Newton's method: each
         takes a pass over the features.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
-        quarter of what is free.
+        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB, or a
+        quarter of the free memory.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -96,12 +97,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         Gram matrix has rank.
     n_iter_ : int
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     Notes
     -----
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``.
 
     Examples
@@ -160,10 +161,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; Dask collections are summed over by their workers.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are summed on their workers.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' losses: 1 each by default.
 

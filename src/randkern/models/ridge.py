@@ -57,22 +57,23 @@ class KernelRidgeRegressor(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
-        :class:`~randkern.exceptions.MemoryLimitError` before it starts. None:
-        2 GB, or a quarter of what is free.
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
+        the free memory.
     checkpoint : path or None, default=None
         A file that an iterative solver writes as it goes on: a fit that was
         interrupted or killed is continued by the same call of `fit`, and ends with
@@ -86,7 +87,7 @@ class KernelRidgeRegressor(
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     plan_ : Plan or None
         The drawn features; None for the exact kernel.
     coef_ : ndarray of shape (D,) or (n_targets, D)
@@ -178,7 +179,7 @@ class KernelRidgeRegressor(
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         return self._values(X)
 
@@ -220,15 +221,16 @@ class KernelRidgeClassifier(
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
@@ -236,9 +238,9 @@ class KernelRidgeClassifier(
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     checkpoint : path or None, default=None
         A file that an iterative solver writes as it goes on: a fit that was
         interrupted or killed is continued by the same call of `fit`. It is removed at

@@ -450,22 +450,23 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         accumulated once per fold (those of a fit are the sum of all others), with one
         decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
-        room beside it.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
+        is left.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -480,8 +481,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ... With
         ``kernel=None`` also ``param_lengthscale``, and 5 times as many entries.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        Of the fit with the best penalty: the kernel with numbers, the drawn features,
-        weights of features or of rows, the intercept, and how the solve ended.
+        Of the fit with the best penalty: the resolved kernel, the plan of its features,
+        weights of features or of rows, the intercept, and the result of the solve.
 
     Notes
     -----
@@ -562,15 +563,16 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         cross-validation score, which takes no scoring. An int (stratified folds) or a
         splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
@@ -578,9 +580,9 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). They weigh the score too. None: 1 for all.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
-        room beside it.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
+        is left.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -591,8 +593,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         (``param_alpha``) and their scores (``mean_test_score``).
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        Of the fit with the best penalty: the kernel with numbers, the drawn features,
-        weights of features or of rows, the intercept, and how the solve ended.
+        Of the fit with the best penalty: the resolved kernel, the plan of its features,
+        weights of features or of rows, the intercept, and the result of the solve.
 
     Examples
     --------

@@ -67,21 +67,22 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         Passes over all rows, at most (of coordinate descent there may be many more on
         rows that are in memory).
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
-        quarter of what is free.
+        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB, or a
+        quarter of the free memory.
     random_state : int, generator or None, default=None
-        Of the features and of the orders of rows.
+        Seeds the features and the order of rows.
 
     Attributes
     ----------
@@ -103,15 +104,15 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     n_iter_ : int
         Passes over all rows.
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     Notes
     -----
     There is no intercept, so that the exact kernel differs a little from
     scikit-learn's ``SVC``, which fits one.
 
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
     factorises a matrix per class, of the rows within their bounds or D × D, and
     `n_iter_` counts steps. `max_iter` is ignored there, and features are float64.
@@ -184,11 +185,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; of Dask collections one partition at a time is
-            read.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are read one partition at a
+            time.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of C for the rows: 1 each by default.
 

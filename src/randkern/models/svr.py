@@ -57,20 +57,21 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     max_iter : int, default=1000
         Passes over all rows, at most; a warning says where they were too few.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory.
     random_state : int, generator or None, default=None
-        Of the features and of the orders of rows.
+        Seeds the features and the order of rows.
 
     Attributes
     ----------
@@ -83,8 +84,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         ȳ.
     n_iter_ : int
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     References
     ----------

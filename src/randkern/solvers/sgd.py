@@ -145,7 +145,7 @@ class SGDState:
     peak: float
     shift: float
     weight_sum: float
-    # The preconditioned leading eigenvalues, including the penalty.
+    # The value that leading eigenvalues are reduced to, including the penalty.
     leading: float = 0.0
     # The smallest eigenvalue of the preconditioned matrix per row, or a bound: 0.
     smallest: float = 0.0
