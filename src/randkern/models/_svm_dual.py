@@ -24,11 +24,11 @@ For each column y of signs
     P(w) = ½‖w‖² + Σ_i U_i max(0, 1 − y_i w·z_i),
     D(α) = Σ_i α_i − ½‖w‖²,  w = Σ_i α_i y_i z_i,  0 ≤ α_i ≤ U_i,
 
-and D ≤ P with equality at the solution: the difference is what tells when to stop.
-Where the features of all rows do not fit in memory, coordinate descent works on rows
-that break the conditions of optimality, whose features do; a pass over all rows, whose
-features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
-and Girosi 1997, with working sets as large as memory takes).
+and D ≤ P with equality at the solution: the difference is the stopping criterion.
+If the features of all rows do not fit in memory, coordinate descent works on rows that
+violate the conditions of optimality; a pass over all rows, whose features are
+recomputed, finds the next ones (a decomposition like that of Osuna, Freund and Girosi
+1997, with working sets as large as memory allows).
 """
 
 from __future__ import annotations

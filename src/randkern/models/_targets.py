@@ -135,8 +135,8 @@ def _without_missing(y: Any) -> Any:
 def read_labels(y: Any) -> Any:
     """Return labels; those of a tensor in a dtype that PyTorch can sort.
 
-    Integers stay integers; scikit-learn would convert those in pandas extension types to
-    floats, and NumPy those in lists with some beyond int64.
+    Integers stay integers; scikit-learn would convert those of pandas extension types
+    to floats, and NumPy those of lists with some beyond int64.
     """
     y = _without_missing(read_tensor(y, "y"))
     if isinstance(y, (list, tuple)) and all(type(label) is int for label in y):

@@ -1,6 +1,6 @@
 """The dual system of ridge regression: one equation per row.
 
-With the Gram matrix K of features or of a kernel, weights w_i and the normalised weights
+With the Gram matrix K of features or of a kernel, weights w_i and normalised weights
 s = w/Σw (0 without an intercept),
 
 (S(I − 1sᵀ)K(I − s1ᵀ)S + αI) A = S(Y − ȳ),  S = diag(√w_i),
@@ -149,7 +149,7 @@ def solve_dual_leaving_out(
         shifted = max(shift + state.jitter, np.finfo(float).tiny)
         diagonal = diagonal - system.share[left_out] / shifted
     least = np.finfo(float).tiny
-    # With the hat matrix H, `diagonal` is that of (I − H)/α; it becomes (I − share·H)/α.
+    # With the hat matrix H, the diagonal of (I − H)/α becomes that of (I − share·H)/α.
     diagonal = share * diagonal.clip(min=least) + (1.0 - share) / max(shift, least)
     scaled = system.root[left_out] * diagonal
     residuals = solution.value[left_out] / scaled[:, None]
