@@ -43,9 +43,9 @@ def tensor_floats() -> tuple[Any, Any]:
 # not categories.
 _MOST_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
-# If all of more than this many categories are numbers but for one text in at most this
-# share of the rows, the column is numeric with a placeholder such as "?"; several such
-# texts are codes such as "V57".
+# If all of more than this many categories are numbers except for one text, in at most
+# this share of the rows, the column is numeric with a placeholder such as "?"; several
+# such texts are codes such as "V57".
 _FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
 
 

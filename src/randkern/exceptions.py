@@ -33,7 +33,7 @@ class MemoryLimitError(MemoryError):
 
 
 class DataFileError(ValueError):
-    """A data file is damaged, truncated, mislabelled, or not what it claims."""
+    """A data file is damaged, truncated, mislabelled, or not in the expected format."""
 
 
 class IllConditionedWarning(UserWarning):

@@ -151,7 +151,7 @@ class RandomFeatures(_FeatureTransformer):
     kernel_ : Kernel
         The kernel with numbers in place of rules that depend on data.
     plan_ : Plan
-        The drawn map: kilobytes, whatever D and d.
+        The drawn feature map: a few kilobytes, for any D and d.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 

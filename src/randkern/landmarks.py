@@ -191,9 +191,9 @@ def _pivots(
 ) -> np.ndarray:
     """Return pivots, each drawn in proportion to the diagonal of the residual.
 
-    Pivots are proposed in blocks, in proportion to the residual diagonal before the
-    block; each is accepted with the ratio of its residual after the accepted pivots of
-    its block to that before.
+    Pivots are proposed in blocks, in proportion to the residual diagonal r before the
+    block; each is accepted with probability r'/r, r' being its residual after the
+    pivots of its block that were accepted before it.
     """
     ops = ops_of(X)
     to_host = ops.to_host

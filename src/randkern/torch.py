@@ -49,7 +49,7 @@ class FeatureMap(nn.Module):
 
     The features are those of :class:`~randkern.RandomFeatures` with the same kernel,
     projection and seed. The logarithms of the lengthscales of stationary kernels are
-    parameters of the module; the random draws stay as they are.
+    parameters of the module; the random draws are fixed.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def _checked_rows(x: Any, in_features: int) -> Any:
 
 
 def _fingerprint(plan: Plan) -> bytes:
-    """Return a hash of what was drawn, whatever the lengthscales."""
+    """Return a hash of the draw, independent of the lengthscales."""
     drawn: list[Any] = []
     for group in plan.groups:
         offsets = group.offsets and group.offsets.key
@@ -278,7 +278,7 @@ def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
 
 
 class FittedModel(nn.Module):
-    """A fitted estimator on tensors: what :func:`randkern.to_torch` makes.
+    """A fitted estimator on tensors, as returned by :func:`randkern.to_torch`.
 
     Attributes
     ----------
@@ -450,7 +450,7 @@ class _Member(nn.Module):
 
 
 class FittedTable(nn.Module):
-    """A fitted model of tables on tensors: what :func:`randkern.to_torch` makes.
+    """A fitted model of tables on tensors, as returned by :func:`randkern.to_torch`.
 
     It takes the same rows as :class:`FittedEncoder`.
 

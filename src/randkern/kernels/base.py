@@ -558,7 +558,7 @@ class Leaf(Kernel):
     def __str__(self) -> str:
         return repr(self)
 
-    # -- what a leaf defines ------------------------------------------------
+    # -- defined by a leaf --------------------------------------------------
 
     @abstractmethod
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
@@ -627,13 +627,13 @@ class Leaf(Kernel):
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
     ) -> Projection | None:
-        """Return the projection to such features, None if there are none."""
+        """Return the projection of such features, None without them."""
         return None
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
     ) -> TermVariance | None:
-        """Return the variance of such features of weight·k, None if there are none."""
+        """Return the variance of such features of weight·k, None without them."""
         return None
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray | float:

@@ -300,7 +300,7 @@ def add_gram_gradient(
 def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
     """Return the same draws for a kernel of the same form with other numbers.
 
-    Every term keeps its columns, whatever its new scale; the weights of features
+    The columns of terms do not change with their scales; the weights of features
     are proportional to the square roots of the terms' scales.
     """
     groups = []

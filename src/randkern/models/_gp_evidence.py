@@ -373,7 +373,7 @@ class LikelihoodOfRows(ABC):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the value at θ and its gradient (zeros if not asked for)."""
+        """Return the value at θ and its gradient (zeros if not requested)."""
 
     @property
     def operations(self) -> float:
@@ -436,7 +436,7 @@ class Evidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         value, slopes = self._of_counts(theta, gradient)
         k = self.rows.n_targets
         value += of_precisions(self._sums, k, math.exp(theta[-1]))

@@ -419,7 +419,7 @@ class LaplaceEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
         if likelihood.noise is not None:
             likelihood = likelihood.at(math.exp(theta[-1]))
@@ -567,7 +567,7 @@ class SoftmaxEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
         K, add_gradient = self._covariance(hyper)
         problem = _ClassProblem(K, self.rows.Y, self._weight)

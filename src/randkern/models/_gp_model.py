@@ -597,7 +597,7 @@ class GaussianProcess(FeatureModel):
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False
     ) -> Any:
-        """Return log p(y | θ), and its gradient in θ if asked for.
+        """Return log p(y | θ), and optionally its gradient in θ.
 
         Parameters
         ----------

@@ -86,7 +86,7 @@ def descend(
 def _search(
     function: Function, at: np.ndarray, step: np.ndarray, value: float, slope: float
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Return a better point along a step, its value and gradient; None if none is."""
+    """Return a better point along a step, its value and gradient, or None."""
     length, best = 1.0, None
     for _ in range(_MOST_TRIALS):
         after, gradient = function(at + length * step)

@@ -139,7 +139,7 @@ class PrimalSearch:
         self._total: NormalEquations | None = None
 
     def leave_one_out(self) -> Predictions:
-        """Yield what is predicted by fits without the row predicted."""
+        """Yield the prediction for each row by a fit without it."""
         path = self._path(self.total.copied())
         for rows in self._blocks(slice(None)):
             weight = None if self.weight is None else self.weight[rows]
@@ -279,7 +279,7 @@ class DualSearch:
     fit_intercept: bool
 
     def leave_one_out(self) -> Predictions:
-        """Yield what is predicted by fits without the row predicted."""
+        """Yield the prediction for each row by a fit without it."""
         yield slice(0, len(self.Y)), self._path().leave_one_out()
 
     def generalised(self) -> np.ndarray:

@@ -199,8 +199,7 @@ class FeatureMatrix:
             yield FeatureBlock(block.rows, values, None, block.Y, weight)
 
     def padded(self, weights: Any) -> Any:
-        """Return weights (k, D) padded to (k, width), float64, on the features' device.
-        """
+        """Return weights (k, D) padded to (k, width), on the device of the features."""
         out = self._ops.zeros((len(weights), self.width), self.like)
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out

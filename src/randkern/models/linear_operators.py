@@ -371,7 +371,7 @@ def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
 
 
 def _orthonormalised(basis: Any) -> Any:
-    """Return nearly orthonormal columns made orthonormal (Cholesky QR)."""
+    """Orthonormalise columns that are nearly orthonormal (Cholesky QR)."""
     ops = ops_of(basis)
     gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)

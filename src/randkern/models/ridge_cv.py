@@ -192,8 +192,7 @@ class _ChoosesAlpha(KernelRidge):
         alphas: np.ndarray,
         limit: int,
     ) -> PrimalSearch | DualSearch:
-        """Return the search with the smaller of the two systems, if it fits in memory.
-        """
+        """Return the search with the smaller system; raise if it exceeds the memory."""
         n, k, n_alphas = X.shape[0], Y.shape[1], len(alphas)
         advice = "Use fewer components"
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
@@ -374,8 +373,7 @@ class _ChoosesAlpha(KernelRidge):
         return splits
 
     def _as_given(self, Y: Any) -> np.ndarray:
-        """Return targets of shape (n, k) as labels, or in the given shape, on the host.
-        """
+        """Return targets (n, k) as labels, or in the given shape, on the host."""
         Y = ops_of(Y).to_host(Y)
         if not is_classifier(self):
             return Y if self._many_targets else Y[:, 0]

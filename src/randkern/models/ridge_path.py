@@ -226,7 +226,7 @@ class DualPath:
         return self.shifts[:, None, None] * self._unscaled()
 
     def leave_one_out(self) -> Any:
-        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        """Return the prediction for each row by a fit without it, (n_alphas, n, k)."""
         return self.targets - self._unscaled() / self.diagonal.T[:, :, None]
 
     def _unscaled(self) -> Any:

@@ -477,7 +477,7 @@ class _Run:
         return Iterate(X, B - product, empty, empty, gains, gained)
 
     def _resumed(self, checkpoint: Checkpoint) -> Iterate | None:
-        """Return the iterate of a checkpoint of this system, None if there is none."""
+        """Return the iterate of a checkpoint of this system, None without one."""
         arrays = checkpoint.load()
         if arrays is None:
             return None

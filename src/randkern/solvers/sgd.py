@@ -35,9 +35,9 @@ _DECAY = 8
 # Safety factor of the largest stable step, which is estimated from a sample.
 _SAFETY = 0.9
 # Before the loss is meaningful, the error along leading directions must have decreased
-# by e^(−3) ...
+# to e^(−3) ...
 _FOLLOWED = 3.0
-# ... and along all others, down to the penalty, by e^(−1).
+# ... and along all others, down to the penalty, to e^(−1).
 _FOLLOWED_LAST = 1.0
 # Batches of up to this many times the mean weight hardly bias the steps.
 _UNEVEN = 4.0
