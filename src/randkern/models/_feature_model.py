@@ -31,8 +31,8 @@ MOST_EXACT_ROWS = 20_000
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     """Return φ(x)·W for weights of shape (D,) or (D, k), in float64."""
-    # Products are computed in the dtype of X, in whose range weights of any size are
-    # once they are divided by the largest.
+    # Products are computed in the dtype of X; dividing weights by the largest brings
+    # them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
     size = ops_of(weights).largest(abs(weights)) or 1.0
@@ -49,7 +49,7 @@ def predict_by_rows(
 ) -> np.ndarray:
     """Return k(X, X_fit)·A for weights of shape (n_fit,) or (n_fit, k), in float64."""
     n_fit = X_fit.shape[0]
-    # A kernel that was too large to be factorised in float64 does not need it here.
+    # Kernels that are too large to be factorised are evaluated in the dtype of X.
     ops = ops_of(X)
     precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
     out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
